@@ -15,8 +15,23 @@ const LONGEST: usize = 500;
 /// From the top down: a room may import rooms that stand below it.
 /// `serve` above `agent`: the agent talks to the API server alone.
 const ROOMS: [&str; 17] = [
-    "main", "lib", "cli", "join", "check", "serve", "agent", "identity", "health", "host", "wire",
-    "core", "config", "runtime", "process", "files", "kube",
+    "main",
+    "lib",
+    "cli",
+    "join",
+    "check",
+    "serve",
+    "agent",
+    "credentials",
+    "health",
+    "host",
+    "node",
+    "config",
+    "client",
+    "runtime",
+    "process",
+    "files",
+    "kube",
 ];
 
 /// Another process than the agent: the first imports nothing of the second, though it is above.
@@ -28,8 +43,8 @@ const ASK: [&str; 2] = ["cli", "check"];
 const READER: &str = "runtime::file";
 
 /// Rooms, and files or folders of other rooms, without a clock, file, socket or environment.
-const PURE: [&str; 15] = [
-    "core",
+const PURE: [&str; 13] = [
+    "node",
     "config",
     "kube",
     "runtime::check",
@@ -39,8 +54,6 @@ const PURE: [&str; 15] = [
     "runtime::node",
     "runtime::report",
     "runtime::state",
-    "process::instant",
-    "process::outage_log",
     "serve::access",
     "serve::config",
     "serve::log_query",
@@ -50,7 +63,7 @@ const PURE: [&str; 15] = [
 const EFFECTS: [(&[&str], &[&str]); 4] = [
     (
         &["std::fs", "File::", "OpenOptions", "nix::fcntl", "procfs::"],
-        &["files", "host", "identity", "process", READER],
+        &["files", "host", "credentials", "process", READER],
     ),
     (
         &[
@@ -63,11 +76,11 @@ const EFFECTS: [(&[&str], &[&str]); 4] = [
             "UnixStream",
             "nix::sys::socket",
         ],
-        &["check", "host", "process", "runtime", "serve", "wire"],
+        &["check", "host", "process", "runtime", "serve", "client"],
     ),
     (
         &["Instant", "SystemTime", "std::thread"],
-        &["agent", "check", "host", "join", "process", "runtime", "serve", "wire"],
+        &["agent", "check", "host", "join", "process", "runtime", "serve", "client"],
     ),
     (
         &[
@@ -85,8 +98,19 @@ const EFFECTS: [(&[&str], &[&str]); 4] = [
             "ureq::",
         ],
         &[
-            "main", "cli", "agent", "join", "check", "runtime", "serve", "identity", "health",
-            "host", "wire", "process", "files",
+            "main",
+            "cli",
+            "agent",
+            "join",
+            "check",
+            "runtime",
+            "serve",
+            "credentials",
+            "health",
+            "host",
+            "client",
+            "process",
+            "files",
         ],
     ),
 ];
@@ -234,26 +258,26 @@ fn each_fuzz_target_has_its_entry() {
 #[test]
 fn a_planted_fault_is_found() {
     for (room, line) in [
-        ("core", "use crate::runtime::ask;"),
-        ("core", "use crate::runtime::file::RuntimeFile;"),
+        ("node", "use crate::runtime::ask;"),
+        ("node", "use crate::runtime::file::RuntimeFile;"),
         ("agent", "use crate::runtime::{ask, file::RuntimeFile};"),
         ("host", "    crate::runtime::ask(config, limit)"),
-        ("runtime", "use crate::core::facts::Facts;"),
+        ("runtime", "use crate::node::facts::Facts;"),
         ("runtime::facts", "use super::socket::TimedSocket;"),
         ("runtime::facts", "use crate::process::clock::Clock;"),
         ("runtime::facts", "    let file = File::open(path)?;"),
-        ("process::instant", "use std::time::{Duration, Instant};"),
-        ("core", "use crate::host::Host;"),
-        ("core", "    let now = crate::process::clock::Clock::start();"),
-        ("core", "use crate::files::read::read;"),
+        ("kube::instant", "use std::time::{Duration, Instant};"),
+        ("node", "use crate::host::Host;"),
+        ("node", "    let now = crate::process::clock::Clock::start();"),
+        ("node", "use crate::files::read::read;"),
         ("agent", "use crate::serve::answers;"),
         ("serve", "use crate::agent::Agent;"),
-        ("core", "use super::super::agent;"),
-        ("core", "use std::net::{self, IpAddr};"),
+        ("node", "use super::super::agent;"),
+        ("node", "use std::net::{self, IpAddr};"),
         ("config", "use std::fs;"),
-        ("wire", "    let file = File::open(path)?;"),
+        ("client", "    let file = File::open(path)?;"),
         ("agent", "    net::TcpStream::connect(address)"),
-        ("core", "use std::time::{Duration, Instant};"),
+        ("node", "use std::time::{Duration, Instant};"),
         ("kube", "use rustls::ClientConfig;"),
     ] {
         assert!(!faults(room, line).is_empty(), "{room}: {line}");
@@ -263,22 +287,22 @@ fn a_planted_fault_is_found() {
         assert!(!faults(room, &format!("{test}{line}")).is_empty());
     }
     for (room, fine) in [
-        ("core", "// use crate::host::Host;"),
-        ("core", "use crate::kube::object::{self, quantity};"),
-        ("core", "use std::net::{IpAddr, Ipv4Addr};"),
-        ("core", "use rustls::pki_types::CertificateDer;"),
-        ("core", "use crate::runtime::facts::RuntimeFacts;"),
+        ("node", "// use crate::host::Host;"),
+        ("node", "use crate::kube::object::{self, quantity};"),
+        ("node", "use std::net::{IpAddr, Ipv4Addr};"),
+        ("node", "use rustls::pki_types::CertificateDer;"),
+        ("node", "use crate::runtime::facts::RuntimeFacts;"),
         ("runtime::facts", "use super::config::Protocol;"),
         ("runtime::file", "    let file = File::open(path)?;"),
         ("agent", "use crate::runtime::file::RuntimeFile;"),
         ("agent", "use crate::host::Host;"),
-        ("wire", "use std::net::{IpAddr, UdpSocket};"),
+        ("client", "use std::net::{IpAddr, UdpSocket};"),
     ] {
         assert_eq!(faults(room, fine), [] as [&str; 0], "{room}: {fine}");
     }
     let long = "x\n".repeat(LONGEST + 1);
-    assert_eq!(faults("core", &long[2..]), [] as [&str; 0]);
-    assert_eq!(faults("core", &long).len(), 1);
+    assert_eq!(faults("node", &long[2..]), [] as [&str; 0]);
+    assert_eq!(faults("node", &long).len(), 1);
     let reason = format!("//! Longer than 500 lines: one table.\n{long}");
-    assert_eq!(faults("core", &reason), [] as [&str; 0]);
+    assert_eq!(faults("node", &reason), [] as [&str; 0]);
 }

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use nodelet::core::facts::{DefaultRoute, Facts, Read};
 use nodelet::files::hosts;
 use nodelet::files::mounts as table;
 use nodelet::host::{Host, HostRoot, cgroup, cpu, memory, mounts, network, pids, system};
+use nodelet::node::facts::{DefaultRoute, Facts, Read};
 use serde_json::{Value, json};
 use support::{Folder, skip};
 use tree::files;
@@ -475,7 +475,7 @@ fn the_address_of_a_board_is_that_of_its_default_route() {
         };
         let mut host = Host::new(HostRoot::new(&folder), "/var/lib/kubelet");
         let mut facts = host.read("board");
-        let interface = |(name, ips): (&String, &Value)| nodelet::core::facts::Interface {
+        let interface = |(name, ips): (&String, &Value)| nodelet::node::facts::Interface {
             name: name.clone(),
             up: true,
             loopback: false,
@@ -493,7 +493,7 @@ fn the_address_of_a_board_is_that_of_its_default_route() {
         })
         .unwrap();
         let now = nodelet::kube::time::Wall::default();
-        let node = nodelet::core::status::initial(&config, &facts, Default::default(), now).node;
+        let node = nodelet::node::status::initial(&config, &facts, Default::default(), now).node;
         assert_eq!(
             node["status"]["addresses"],
             json!([{"type": "InternalIP", "address": want}, {"type": "Hostname", "address": "board"}]),

@@ -1,7 +1,7 @@
 //! The loop: ask the kubelet for the next step, wait or do one thing, ping the watchdog.
 //!
 //! Everything that can block is called from here, one thing a turn: the wait, a look at the files of
-//! `host`, an operation of a file change, or a request with a time limit. `core::kubelet` decides
+//! `host`, an operation of a file change, or a request with a time limit. `node::kubelet` decides
 //! what to do and what a response means. No failure of a server, a network, a clock or a kernel file
 //! ends the loop.
 
@@ -12,23 +12,23 @@ use std::time::Duration;
 
 use self::read_cache::ReadCache;
 use self::state_file::StateFile;
+use crate::client::api::Api;
 use crate::config::Config;
-use crate::core::certificate::Certificate;
-use crate::core::instant::{Mono, Now};
-use crate::core::kubelet::{Action, AfterResponse, FAST_TICK, Kubelet};
-use crate::core::schedule::RequestKind;
-use crate::core::wall_clock::WallClock;
+use crate::credentials::{Identity, Replaced, TaskStep};
 use crate::files::write::{self, Changes, Disk};
 use crate::health::config::HealthConfig;
 use crate::health::monitor::Health;
-use crate::identity::{Identity, Replaced, TaskStep};
+use crate::kube::instant::{Mono, Now};
 use crate::kube::message::Outcome;
 use crate::kube::text::{Fault, VERBOSE};
 use crate::kube::time::Wall;
-use crate::process::clock::Clock;
+use crate::node::certificate::Certificate;
+use crate::node::kubelet::{Action, AfterResponse, FAST_TICK, Kubelet};
+use crate::node::schedule::RequestKind;
+use crate::node::wall_clock::WallClock;
+use crate::process::clock::{self, Clock};
 use crate::process::notify::Notify;
 use crate::process::wakeup::{Wakeup, Woken};
-use crate::wire::api::Api;
 
 /// Delay after a network change, because addresses, routes and interfaces change together.
 const NETWORK_SETTLES: Duration = Duration::from_secs(1);
@@ -97,9 +97,9 @@ impl Agent {
         seed: u64,
     ) -> Self {
         let clock = Clock::start();
-        let wall_clock = WallClock::new(WallClock::built(), clock.boot_to_start());
+        let wall_clock = WallClock::new(clock::built(), clock.boot_to_start());
         Self {
-            health: Health::new(&facts.host, health, WallClock::built(), move || clock.now()),
+            health: Health::new(&facts.host, health, clock::built(), move || clock.now()),
             facts,
             state_file: config.state_file.as_ref().map(StateFile::new),
             kubelet: Kubelet::new(

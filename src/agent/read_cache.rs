@@ -12,15 +12,15 @@
 
 use std::time::Duration;
 
+use crate::client::dns::NodeName;
 use crate::config::NodeConfig;
-use crate::core::facts::{Facts, Network};
-use crate::core::health::HealthConditions;
-use crate::core::instant::Mono;
-use crate::core::status;
 use crate::host::{Host, HostRoot};
+use crate::kube::instant::Mono;
+use crate::node::facts::{Facts, Network};
+use crate::node::health::HealthConditions;
+use crate::node::status;
 use crate::process::clock::since_boot;
 use crate::runtime::file::RuntimeFile;
-use crate::wire::dns::NodeName;
 
 /// Period of the facts that change rarely and that nothing announces.
 const UNANNOUNCED_EVERY: Duration = Duration::from_secs(60);
@@ -152,9 +152,9 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::config::flags::Flags;
-    use crate::core::facts::Unread;
     use crate::files::mounts::pretend;
     use crate::files::tree::Tree;
+    use crate::node::facts::Unread;
 
     fn missing() -> Unread {
         Unread::new("file", "why")

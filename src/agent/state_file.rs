@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::core::heartbeat::Heartbeat;
-use crate::core::instant::Mono;
-use crate::core::outage_log::OutageLog;
 use crate::files::write::VolatileFile;
+use crate::kube::instant::Mono;
+use crate::kube::outage_log::OutageLog;
+use crate::node::heartbeat::Heartbeat;
 
 /// How often the agent looks whether the file is still at its path.
 const CHECK_EVERY: Duration = Duration::from_secs(60);

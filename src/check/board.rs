@@ -1,10 +1,10 @@
 //! Judges the board: the kernel's files, the clock, the folders, the client certificate.
 
-use crate::core::facts::{FileSystem, Read, is_machine_id, no_machine_id};
 use crate::host::cgroup::Mode;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, NODE, NODES, Subject};
+use crate::node::facts::{FileSystem, Read, is_machine_id, no_machine_id};
 
 use super::Finding;
 
@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
     use crate::check::Mark;
-    use crate::core::facts::Unread;
+    use crate::node::facts::Unread;
 
     const ID: &str = "0123456789abcdef0123456789abcdef";
 

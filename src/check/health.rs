@@ -1,9 +1,9 @@
 //! Judges the sources of the board's health. A problem is no reason why a run would not work.
 
 use super::{Finding, Mark};
-use crate::core::health::HealthConditions;
 use crate::health::config::HealthConfig;
 use crate::health::{CheckTexts, ConditionKind, KINDS};
+use crate::node::health::HealthConditions;
 
 /// The finding for `kind`. `found` has the conditions of all sources, `sources` their files.
 pub fn finding(
@@ -48,7 +48,7 @@ pub fn hint(findings: &[Finding]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::health::HealthCondition;
+    use crate::node::health::HealthCondition;
 
     #[test]
     fn a_source_has_a_line_and_a_problem_has_a_remedy() {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Finding, Mark};
+use crate::client::api::{Api, Distrust};
+use crate::client::api_config::{ApiConfig, Pem};
+use crate::client::endpoint::Endpoint;
 use crate::kube::message::{Accept, Outcome, Request};
 use crate::kube::object;
 use crate::kube::text::Fault;
-use crate::wire::api::{Api, Distrust};
-use crate::wire::api_config::{ApiConfig, Pem};
-use crate::wire::endpoint::Endpoint;
 
 /// The names of the findings of [`port`].
 pub(super) const PORT: [&str; 2] = ["metrics", "serving-certificate"];

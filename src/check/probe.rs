@@ -12,12 +12,12 @@ use super::port::{PORT, port};
 use super::server::{Need, PERMISSIONS, Permission};
 use super::setup::Setup;
 use super::{Finding, Mark, Report, board, guest, server};
+use crate::client::api::ON_LOOPBACK;
+use crate::client::api_config::{ApiConfig, Authorization};
+use crate::client::dns::Resolver;
+use crate::client::endpoint::Endpoint;
 use crate::config::Config;
-use crate::core::certificate::Certificate;
-use crate::core::facts::Facts;
-use crate::core::lease::LEASES;
-use crate::core::wall_clock::{WallClock, boot_of};
-use crate::core::{pods, server_version};
+use crate::credentials::ApiAccess;
 use crate::files::guard::{self, Resolved};
 use crate::files::read::cause;
 use crate::health::KINDS;
@@ -25,20 +25,20 @@ use crate::health::config::HealthConfig;
 use crate::health::monitor::Health;
 use crate::host::units::{SERVE_SOCKET, is_enabled};
 use crate::host::{Host, cgroup, memory, mounts};
-use crate::identity::ApiAccess;
 use crate::kube::cluster_info::cluster_info;
 use crate::kube::json;
 use crate::kube::message::{Accept, Outcome, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
-use crate::process::clock::Clock;
+use crate::node::certificate::Certificate;
+use crate::node::facts::Facts;
+use crate::node::lease::LEASES;
+use crate::node::wall_clock::boot_of;
+use crate::node::{pods, server_version};
+use crate::process::clock::{self, Clock};
 use crate::runtime;
 use crate::runtime::report::RuntimeReport;
-use crate::wire::api::ON_LOOPBACK;
-use crate::wire::api_config::{ApiConfig, Authorization};
-use crate::wire::dns::Resolver;
-use crate::wire::endpoint::Endpoint;
 
 /// The names of the findings of [`ServerProbe::certificate`].
 const CERTIFICATE: [&str; 3] = ["certificate", "certificate-expiry", "certificate-renewal"];
@@ -99,7 +99,7 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
         board::psi(&memory::has_pressure(root)),
         board::machine_id(&facts.machine_id),
         board::system_uuid(&facts.system_uuid, &facts.machine_id),
-        board::clock(clock.now().wall, WallClock::built()),
+        board::clock(clock.now().wall, clock::built()),
         board::facts(missing),
         board::root_dir(
             &folder.display().to_string(),
@@ -116,7 +116,7 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
 
 /// One finding for each condition about the board's health.
 fn health(host: &Host, config: &HealthConfig, clock: Clock) -> impl Iterator<Item = Finding> {
-    let mut health = Health::new(host, config, WallClock::built(), move || clock.now());
+    let mut health = Health::new(host, config, clock::built(), move || clock.now());
     let found = health.if_it_lasted();
     let finding = move |kind| super::health::finding(kind, config, &found, &health.sources(kind));
     KINDS.iter().map(finding)

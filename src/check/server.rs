@@ -7,6 +7,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
+use crate::client::api_config::Pem;
 use crate::kube::cluster_info::{ClusterInfo, cluster};
 use crate::kube::json;
 use crate::kube::message::{Accept, NO_API_SERVER, Request, Response};
@@ -14,7 +15,6 @@ use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::yaml;
-use crate::wire::api_config::Pem;
 
 use super::{Finding, Mark};
 

@@ -2,10 +2,10 @@
 
 use crate::config::Config;
 use crate::config::flags::Flags;
-use crate::core::facts::Facts;
-use crate::core::status;
 use crate::health::config::HealthConfig;
 use crate::host::{Host, HostRoot};
+use crate::node::facts::Facts;
+use crate::node::status;
 
 /// Why a command failed, in one line for stderr.
 #[derive(Debug)]

@@ -21,19 +21,19 @@ use crate::config::command_line::{self, Command, shown};
 use crate::config::file;
 use crate::config::flags::Flags;
 use crate::config::{Config, KUBELET_VERSION};
-use crate::core::delay::Jitter;
-use crate::core::eviction::Eviction;
-use crate::core::facts::Facts;
-use crate::core::status::{self, Desired};
-use crate::core::wall_clock::WallClock;
+use crate::credentials::{ApiAccess, IdentitySource};
 use crate::files::read::read;
 use crate::health::monitor::Health;
 use crate::host::{Host, HostRoot};
-use crate::identity::{ApiAccess, IdentitySource};
 use crate::join;
+use crate::kube::delay::Jitter;
 use crate::kube::text::Fault;
 use crate::kube::{describe, object, yaml};
+use crate::node::eviction::Eviction;
+use crate::node::facts::Facts;
+use crate::node::status::{self, Desired};
 
+use crate::client::dns::NodeName;
 use crate::process::clock::{self, Clock};
 use crate::process::logging;
 use crate::process::notify::Notify;
@@ -43,7 +43,6 @@ use crate::runtime::config::RuntimeConfig;
 use crate::runtime::file::RuntimeFile;
 use crate::runtime::report::RuntimeReport;
 use crate::serve::{self, Port, ServeConfig};
-use crate::wire::dns::NodeName;
 
 /// Time limit of a question to the container runtime.
 const ASK: Duration = Duration::from_secs(5);
@@ -240,7 +239,7 @@ fn inspect(flags: Flags, args: Vec<OsString>) -> Result<(), CommandFailure> {
     let Setup { config, health, mut host, mut facts } = configure(flags, args)?;
     let clock = Clock::start();
     let (mut desired, _) = desired(&config, &mut host, &mut facts, &clock);
-    let mut health = Health::new(&host, &health, WallClock::built(), move || clock.now());
+    let mut health = Health::new(&host, &health, clock::built(), move || clock.now());
     health
         .if_it_lasted()
         .apply(object::elements(&mut desired.node, &["status", "conditions"]), clock.now().wall);

@@ -2,7 +2,7 @@
 //!
 //! After any prefix of the list, the files are in the old state or in the new state. This also
 //! holds if an operation was cut off, or if unsynced operations are lost in any order.
-//! `power_cut.rs` simulates a power cut at each operation; the tests of `identity::pki` and `join`
+//! `power_cut.rs` simulates a power cut at each operation; the tests of `credentials::pki` and `join`
 //! use it.
 
 use std::collections::VecDeque;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::core::instant::Mono;
+use crate::kube::instant::Mono;
 use crate::kube::text::one_line;
 
 /// A source that cannot be read keeps its condition for this time.

@@ -7,10 +7,10 @@ use super::condition_state::{RuleResult, cut};
 use super::mounted::{Filesystem, errors_file, title};
 use super::reader::{Found, HealthReader, MAX_DEVICES, hex, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source};
-use crate::core::facts::Unread;
 use crate::host::kept_file::KeptFile;
 use crate::host::root::present;
 use crate::host::scan;
+use crate::node::facts::Unread;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "FilesystemCorruptionProblem",
@@ -200,9 +200,9 @@ impl ErrorRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::facts::Read;
     use crate::health::filesystems::tests::{ext4, mounted, vfat};
     use crate::health::tests::Board;
+    use crate::node::facts::Read;
 
     /// The mounted file systems, and the errors of a btrfs.
     type Look = (Found<Rc<[Filesystem]>>, Vec<Read<u64>>);

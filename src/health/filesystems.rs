@@ -13,13 +13,13 @@ use super::condition_state::RuleResult;
 use super::mounted::{Ext4Errors, Filesystem, errors_file, title};
 use super::reader::{Found, HealthReader, MAX_DEVICES, count, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
-use crate::core::facts::Read;
-use crate::core::instant::Mono;
 use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
 use crate::files::read::{LARGE, each_line, is_end};
 use crate::host::kept_file::KeptFile;
 use crate::host::root::present;
 use crate::host::scan;
+use crate::kube::instant::Mono;
+use crate::node::facts::Read;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "ReadonlyFilesystem",

@@ -333,11 +333,11 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use crate::core::facts::Unread;
     use crate::files::tree::Tree;
     use crate::health::tests::{Board, FakeClock};
     use crate::host::HostRoot;
     use crate::host::root::NOT_REACHED;
+    use crate::node::facts::Unread;
 
     fn new_board() -> Board<ThermalThrottling, Found<Heat>> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))

@@ -2,7 +2,7 @@
 //! node-problem-detector.
 //!
 //! A condition type is True while there is a problem. A source that the board does not have gives
-//! no condition. The conditions never touch `Ready`, taints or the pressures. `core::health` puts
+//! no condition. The conditions never touch `Ready`, taints or the pressures. `node::health` puts
 //! them on the Node.
 //!
 //! A file of this folder has all that belongs to one condition: its row of [`KINDS`], its files, what

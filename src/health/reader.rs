@@ -9,13 +9,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::mounted::Filesystem;
-use crate::core::facts::{Read, Unread};
-use crate::core::instant::{Mono, Now};
-use crate::core::kubelet::LOOK_BUDGET;
 use crate::files::guard;
 use crate::files::read::{Enough, SMALL, is_end};
 use crate::host::kept_file::KeptFile;
 use crate::host::root::{HostRoot, Look, NOT_REACHED, text, unread};
+use crate::kube::instant::{Mono, Now};
+use crate::node::facts::{Read, Unread};
+use crate::node::kubelet::LOOK_BUDGET;
 
 /// What a look found: `None` if the board does not have the source, `Some(Err)` if it cannot be
 /// read.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::condition_state::{Problem, RuleResult};
 use super::reader::{Found, HealthReader};
-use crate::core::instant::Now;
+use crate::kube::instant::Now;
 use crate::kube::object;
 
 /// A condition type.

@@ -7,12 +7,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::condition_state::RuleResult;
 use super::reader::HealthReader;
 use super::source::{CheckTexts, ConditionKind};
-use crate::core::instant::{Mono, Now};
 use crate::files::guard;
 use crate::files::read::{SMALL, read};
 use crate::files::write::{self, Op};
 use crate::host::HostRoot;
 use crate::host::kept_file::KeptFile;
+use crate::kube::instant::{Mono, Now};
 use crate::kube::text::VERBOSE;
 use crate::kube::time::Wall;
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::condition_state::RuleResult;
 use super::reader::{Found, HealthReader, is_numbered, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
-use crate::core::facts::Read;
-use crate::core::instant::Mono;
 use crate::host::kept_file::KeptFile;
+use crate::kube::instant::Mono;
+use crate::node::facts::Read;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "UnderVoltage",
@@ -158,10 +158,10 @@ fn is_dip(before: bool, now: bool, woken: bool) -> bool {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use crate::core::instant::Now;
     use crate::files::tree::Tree;
     use crate::health::tests::Board;
     use crate::host::HostRoot;
+    use crate::kube::instant::Now;
 
     fn new_board() -> Board<UnderVoltage, Found<Voltage>> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use super::condition_state::RuleResult;
 use super::reader::{Found, HealthReader, hex, is_numbered, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
-use crate::core::facts::Unread;
+use crate::node::facts::Unread;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "StorageWornOut",

@@ -7,8 +7,8 @@
 
 use procfs::{CGroupControllers, FromBufRead};
 
-use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
+use crate::node::facts::{Read, Unread};
 
 use super::kept_file::KeptFile;
 use super::root::{HostRoot, present};

@@ -5,8 +5,8 @@
 //! offline CPU. A count of zero is unread. `proc/cpuinfo` is not used: on old ARM kernels its lines
 //! are wrong.
 
-use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
+use crate::node::facts::{Read, Unread};
 
 use super::kept_file::KeptFile;
 use super::root::{HostRoot, present};

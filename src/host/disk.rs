@@ -15,10 +15,10 @@ use std::rc::Rc;
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 
-use crate::core::facts::{FileSystem, Read, Unread};
 use crate::files::guard::{self, Resolved, resolve_path};
 use crate::files::mounts::{self, Mount, without_root};
 use crate::files::read::open_with;
+use crate::node::facts::{FileSystem, Read, Unread};
 
 use super::root::{HostRoot, unread};
 

@@ -4,8 +4,8 @@
 use std::fs::File;
 use std::io;
 
-use crate::core::facts::Read;
 use crate::files::read::{Enough, SMALL, from_start, has_changed, is_end};
+use crate::node::facts::Read;
 
 use super::root::{HostRoot, text, unread};
 

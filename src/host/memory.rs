@@ -8,8 +8,8 @@
 use nix::errno::Errno;
 use nix::sys::sysinfo::SysInfo;
 
-use crate::core::facts::{HugePages, Memory, Read, Unread};
 use crate::files::read::SMALL;
+use crate::node::facts::{HugePages, Memory, Read, Unread};
 
 use super::kept_file::KeptFile;
 use super::root::{HostRoot, present, unread};

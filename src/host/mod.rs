@@ -24,9 +24,9 @@ pub use root::{HostRoot, Look};
 
 use self::kept_file::KeptFile;
 use self::mounts::Mounts;
-use crate::core::facts::{Facts, FileSystem, Network, Read, is_machine_id};
 use crate::files::guard::{self, Resolved};
 use crate::files::read::cause;
+use crate::node::facts::{Facts, FileSystem, Network, Read, is_machine_id};
 
 /// The sources of the facts about one machine.
 #[derive(Debug)]
@@ -247,7 +247,7 @@ mod tests {
         let asked = std::cell::Cell::new(0);
         let look = host.root.begin_look(move || {
             let second = asked.replace(asked.get() + 1);
-            crate::core::instant::Mono::START.after(std::time::Duration::from_secs(second))
+            crate::kube::instant::Mono::START.after(std::time::Duration::from_secs(second))
         });
         host.refresh_mounts();
         host.refresh_usage(&mut facts);

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use super::root::{HostRoot, unread};
-use crate::core::facts::Read;
 use crate::files::mounts::{MOUNTINFO, Mount, all_mounts, parse_mountinfo, parse_mounts};
+use crate::node::facts::Read;
 
 const MOUNTS: &str = "proc/mounts";
 
@@ -52,9 +52,9 @@ fn table(root: &HostRoot, path: &str, parse: fn(&str) -> Option<Mount>) -> Read<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::facts::Unread;
     use crate::files::mounts::pretend;
     use crate::files::tree::Tree;
+    use crate::node::facts::Unread;
 
     #[test]
     fn a_table_that_is_not_the_current_one_may_have_changed() {

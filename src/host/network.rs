@@ -14,9 +14,9 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
-use crate::core::facts::{DefaultRoute, Interface, Network, Read, Unread};
 use crate::files::hosts;
 use crate::files::read::LARGE;
+use crate::node::facts::{DefaultRoute, Interface, Network, Read, Unread};
 
 use super::root::{HostRoot, present, unread};
 

@@ -19,12 +19,12 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
 use nix::sys::sysinfo::{SysInfo, sysinfo};
 
-use crate::core::facts::{Read, Unread};
-use crate::core::instant::Mono;
-use crate::core::kubelet::LOOK_BUDGET;
 use crate::files::guard::{Resolved, resolve_path};
 use crate::files::mounts::{self, all_mounts};
 use crate::files::read::{self, LARGE, cause, each_line, from_start, whole};
+use crate::kube::instant::Mono;
+use crate::node::facts::{Read, Unread};
+use crate::node::kubelet::LOOK_BUDGET;
 
 /// `sys/devices/system/node/node0` has an entry for each 128 MiB of memory.
 const MAX_ENTRIES: usize = 65_536;

@@ -5,8 +5,8 @@
 
 use nix::sys::utsname::uname;
 
-use crate::core::facts::{Read, Unread};
 use crate::files::read::SMALL;
+use crate::node::facts::{Read, Unread};
 
 use super::root::{HostRoot, text, unread};
 

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use crate::core::facts::{FileSystem, Read, Unread};
 use crate::files::read::SMALL;
+use crate::node::facts::{FileSystem, Read, Unread};
 
 use super::disk::{MeasuredPath, ancestor};
 use super::kept_file::KeptFile;

@@ -8,17 +8,17 @@ use super::run::{Failed, JoinRun, Joined, ROTATE, Stop, failed, is_transient};
 use super::token::Bootstrap;
 use crate::check::server::{APPROVAL, CREATE_REQUEST, RENEWAL};
 use crate::check::{Finding, Mark};
-use crate::core::Progress;
-use crate::core::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
-use crate::core::conditions;
-use crate::core::delay::Jitter;
-use crate::identity::pki::{self, key::Key};
+use crate::client::api::Api;
+use crate::client::api_config::{ApiConfig, ClientCertificate};
+use crate::credentials::pki::{self, key::Key};
+use crate::kube::delay::Jitter;
 use crate::kube::message::{Accept, Request};
 use crate::kube::text::Fault;
 use crate::kube::x509::{Leaf, Purpose, Subject};
 use crate::kube::{json, object};
-use crate::wire::api::Api;
-use crate::wire::api_config::{ApiConfig, ClientCertificate};
+use crate::node::Progress;
+use crate::node::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
+use crate::node::conditions;
 
 const CHECK: &str = "certificate";
 

@@ -10,14 +10,14 @@ use super::run::{Failed, JoinRun, RETRY, Stop, failed, pem, settled};
 use super::supervisor::cacerts;
 use super::token::Bootstrap;
 use crate::check::Finding;
+use crate::client::api::Api;
+use crate::client::api_config::ApiConfig;
+use crate::client::endpoint::Endpoint;
 use crate::kube::cluster_info::{Cluster, ClusterInfo, cluster, cluster_info};
 use crate::kube::json;
 use crate::kube::message::{Outcome, Response};
 use crate::kube::text::Fault;
 use crate::kube::yaml;
-use crate::wire::api::Api;
-use crate::wire::api_config::ApiConfig;
-use crate::wire::endpoint::Endpoint;
 
 /// The signer writes the signature of a new token within a second.
 const SIGNER: Duration = Duration::from_secs(10);

@@ -24,11 +24,11 @@ use nix::sys::prctl;
 use serde_json::{Value, json};
 
 use crate::check::{CommandFailure, Finding, Report};
+use crate::credentials::kubeconfig;
+use crate::credentials::pki::stored_certificate;
 use crate::files::guard;
 use crate::files::write::{self, Disk};
 use crate::host::units::SERVE_SOCKET;
-use crate::identity::kubeconfig;
-use crate::identity::pki::stored_certificate;
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::x509::Leaf;

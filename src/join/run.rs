@@ -10,16 +10,16 @@ use super::files::JoinPaths;
 use super::{End, json_text};
 use crate::check::probe::{dial, resolve};
 use crate::check::{Finding, Mark, Report};
-use crate::core::instant::{Mono, Now};
+use crate::client::api::{Api, Distrust};
+use crate::client::api_config::{ApiConfig, Pem};
+use crate::client::endpoint::Endpoint;
 use crate::files::read::read;
 use crate::files::write::Disk;
+use crate::kube::instant::{Mono, Now};
 use crate::kube::message::{Outcome, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::process::clock::{self, Clock};
-use crate::wire::api::{Api, Distrust};
-use crate::wire::api_config::{ApiConfig, Pem};
-use crate::wire::endpoint::Endpoint;
 
 /// The names of the steps, which stay the same from version to version.
 pub(super) const CHECKS: [&str; 18] = [

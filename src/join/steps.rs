@@ -14,18 +14,18 @@ use super::start::start_and_wait;
 use super::token::{Bootstrap, Token};
 use super::{End, certificate, supervisor};
 use crate::check::{CommandFailure, Finding, Setup, configured, probe};
+use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
-use crate::core::eviction::Pressures;
-use crate::core::status;
+use crate::credentials::kubeconfig::render::{KubeconfigUser, render};
 use crate::files::guard;
 use crate::files::read::{cause, read, read_stream};
 use crate::files::write::{self, Lock, Op};
-use crate::identity::kubeconfig::render::{KubeconfigUser, render};
 use crate::kube::object;
 use crate::kube::text::Fault;
+use crate::node::eviction::Pressures;
+use crate::node::status;
 use crate::process::clock::{self, Clock};
 use crate::serve::ServeConfig;
-use crate::wire::api_config::{ApiConfig, Authorization};
 
 /// Bytes of a file with a token.
 const TOKEN_LIMIT: usize = 4096;

@@ -5,7 +5,7 @@
 //! (`k3s/pkg/clientaccess/token.go`), or only the password. A text that begins with `::` is one
 //! without its first half; k3s would take it for a password.
 
-use crate::wire::api_config::{Authorization, Secret};
+use crate::client::api_config::{Authorization, Secret};
 
 /// A SHA-256 digest.
 pub type Digest = [u8; 32];

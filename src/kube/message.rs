@@ -1,6 +1,6 @@
 //! A request to the API server and its outcome, as plain values.
 //!
-//! `core` creates requests; the agent passes them to `wire::api`. An error response
+//! `node` creates requests; the agent passes them to `client::api`. An error response
 //! ([`Outcome::Answered`] with a code of 300 or more) differs from no response
 //! ([`Outcome::Silent`]): only after the latter is the Lease the next request.
 //!

@@ -1,13 +1,16 @@
 //! Kubernetes' types and their exact text and binary forms. No I/O.
 
 pub mod cluster_info;
+pub mod delay;
 pub mod describe;
 pub mod finding;
+pub mod instant;
 pub mod json;
 pub mod keys;
 pub mod message;
 pub mod names;
 pub mod object;
+pub mod outage_log;
 pub mod protobuf;
 pub mod quantity;
 pub mod signed;

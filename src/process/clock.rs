@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
-use super::instant::{Mono, Now};
+use crate::kube::instant::{Mono, Now};
 use crate::kube::time::Wall;
 
 /// The monotonic clock and the wall clock of this process.
@@ -64,4 +64,20 @@ pub fn since_boot() -> Duration {
         .or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC))
         .map(Duration::from)
         .unwrap_or_default()
+}
+
+/// The time of this program's build, or of the commit that it was built from.
+pub fn built() -> Wall {
+    let seconds = env!("NODELET_BUILT").parse().unwrap_or_default();
+    Wall::from_epoch(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_build_time_is_known() {
+        assert!(built() > Wall::default());
+    }
 }

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use super::instant::Mono;
+use crate::kube::instant::Mono;
 use crate::kube::text::OneLine;
 
 /// Maximum interval between watchdog pings; each one wakes systemd.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::facts::{NOT_YET, RuntimeFacts};
 use crate::files::guard;
 use crate::files::read::{LARGE, cause, from_start, open};
+use crate::kube::instant::Mono;
+use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
-use crate::process::instant::Mono;
-use crate::process::outage_log::OutageLog;
 
 /// A runtime without success for this time is down (maxWaitForContainerRuntime of the kubelet).
 const DOWN_AFTER: Duration = Duration::from_secs(30);

@@ -13,8 +13,8 @@ use nix::errno::Errno;
 use super::report::{FailedAt, RuntimeFailure};
 use crate::files::guard;
 use crate::files::read::cause;
+use crate::kube::instant::Mono;
 use crate::process::clock::since_boot;
-use crate::process::instant::Mono;
 use crate::process::unix_socket::connect_to;
 
 /// The time of this process counts from the boot, as in the file of `nodelet runtime`.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::config::Protocol;
 use super::facts::{NOT_YET, RuntimeFacts};
 use super::report::{RuntimeQuery, RuntimeReport};
-use crate::process::instant::Mono;
-use crate::process::outage_log::OutageLog;
+use crate::kube::instant::Mono;
+use crate::kube::outage_log::OutageLog;
 
 /// Time between two questions, and after one that failed.
 const EVERY: Duration = Duration::from_secs(10);

@@ -17,18 +17,18 @@ use super::client_ca::ClientCa;
 use super::config::ServeConfig;
 use super::reviews::Reviews;
 use super::rotation::Rotation;
+use crate::client::api_config::{ClientCertificate, Pem};
+use crate::client::tls::{certified, check_certificate};
 use crate::config::Config;
-use crate::core::delay::Jitter;
-use crate::core::instant::{Mono, Now};
-use crate::core::outage_log::OutageLog;
-use crate::identity::credential_files::StampedFiles;
-use crate::identity::kubeconfig::{read_certificate, read_pem};
-use crate::identity::pki::key::Key;
+use crate::credentials::credential_files::StampedFiles;
+use crate::credentials::kubeconfig::{read_certificate, read_pem};
+use crate::credentials::pki::key::Key;
+use crate::kube::delay::Jitter;
+use crate::kube::instant::{Mono, Now};
+use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{AltName, Leaf, Subject};
-use crate::wire::api_config::{ClientCertificate, Pem};
-use crate::wire::tls::{certified, check_certificate};
 
 /// How often the stamps of the files are compared.
 const CHECK_EVERY: Duration = Duration::from_secs(60);

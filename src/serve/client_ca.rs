@@ -22,14 +22,14 @@ use webpki::{
 };
 
 use super::access::{MAX_USER, User};
+use crate::client::api_config::Pem;
+use crate::client::handshake_signature::{verify_tls12_signature, verify_tls13_signature};
+use crate::client::tls::{roots, without_mark};
 use crate::kube::keys::KeyKind;
 use crate::kube::signed::{ANY_USAGE, CLIENT_AUTH, Signed};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, Leaf, SEQUENCE, element};
-use crate::wire::api_config::Pem;
-use crate::wire::handshake_signature::{verify_tls12_signature, verify_tls13_signature};
-use crate::wire::tls::{roots, without_mark};
 
 /// Most characters of a name of a stranger in the log.
 const MAX_NAME: usize = 64;

@@ -19,7 +19,7 @@ use super::access::User;
 use super::client_ca::{ClientCa, Verified};
 use super::head::{self, Head};
 use super::logs::Journal;
-use crate::core::instant::Mono;
+use crate::kube::instant::Mono;
 use crate::kube::time::Wall;
 
 /// Most bytes of one read.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::connection::{ConnectionState, PortConnection, PortStream};
-use crate::core::instant::Mono;
+use crate::kube::instant::Mono;
 
 /// Most connections. A scraper keeps one.
 pub(super) const MOST: usize = 8;

@@ -4,8 +4,8 @@
 //! `metrics/processstarttime.go`. Values are plain decimals, where Go writes an exponent from 1e6.
 
 use super::readings::Readings;
-use crate::core::instant::Now;
 use crate::host::usage::resident_bytes;
+use crate::kube::instant::Now;
 use crate::kube::time::Wall;
 use crate::process::clock::since_boot;
 

@@ -25,11 +25,11 @@ use super::logs::{self, Journal};
 use super::readings::Readings;
 use super::reviews::Reviews;
 use crate::config::Config;
-use crate::core::instant::Mono;
-use crate::core::outage_log::OutageLog;
+use crate::credentials::IdentitySource;
 use crate::files::read::cause;
 use crate::host::Host;
-use crate::identity::IdentitySource;
+use crate::kube::instant::Mono;
+use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::process::clock::{Clock, pause};
 

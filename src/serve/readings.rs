@@ -6,14 +6,13 @@ use std::time::Duration;
 use super::access::ReviewCounts;
 use super::config::ServeConfig;
 use crate::config::Config;
-use crate::core::heartbeat::Heartbeat;
-use crate::core::instant::{Mono, Now};
-use crate::core::wall_clock::WallClock;
 use crate::files::read::read;
 use crate::host::Host;
 use crate::host::usage::Usage;
+use crate::kube::instant::{Mono, Now};
 use crate::kube::time::Wall;
-use crate::process::clock::since_boot;
+use crate::node::heartbeat::Heartbeat;
+use crate::process::clock::{self, since_boot};
 
 /// A reading is used for so long: three scrapers at once cost one.
 const FRESH: Duration = Duration::from_secs(1);
@@ -67,7 +66,7 @@ impl Readings {
             node_name: config.node.name.clone(),
             host,
             state_file: serve.state_file.clone(),
-            built: WallClock::built(),
+            built: clock::built(),
             last: None,
             before: None,
             served: Served::default(),

@@ -7,15 +7,15 @@ use ring::rand::SystemRandom;
 
 use super::access::ReviewContext;
 use super::client_ca::issuers;
-use crate::core::certificate::{FileTask, TaskResult};
-use crate::core::instant::Mono;
-use crate::identity::{Identity, IdentitySource};
+use crate::client::api::Api;
+use crate::client::api_config::Pem;
+use crate::credentials::{Identity, IdentitySource};
+use crate::kube::instant::Mono;
 use crate::kube::message::{Outcome, Request};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
+use crate::node::certificate::{FileTask, TaskResult};
 use crate::process::clock::Clock;
-use crate::wire::api::Api;
-use crate::wire::api_config::Pem;
 
 /// The API server, with the node's credentials.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! The serving certificate that the cluster signs: with a CertificateSigningRequest, which a person
 //! or a controller approves, or at the supervisor of k3s.
 //!
-//! `core::certificate` decides as for the client certificate. The names are those of the Node on
+//! `node::certificate` decides as for the client certificate. The names are those of the Node on
 //! the server, because its clients connect to them.
 //! Upstream: `pkg/kubelet/certificate/kubelet.go`.
 
@@ -13,20 +13,20 @@ use serde_json::Value;
 
 use super::access::{BUDGET, ReviewContext as _};
 use super::reviews::Reviews;
+use crate::client::api::Api;
+use crate::client::api_config::ClientCertificate;
 use crate::config::Config;
-use crate::core::Progress;
-use crate::core::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
-use crate::core::delay::Jitter;
-use crate::core::instant::{Mono, Now};
-use crate::core::outage_log::OutageLog;
-use crate::identity::pki::serving::ServingPki;
+use crate::credentials::pki::serving::ServingPki;
+use crate::kube::delay::Jitter;
+use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
 use crate::kube::message::{Accept, Request};
 use crate::kube::object;
+use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::kube::x509::{AltName, Subject};
-use crate::wire::api::Api;
-use crate::wire::api_config::ClientCertificate;
+use crate::node::Progress;
+use crate::node::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 
 /// How often the Node's addresses are read.
 const READ_EVERY: Duration = Duration::from_secs(600);

@@ -4,11 +4,11 @@
 use serde_json::{Value, json};
 
 use super::readings::Readings;
-use crate::core::facts::FileSystem;
-use crate::core::instant::Now;
 use crate::host::usage::Traffic;
+use crate::kube::instant::Now;
 use crate::kube::object;
 use crate::kube::time::Wall;
+use crate::node::facts::FileSystem;
 
 /// The interface whose traffic is the node's, by the kubelet's rule (`pkg/kubelet/stats/helper.go`).
 const NODE_INTERFACE: &str = "eth0";

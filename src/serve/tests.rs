@@ -25,17 +25,17 @@ use super::connection::{ConnectionState, Next, PortConnection, PortStream};
 use super::connections::{Connections, MOST};
 use super::head::{self, Head};
 use super::logs::Journal;
+use crate::client::api_config::{ClientCertificate, Pem};
+use crate::client::tls::{AnyServer, check_certificate};
 use crate::config::Config;
 use crate::config::flags::Flags;
-use crate::core::instant::Mono;
+use crate::credentials::pki::key::Key;
 use crate::files::tree::Tree;
-use crate::identity::pki::key::Key;
+use crate::kube::instant::Mono;
 use crate::kube::time::Wall;
 use crate::kube::x509::{
     self, AltName, BIT_STRING, DerReader, INTEGER, Leaf, SEQUENCE, Subject, element,
 };
-use crate::wire::api_config::{ClientCertificate, Pem};
-use crate::wire::tls::{AnyServer, check_certificate};
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: pi\r\n\r\n";

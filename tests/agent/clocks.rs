@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use apidouble::{Double, Validity};
-use nodelet::core::wall_clock::WallClock;
 use nodelet::kube::time::Wall;
+use nodelet::process::clock;
 
 use crate::common::api::is_ready;
 use crate::common::board::Board;
@@ -46,7 +46,7 @@ pub fn in_1970() -> i64 {
 
 /// Of a server's certificate that begins a minute before the build of nodelet.
 pub fn since_the_build() -> Validity {
-    let age = Wall::from_epoch(now()).since(WallClock::built()).as_secs();
+    let age = Wall::from_epoch(now()).since(clock::built()).as_secs();
     Validity { from: -60 - i64::try_from(age).unwrap(), until: YEAR }
 }
 
@@ -118,7 +118,7 @@ fn assert_is_now(time: Wall) {
 /// clock shows a time before the build.
 fn assert_is(time: Wall, ahead: i64) {
     let shown = Duration::from_secs(now().as_secs().saturating_add_signed(ahead));
-    let shown = Some(Wall::from_epoch(shown)).filter(|shown| *shown >= WallClock::built());
+    let shown = Some(Wall::from_epoch(shown)).filter(|shown| *shown >= clock::built());
     let now = shown.unwrap_or(Wall::from_epoch(now()));
     let off = now.since(time).max(time.since(now));
     assert!(off < Duration::from_secs(10), "{time:?} is {off:?} off");

@@ -2,10 +2,10 @@
 //! upgrade while a scraper is connected.
 
 use apidouble::Double;
+use nodelet::client::api::Api;
+use nodelet::client::api_config::{ApiConfig, Authorization, Secret};
+use nodelet::client::endpoint::Endpoint;
 use nodelet::kube::message::{Accept, Outcome, Request};
-use nodelet::wire::api::Api;
-use nodelet::wire::api_config::{ApiConfig, Authorization, Secret};
-use nodelet::wire::endpoint::Endpoint;
 
 use crate::A_MINUTE;
 use crate::guest::{Guest, keep};

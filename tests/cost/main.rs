@@ -11,18 +11,18 @@ use std::cell::Cell;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use apidouble::{Double, Recorded};
+use nodelet::client::api::Api;
 use nodelet::config::Config;
 use nodelet::config::flags::Flags;
-use nodelet::core::Progress;
-use nodelet::core::instant::Mono;
-use nodelet::core::lease::{LEASES, Lease};
-use nodelet::core::pods::Pods;
+use nodelet::credentials::kubeconfig;
 use nodelet::files::guard::own_mounts;
-use nodelet::identity::kubeconfig;
+use nodelet::kube::instant::Mono;
 use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
 use nodelet::kube::time::Wall;
+use nodelet::node::Progress;
+use nodelet::node::lease::{LEASES, Lease};
+use nodelet::node::pods::Pods;
 use nodelet::runtime::ask;
-use nodelet::wire::api::Api;
 use serde_json::{Value, json};
 
 use crate::common::board::Board;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use nodelet::core::facts::{Facts, Read};
 use nodelet::host::{Host, HostRoot};
+use nodelet::node::facts::{Facts, Read};
 use support::Folder;
 
 use crate::common::tree;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use nodelet::core::facts::Facts;
 use nodelet::host::{Host, HostRoot};
+use nodelet::node::facts::Facts;
 use support::{Folder, skip};
 
 use crate::common::shell::shell;

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use nodelet::core::health::HealthCondition;
-use nodelet::core::instant::{Mono, Now};
 use nodelet::health::config::HealthConfig;
 use nodelet::health::monitor::Health;
 use nodelet::host::{Host, HostRoot};
+use nodelet::kube::instant::{Mono, Now};
 use nodelet::kube::time::Wall;
+use nodelet::node::health::HealthCondition;
 use serde_json::{Value, json};
 use support::Folder;
 

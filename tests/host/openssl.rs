@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use nodelet::identity::pki::key::Key;
+use nodelet::credentials::pki::key::Key;
 use nodelet::kube::x509::{self, AltName, Leaf, Purpose, SigningRequest, Subject, Wanted};
 use support::skip;
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use apidouble::Double;
-use nodelet::identity::kubeconfig;
+use nodelet::credentials::kubeconfig;
 use rustls::ServerConnection;
 use rustls::version::{TLS12, TLS13};
 

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use nodelet::config::Config;
 use nodelet::config::flags::Flags;
-use nodelet::core::delay::Jitter;
-use nodelet::core::instant::Mono;
-use nodelet::identity::{Identity, IdentitySource};
+use nodelet::credentials::{Identity, IdentitySource};
+use nodelet::kube::delay::Jitter;
+use nodelet::kube::instant::Mono;
 use nodelet::kube::time::Wall;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nodelet::core::instant::Mono;
-use nodelet::wire::dns::{NodeName, Resolver};
+use nodelet::client::dns::{NodeName, Resolver};
+use nodelet::kube::instant::Mono;
 use support::Folder;
 
 const A: u8 = 1;
@@ -264,7 +264,7 @@ fn knows(name: &'static str, address: &'static str, after: Duration) -> Server {
     })
 }
 
-/// The rows with planted times are in `src/wire/dns/lookup/tests.rs`.
+/// The rows with planted times are in `src/client/dns/lookup/tests.rs`.
 #[test]
 fn the_first_server_in_the_list_counts_though_it_is_the_slowest() {
     let vpn = knows("kube.corp", "10.8.0.1", Duration::from_millis(100));

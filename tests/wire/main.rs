@@ -21,8 +21,8 @@ mod tunnel;
 use std::sync::{Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant};
 
+use nodelet::client::api::Api;
 use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
-use nodelet::wire::api::Api;
 use server::{Authority, Heard, Server, Stream, kubeconfig};
 
 const BUDGET: Duration = Duration::from_millis(1000);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodelet::identity::kubeconfig;
-use nodelet::wire::api_config::ApiConfig;
+use nodelet::client::api_config::ApiConfig;
+use nodelet::credentials::kubeconfig;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

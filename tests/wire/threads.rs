@@ -1,6 +1,6 @@
 //! A client starts no thread, not even for name lookups.
 
-use nodelet::wire::dns::{NodeName, Resolver};
+use nodelet::client::dns::{NodeName, Resolver};
 
 use super::server::*;
 use super::*;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use nodelet::identity::kubeconfig;
-use nodelet::wire::dns::Resolver;
+use nodelet::client::dns::Resolver;
+use nodelet::credentials::kubeconfig;
 use support::Folder;
 
 use super::server::*;
@@ -18,7 +18,7 @@ use crate::common::proxy::Proxy;
 /// A client of `server` through the proxy at `url`.
 fn by_way_of(url: &str, server: &Server, ca: &Authority) -> Api {
     let mut kubeconfig = kubeconfig(&format!("https://localhost:{}", server.port), &ca.pem, "");
-    kubeconfig.proxy = Some(nodelet::wire::api_config::Proxy::parse(url).unwrap());
+    kubeconfig.proxy = Some(nodelet::client::api_config::Proxy::parse(url).unwrap());
     Api::new(&kubeconfig, "x").unwrap()
 }
 
@@ -135,7 +135,7 @@ fn a_sick_proxy_is_left_for_the_next_address_of_its_name() {
         let lines = addresses.iter().map(|ip| format!("{ip} proxy.test\n"));
         let hosts = folder.write("hosts", lines.collect::<String>());
         let mut config = kubeconfig(&format!("https://localhost:{}", server.port), &ca.pem, "");
-        let proxy = nodelet::wire::api_config::Proxy::parse(&format!("http://proxy.test:{port}"));
+        let proxy = nodelet::client::api_config::Proxy::parse(&format!("http://proxy.test:{port}"));
         config.proxy = Some(proxy.unwrap());
         config.resolver = Some(Resolver::read(Path::new("/nonexistent"), hosts));
         let mut api = Api::new(&config, "x").unwrap();

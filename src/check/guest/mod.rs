@@ -5,14 +5,14 @@ use serde_json::{Map, Value};
 
 use super::Finding;
 use crate::config::{Config, NO_PODS, NodeConfig};
-use crate::core::pods;
-use crate::core::status::labels;
 use crate::kube::json;
 use crate::kube::message::{Refused, Response};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::version::Version;
+use crate::node::pods;
+use crate::node::status::labels;
 
 /// Labels that nodelet never sets by itself, because they count the Node among those of its zone.
 const TOPOLOGY: [&str; 2] = ["topology.kubernetes.io/zone", "topology.kubernetes.io/region"];
@@ -118,7 +118,7 @@ pub fn pod_cidr(config: &NodeConfig, node: Option<&Value>) -> Finding {
     }
 }
 
-/// The pods that are bound to the Node, from the list of `core::pods`. `boot` is the time of this
+/// The pods that are bound to the Node, from the list of `node::pods`. `boot` is the time of this
 /// boot by the server's clock, if known.
 pub fn pods(config: &NodeConfig, list: &Response, boot: Option<Wall>) -> Finding {
     let check = "pods";

@@ -1,4 +1,4 @@
-//! Parses and holds reservations and extended resources; `core::status::resources` applies them
+//! Parses and holds reservations and extended resources; `node::status::resources` applies them
 //! to the capacity.
 //!
 //! Upstream: `cmd/kubelet/app/server.go` parseResourceList, `k8s.io/utils/cpuset`.

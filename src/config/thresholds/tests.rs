@@ -4,7 +4,7 @@
 //! TestAddAllocatableThresholds expect for "pods" (there is no cgroup of pods to observe),
 //! TestAddContainerFsThresholds (containerfs is not observed apart from nodefs),
 //! TestCompareThresholdValue (a derived `PartialEq`), and the cases about pods. The observation of
-//! signals is tested in `core/eviction`.
+//! signals is tested in `node/eviction`.
 
 use super::*;
 

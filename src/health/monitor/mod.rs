@@ -15,16 +15,16 @@ use super::reader::HealthReader;
 use super::source::{ConditionKind, RuleInput, Sign, Source};
 use super::time::{REBOOTS, Time};
 use super::{KINDS, voltage};
-use crate::core::conditions;
-use crate::core::events::Event;
-use crate::core::health::{HealthCondition, HealthConditions};
-use crate::core::instant::{Mono, Now};
 use crate::files::guard;
 use crate::files::read::{SMALL, read_found};
 use crate::files::write::Op;
 use crate::host::Host;
+use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
 use crate::kube::time::Wall;
+use crate::node::conditions;
+use crate::node::events::Event;
+use crate::node::health::{HealthCondition, HealthConditions};
 
 /// Reasons of `--node-condition`.
 const FILE_EXISTS: &str = "FileExists";

@@ -14,12 +14,12 @@ use super::config::HealthConfig;
 use super::monitor::Health;
 use super::reader::Found;
 use super::source::{ConditionKind, RuleInput, Sign, Source};
-use crate::core::events::Event;
-use crate::core::facts::Unread;
-use crate::core::instant::{Mono, Now};
 use crate::files::tree::Tree;
 use crate::host::{Host, HostRoot};
+use crate::kube::instant::{Mono, Now};
 use crate::kube::time::Wall;
+use crate::node::events::Event;
+use crate::node::facts::Unread;
 
 const BUILT: u64 = 1_735_689_600;
 /// The time at which each test begins.

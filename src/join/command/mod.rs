@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::token::{Digest, Token};
+use crate::client::api_config::Secret;
 use crate::config::setting::help;
-use crate::wire::api_config::Secret;
 
 /// The text of `nodelet join --help`.
 pub fn usage() -> String {

@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use lexopt::Parser;
 
 use super::{JoinCommand, Reset, Settings, TokenSource};
+use crate::client::api_config::Secret;
 use crate::config::command_line::{self, Command, takes_value, unknown_flag};
 use crate::config::setting::Kind::{Path, Switch, Text};
 use crate::config::setting::{Setting, find, row, set_defaults, value};
 use crate::join::token::{Digest, K0S, MICROK8S, Token, digest, is_of_k0s};
 use crate::kube::time::parse_duration;
-use crate::wire::api_config::Secret;
 
 /// The port of an endpoint without one, as in kubeadm.
 const PORT: u16 = 6443;

@@ -15,15 +15,15 @@ use super::proof;
 use super::run::{Failed, SUDO};
 use super::token::Token;
 use crate::check::Finding;
+use crate::client::api_config::ApiConfig;
+use crate::client::endpoint::Endpoint;
+use crate::credentials::kubeconfig;
+use crate::credentials::pki::stored_certificate;
 use crate::files::guard;
 use crate::files::read::{cause, read};
-use crate::identity::kubeconfig;
-use crate::identity::pki::stored_certificate;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
-use crate::wire::api_config::ApiConfig;
-use crate::wire::endpoint::Endpoint;
 
 pub(super) const JOINED: &str = "joined";
 /// A certificate that ends sooner than this, or than a tenth of its life, is asked for again.

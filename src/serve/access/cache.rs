@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::core::delay::TokenBucket;
-use crate::core::instant::Mono;
+use crate::kube::delay::TokenBucket;
+use crate::kube::instant::Mono;
 use crate::serve::access::User;
 
 /// A keyed hash.

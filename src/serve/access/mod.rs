@@ -19,11 +19,11 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroize as _;
 
-use crate::core::instant::Mono;
-use crate::core::outage_log::OutageLog;
+use crate::kube::instant::Mono;
 use crate::kube::json as bounded_json;
 use crate::kube::message::{Accept, Method, Outcome, Refused, Request};
 use crate::kube::object;
+use crate::kube::outage_log::OutageLog;
 
 use self::cache::{Buckets, KeyedHash, Tokens, Verdicts};
 

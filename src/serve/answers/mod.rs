@@ -10,7 +10,7 @@ use super::access::Verdict;
 use super::head::reason;
 use super::readings::Readings;
 use super::{metrics, summary};
-use crate::core::instant::Now;
+use crate::kube::instant::Now;
 use crate::kube::text::query;
 
 /// The head of a request.

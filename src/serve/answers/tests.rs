@@ -7,13 +7,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
-use crate::core::heartbeat::Heartbeat;
-use crate::core::instant::Mono;
-use crate::core::wall_clock::WallClock;
 use crate::files::tree::Tree;
 use crate::host::{Host, HostRoot};
+use crate::kube::instant::Mono;
 use crate::kube::time::Wall;
-use crate::process::clock::since_boot;
+use crate::node::heartbeat::Heartbeat;
+use crate::process::clock::{self, since_boot};
 use crate::serve::access::ReviewCounts;
 use crate::serve::config::ServeConfig;
 
@@ -221,7 +220,7 @@ fn a_clock_before_the_build_stamps_nothing() {
     let summary: Value = serde_json::from_slice(&summary.body).unwrap();
     assert_eq!(summary["node"]["startTime"], Value::Null);
     assert_eq!(summary["node"]["cpu"]["time"], Value::Null);
-    let built = WallClock::built().seconds();
+    let built = clock::built().seconds();
     assert!(!board.ask_at("GET", "/metrics/slis", at(5, built)).body.is_empty());
 }
 

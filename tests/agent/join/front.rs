@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use apidouble::{Authority, Fault, Rule, Validity};
 use nix::sys::signal::Signal;
-use nodelet::identity::kubeconfig;
+use nodelet::credentials::kubeconfig;
 use support::{eventually, skip};
 
 use super::ready::{KUBECONFIG, SOON, TRIGGER, board};

@@ -4,7 +4,7 @@ use apidouble::{Authority, Double, Fault, Phase, Rule, Validity};
 use serde_json::Value;
 
 use super::{Joined, Site, TOKEN, agent, mode};
-use nodelet::identity::kubeconfig;
+use nodelet::credentials::kubeconfig;
 use nodelet::kube::x509::Leaf;
 
 const KUBECONFIG: &str = "etc/credstore/nodelet.kubeconfig";

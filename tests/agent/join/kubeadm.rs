@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{SECRET, Site, TOKEN, mode};
 use crate::common::board::{Board, binary};
-use nodelet::identity::kubeconfig;
+use nodelet::credentials::kubeconfig;
 use nodelet::kube::x509::Leaf;
 
 const KUBECONFIG: &str = "etc/credstore/nodelet.kubeconfig";

@@ -12,7 +12,7 @@ use std::time::Duration;
 use apidouble::{Authority, BootstrapToken, Double, Validity};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodelet::identity::kubeconfig;
+use nodelet::credentials::kubeconfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use apidouble::{Phase, Recorded};
-use nodelet::identity::kubeconfig;
+use nodelet::credentials::kubeconfig;
 use nodelet::kube::x509::Leaf;
 use support::eventually;
 

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apidouble::{Double, Identity};
-use nodelet::wire::api_config::{ApiConfig, ClientCertificate, Pem};
-use nodelet::wire::endpoint::Endpoint;
-use nodelet::wire::tls::client_config;
+use nodelet::client::api_config::{ApiConfig, ClientCertificate, Pem};
+use nodelet::client::endpoint::Endpoint;
+use nodelet::client::tls::client_config;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 

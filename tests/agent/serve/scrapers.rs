@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use apidouble::Double;
-use nodelet::identity::kubeconfig;
+use nodelet::client::api::Api;
+use nodelet::client::endpoint::Endpoint;
+use nodelet::credentials::kubeconfig;
 use nodelet::kube::message::{Accept, Outcome, Request, Response};
-use nodelet::wire::api::Api;
-use nodelet::wire::endpoint::Endpoint;
 use serde_json::{Value, json};
 
 use super::{SOON, Served, flags};

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use apidouble::{Authority, Credentials, Validity};
-use nodelet::identity::kubeconfig;
+use nodelet::credentials::kubeconfig;
 use nodelet::kube::message::Method;
 use serde_json::{Value, json};
 use support::skip;

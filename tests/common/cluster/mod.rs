@@ -18,10 +18,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use apidouble::{BootstrapToken, Builder, Double};
-use nodelet::identity::kubeconfig;
+use nodelet::client::api::Api;
+use nodelet::client::api_config::ApiConfig;
+use nodelet::credentials::kubeconfig;
 use nodelet::kube::message::{Accept, Method, Outcome, Request};
-use nodelet::wire::api::Api;
-use nodelet::wire::api_config::ApiConfig;
 use serde_json::{Value, json};
 
 use control_plane::ControlPlane;

@@ -4,9 +4,9 @@
 
 use nodelet::config::Config;
 use nodelet::config::flags::Flags;
-use nodelet::core::instant::Mono;
-use nodelet::core::lease::Lease;
-use nodelet::core::pods::Pods;
+use nodelet::kube::instant::Mono;
+use nodelet::node::lease::Lease;
+use nodelet::node::pods::Pods;
 use nodelet::kube::message::{Outcome, Response};
 use nodelet::kube::time::Wall;
 

@@ -1,7 +1,7 @@
 //! A certificate, a request or a key: as DER, and as the PEM that a server or a file gave.
 #![no_main]
 
-use nodelet::identity::pki::key::Key;
+use nodelet::credentials::pki::key::Key;
 use nodelet::kube::signed::Signed;
 use nodelet::kube::x509::{Leaf, Wanted, pem};
 

@@ -1,7 +1,7 @@
 //! What a name server, or whoever pretends to be one, may send.
 #![no_main]
 
-use nodelet::wire::dns::message::{RecordType, Name, Question, parse, query};
+use nodelet::client::dns::message::{RecordType, Name, Question, parse, query};
 
 libfuzzer_sys::fuzz_target!(|packet: &[u8]| {
     let Some(name) = Name::new("board.lab") else {

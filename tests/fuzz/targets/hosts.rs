@@ -2,7 +2,7 @@
 #![no_main]
 
 use nodelet::files::hosts;
-use nodelet::wire::dns::Resolver;
+use nodelet::client::dns::Resolver;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let _ = hosts::addresses(text, "board");

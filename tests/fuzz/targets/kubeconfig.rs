@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use nodelet::identity::kubeconfig;
+use nodelet::credentials::kubeconfig;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let _ = kubeconfig::parse(text, &[Path::new("/no/such/folder")]);

@@ -1,7 +1,7 @@
 //! What `nodelet serve` reads: the agent's line, kernel files of its own, the query of a request.
 #![no_main]
 
-use nodelet::core::heartbeat::Heartbeat;
+use nodelet::node::heartbeat::Heartbeat;
 use nodelet::host::usage;
 use nodelet::serve::answers::query;
 

@@ -7,11 +7,11 @@ use std::sync::LazyLock;
 
 use nodelet::config::flags::Flags;
 use nodelet::config::Config;
-use nodelet::core::eviction::Pressures;
-use nodelet::core::facts::Facts;
+use nodelet::node::eviction::Pressures;
+use nodelet::node::facts::Facts;
 use nodelet::host::{Host, HostRoot};
 use nodelet::kube::time::Wall;
-use nodelet::core::{patch, status};
+use nodelet::node::{patch, status};
 use nodelet::kube::{describe, json};
 
 static CONFIG: LazyLock<Config> =

@@ -12,9 +12,10 @@ use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
 use super::YEAR;
-use crate::core::kubelet::tests::Server;
-use crate::identity::pki::tests::Signer;
-use crate::identity::tests::model::{approved, epoch, is_ready, mark, posted, wall, wanted};
+use crate::client::api::{Api, Distrust};
+use crate::client::api_config::{ApiConfig, Authorization};
+use crate::credentials::pki::tests::Signer;
+use crate::credentials::tests::model::{approved, epoch, is_ready, mark, posted, wall, wanted};
 use crate::join::proof::{self, sha256};
 use crate::join::token::{Bootstrap, Digest};
 use crate::kube::message::{Method, Outcome, Request, answered, not_found};
@@ -22,8 +23,7 @@ use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
-use crate::wire::api::{Api, Distrust};
-use crate::wire::api_config::{ApiConfig, Authorization};
+use crate::node::kubelet::tests::Server;
 
 const RESOURCE: &str = "certificatesigningrequests";
 /// The controllers mark a Node whose Lease is not renewed for so long.

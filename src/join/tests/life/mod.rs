@@ -14,11 +14,11 @@ use nix::errno::Errno;
 
 use self::board::{Line, View, World, wrong_clocks};
 use self::cluster::Mode;
-use crate::core::kubelet::tests::storm::collect_lines;
+use crate::credentials::tests::model::live_all;
 use crate::files::write::Op;
 use crate::files::{power_cut, recorder, tree::Tree};
-use crate::identity::tests::model::live_all;
 use crate::kube::time::Wall;
+use crate::node::kubelet::tests::storm::collect_lines;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);

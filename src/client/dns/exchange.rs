@@ -1,0 +1,118 @@
+//! The packets of a lookup, over UDP.
+//!
+//! Each server has a connected socket of its own: the kernel chooses a random source port, drops
+//! packets from other hosts, and reports a closed port at once. Only [`Exchange::run`] waits.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+
+use super::lookup::{Lookup, LookupResult, Shown};
+use crate::client::socket::poll_timeout;
+use crate::kube::instant::Mono;
+
+/// Bytes; see `message::LARGE`.
+const LARGEST: usize = 1500;
+/// Packets read from one socket in one call, so that a flood cannot hold the loop.
+const MOST_PACKETS: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Exchange {
+    lookup: Lookup,
+    /// Of each server; why there is none, where this machine has no route.
+    sockets: Vec<(SocketAddr, Result<UdpSocket, String>)>,
+}
+
+impl Exchange {
+    /// Sends nothing yet.
+    pub(super) fn new(lookup: Lookup) -> Self {
+        let open =
+            |server: &SocketAddr| (*server, open(*server).map_err(|e| unreached(*server, &e)));
+        let sockets = lookup.servers().iter().map(open).collect();
+        Self { lookup, sockets }
+    }
+
+    /// Takes steps, and waits between them, until the result; `None` if there is none at `end`.
+    pub(super) fn run(&mut self, end: Mono, clock: impl Fn() -> Mono) -> Option<LookupResult> {
+        loop {
+            self.receive();
+            let now = clock();
+            let result = self.lookup.step(now);
+            if result.is_some() {
+                return result;
+            }
+            self.send();
+            if now >= end {
+                return None;
+            }
+            self.wait(self.lookup.due().min(end).since(now));
+        }
+    }
+
+    /// The result so far.
+    pub(super) fn result(&mut self, now: Mono) -> LookupResult {
+        self.lookup.result(now)
+    }
+
+    fn send(&mut self) {
+        let Self { lookup, sockets } = self;
+        lookup.send(|index, packet| match sockets.get(index) {
+            Some((server, Ok(socket))) => {
+                socket.send(packet).map(drop).map_err(|e| unreached(*server, &e))
+            }
+            Some((_, Err(why))) => Err(why.clone()),
+            None => Ok(()),
+        });
+    }
+
+    /// Reads the packets that have arrived.
+    fn receive(&mut self) {
+        let mut packet = [0; LARGEST];
+        let key = |address: SocketAddr| (address.ip(), address.port());
+        for (index, (server, socket)) in self.sockets.iter().enumerate() {
+            let Ok(socket) = socket else { continue };
+            for _ in 0..MOST_PACKETS {
+                match socket.recv_from(&mut packet) {
+                    // Until the socket was connected, any host could send to it.
+                    Ok((length, source)) if key(source) == key(*server) => {
+                        self.lookup.receive(index, packet.get(..length).unwrap_or_default());
+                    }
+                    Ok(_) => {}
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                    // A closed port, or no route.
+                    Err(e) => self.lookup.fail(index, unreached(*server, &e)),
+                }
+            }
+        }
+    }
+
+    /// Waits for a packet, `at_most` this long.
+    fn wait(&self, at_most: Duration) {
+        let sockets = self.sockets.iter().filter_map(|(_, socket)| socket.as_ref().ok());
+        let mut sockets: Vec<PollFd<'_>> =
+            sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
+        // EINTR ends the wait early; the caller calls again.
+        let _ = poll(&mut sockets, poll_timeout(at_most));
+    }
+}
+
+fn open(server: SocketAddr) -> io::Result<UdpSocket> {
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.set_nonblocking(true)?;
+    socket.connect(server)?;
+    Ok(socket)
+}
+
+fn unreached(server: SocketAddr, error: &io::Error) -> String {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    let cause = errno.map_or_else(|| error.to_string(), |errno| errno.desc().to_ascii_lowercase());
+    format!("name server {}: {cause}", Shown(server))
+}

@@ -1,0 +1,391 @@
+//! The lookup of one name along the search list. Decides only: the caller sends its packets, and
+//! passes in the answers and the time.
+//!
+//! The A and AAAA questions for a name are sent to all name servers at once, and the answers are
+//! judged in the order of resolv.conf: an answer counts when each server before it has failed, or
+//! was silent for the time limit. Go and glibc ask one server after the other, with the same
+//! result. But the time of this lookup may end earlier than the time limit of a silent server; then
+//! the answer of the next one is there already.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+use std::vec;
+
+use super::message::{self, MAX_ADDRESSES, Name, Question, RecordType, Reply};
+use super::{PORT, Resolver};
+use crate::kube::instant::Mono;
+
+/// Time for the other family once one family has addresses: some servers never answer to AAAA. (Go
+/// and glibc wait for the whole time limit.)
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What the servers know of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LookupResult {
+    /// At least one address, and the shortest TTL.
+    Addresses(Vec<IpAddr>, Duration),
+    /// There is no such name, or it has no address.
+    Absent(String),
+    /// No server gave an answer for one of the candidates.
+    Failed(String),
+}
+
+#[derive(Debug)]
+pub(super) struct Lookup {
+    servers: Vec<SocketAddr>,
+    /// Candidates after the current one.
+    names: vec::IntoIter<Name>,
+    /// Why the candidates before the current one gave no address.
+    earlier: Option<LookupResult>,
+    /// For the current candidate.
+    questions: [SentQuestion; 2],
+    /// Why the last server that failed did so.
+    trouble: Option<String>,
+    started: Mono,
+    ends: Mono,
+    /// How long a server may be silent.
+    timeout: Duration,
+    /// How often a question is sent.
+    attempts: u32,
+    /// When the current attempt began, and its time limit.
+    attempted: (Mono, Duration),
+    attempts_left: u32,
+    /// When the first addresses counted.
+    addressed: Option<Mono>,
+}
+
+impl Lookup {
+    /// A lookup that takes the time until `ends` at most. `None` where no candidate is a valid
+    /// name.
+    pub(super) fn new(resolver: &Resolver, name: &str, now: Mono, ends: Mono) -> Option<Self> {
+        let names = resolver.candidates(name);
+        let names: Vec<Name> = names.iter().filter_map(|name| Name::new(name)).collect();
+        let mut names = names.into_iter();
+        let first = names.next()?;
+        let servers = resolver.servers.clone();
+        let mut lookup = Self {
+            questions: questions(&first, servers.len()),
+            servers,
+            names,
+            earlier: None,
+            trouble: None,
+            started: now,
+            ends,
+            timeout: resolver.timeout,
+            attempts: resolver.attempts.max(1),
+            attempted: (now, Duration::ZERO),
+            attempts_left: 0,
+            addressed: None,
+        };
+        lookup.begin(now);
+        Some(lookup)
+    }
+
+    pub(super) fn servers(&self) -> &[SocketAddr] {
+        &self.servers
+    }
+
+    /// Passes each packet that is due to `send`, with the index of its server. An error is the
+    /// failure of this server.
+    pub(super) fn send(&mut self, mut send: impl FnMut(usize, &[u8]) -> Result<(), String>) {
+        for server in 0..self.servers.len() {
+            let due = self.questions.iter_mut().filter_map(|question| question.take_due(server));
+            // The second send may report the ICMP error of the first.
+            let failure = due.map(|packet| send(server, &packet)).find_map(Result::err);
+            if let Some(why) = failure {
+                self.fail(server, why);
+            }
+        }
+    }
+
+    /// Takes a packet of a server. What is no answer to a question that waits is ignored.
+    pub(super) fn receive(&mut self, server: usize, packet: &[u8]) {
+        let failures = self.questions.iter_mut().filter_map(|q| q.receive(server, packet));
+        if let Some(why) = failures.last() {
+            self.trouble = Some(format!("{why} from {}", self.shown(server)));
+        }
+    }
+
+    /// A server cannot be reached.
+    pub(super) fn fail(&mut self, server: usize, why: String) {
+        for question in &mut self.questions {
+            question.fail(server);
+        }
+        self.trouble = Some(why);
+    }
+
+    /// Begins the next attempt or the next candidate if it is time; returns the result at the end.
+    /// An answer counts however late it is passed in, if that is before this call.
+    pub(super) fn step(&mut self, now: Mono) -> Option<LookupResult> {
+        // The time limit of a packet does not begin before it is sent.
+        if self.questions.iter().any(SentQuestion::is_due) {
+            self.attempted.0 = now;
+            return None;
+        }
+        let (began, limit) = self.attempted;
+        if now >= began.after(limit) {
+            self.end_attempt();
+        }
+        let has_addresses = self.has_addresses();
+        if has_addresses {
+            self.addressed.get_or_insert(now);
+        }
+        if self.is_pending() && now < self.due() {
+            return None;
+        }
+        let has_failed = self.questions.iter().any(|question| question.reply().is_none());
+        if has_failed && !has_addresses && self.attempts_left > 0 {
+            self.attempts_left -= 1;
+            self.attempted.0 = now;
+            self.questions.iter_mut().for_each(SentQuestion::repeat);
+            return None;
+        }
+        let result = self.result(now);
+        if !matches!(result, LookupResult::Addresses(..))
+            && let Some(name) = self.names.next()
+        {
+            self.earlier = Some(result);
+            self.trouble = None;
+            self.questions = questions(&name, self.servers.len());
+            self.begin(now);
+            return None;
+        }
+        Some(result)
+    }
+
+    /// When [`Self::step`] has something to do if no packet comes.
+    pub(super) fn due(&self) -> Mono {
+        let (began, limit) = self.attempted;
+        match self.addressed {
+            _ if !self.is_pending() => began,
+            Some(then) => began.after(limit).min(then.after(GRACE)),
+            None => began.after(limit),
+        }
+    }
+
+    /// The result if no further packet comes.
+    pub(super) fn result(&mut self, now: Mono) -> LookupResult {
+        self.end_attempt();
+        match (self.answer(now), self.earlier.take()) {
+            (found @ LookupResult::Addresses(..), _) => found,
+            // This candidate may have an address.
+            (_, Some(failed @ LookupResult::Failed(_))) => failed,
+            (result, _) => result,
+        }
+    }
+
+    /// Each attempt for each candidate that is left gets an equal part of the time.
+    fn begin(&mut self, now: Mono) {
+        let names = u32::try_from(self.names.len() + 1).unwrap_or(u32::MAX);
+        let share = self.ends.since(now) / names.saturating_mul(self.attempts);
+        self.attempted = (now, self.timeout.min(share));
+        self.attempts_left = self.attempts - 1;
+    }
+
+    /// A silent server has failed.
+    fn end_attempt(&mut self) {
+        for server in 0..self.servers.len() {
+            for question in &mut self.questions {
+                question.fail(server);
+            }
+        }
+    }
+
+    fn is_pending(&self) -> bool {
+        self.questions.iter().any(SentQuestion::is_pending)
+    }
+
+    fn has_addresses(&self) -> bool {
+        let mut replies = self.questions.iter().filter_map(SentQuestion::reply);
+        replies.any(|(_, reply)| matches!(reply, Reply::Addresses(..)))
+    }
+
+    /// The answer for the current candidate. An address wins: some servers deny a name when asked
+    /// for AAAA.
+    fn answer(&self, now: Mono) -> LookupResult {
+        let mut families = Vec::new();
+        let mut holds = Duration::MAX;
+        let mut denied = None;
+        let mut empty = None;
+        for (server, reply) in self.questions.iter().filter_map(SentQuestion::reply) {
+            match reply {
+                Reply::Addresses(addresses, ttl) => {
+                    families.push(addresses.as_slice());
+                    holds = holds.min(*ttl);
+                }
+                Reply::NoName => denied = Some(server),
+                _ => empty = Some(server),
+            }
+        }
+        if !families.is_empty() {
+            return LookupResult::Addresses(in_turn(&families), holds);
+        }
+        if let Some(server) = denied {
+            let why =
+                format!("no such name (NXDOMAIN) from {}{}", self.shown(server), first(server));
+            return LookupResult::Absent(why);
+        }
+        if let Some(server) = empty
+            && self.questions.iter().all(|question| question.reply().is_some())
+        {
+            let why =
+                format!("the name has no address, says {}{}", self.shown(server), first(server));
+            return LookupResult::Absent(why);
+        }
+        LookupResult::Failed(match &self.trouble {
+            Some(trouble) => trouble.clone(),
+            None if self.servers.is_empty() => "no usable name server in resolv.conf".to_owned(),
+            None => silence(now.since(self.started)),
+        })
+    }
+
+    fn shown(&self, server: usize) -> String {
+        self.servers.get(server).map_or_else(String::new, |address| Shown(*address).to_string())
+    }
+}
+
+/// A question for one address family.
+#[derive(Debug)]
+struct SentQuestion {
+    question: Question,
+    /// Of each server.
+    states: Vec<State>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// To be sent. A large answer is asked for where the usual one did not fit.
+    Due {
+        is_large: bool,
+    },
+    Waiting {
+        is_large: bool,
+    },
+    /// Silence counts, too.
+    Failed,
+    Replied(Reply),
+}
+
+impl SentQuestion {
+    fn new(name: &Name, kind: RecordType, servers: usize) -> Self {
+        Self {
+            question: Question { id: random(), name: name.clone(), kind },
+            states: vec![State::Due { is_large: false }; servers],
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        self.states.iter().any(|state| matches!(state, State::Due { .. }))
+    }
+
+    /// The packet that is due for a server.
+    fn take_due(&mut self, server: usize) -> Option<Vec<u8>> {
+        match self.states.get_mut(server) {
+            Some(state @ &mut State::Due { is_large }) => {
+                *state = State::Waiting { is_large };
+                Some(message::query(&self.question, is_large))
+            }
+            _ => None,
+        }
+    }
+
+    /// The first server that has not failed, by index: the question is its to answer.
+    fn first(&self) -> Option<(usize, &State)> {
+        self.states.iter().enumerate().find(|(_, state)| !matches!(state, State::Failed))
+    }
+
+    /// Takes the answer of a server; returns why the server has failed, if it has.
+    fn receive(&mut self, server: usize, packet: &[u8]) -> Option<&'static str> {
+        let Some(state @ &mut State::Waiting { is_large }) = self.states.get_mut(server) else {
+            return None;
+        };
+        let (next, why) = match message::parse(packet, &self.question)? {
+            Reply::Truncated if !is_large => (State::Due { is_large: true }, None),
+            Reply::Truncated => (State::Failed, Some("a truncated answer")),
+            Reply::Failed(why) => (State::Failed, Some(why)),
+            reply => (State::Replied(reply), None),
+        };
+        *state = next;
+        why
+    }
+
+    fn is_pending(&self) -> bool {
+        matches!(self.first(), Some((_, State::Due { .. } | State::Waiting { .. })))
+    }
+
+    /// The reply that counts, and the index of its server.
+    fn reply(&self) -> Option<(usize, &Reply)> {
+        match self.first()? {
+            (server, State::Replied(reply)) => Some((server, reply)),
+            _ => None,
+        }
+    }
+
+    /// A server that has not replied will not.
+    fn fail(&mut self, server: usize) {
+        if let Some(state @ (State::Due { .. } | State::Waiting { .. })) =
+            self.states.get_mut(server)
+        {
+            *state = State::Failed;
+        }
+    }
+
+    /// Asks all servers again if all have failed.
+    fn repeat(&mut self) {
+        if self.first().is_none() {
+            self.states.fill(State::Due { is_large: false });
+        }
+    }
+}
+
+fn questions(name: &Name, servers: usize) -> [SentQuestion; 2] {
+    [RecordType::A, RecordType::Aaaa].map(|kind| SentQuestion::new(name, kind, servers))
+}
+
+/// A number that cannot be guessed: std seeds its hash maps from the kernel's random numbers.
+fn random() -> u16 {
+    let [a, b, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
+    u16::from_ne_bytes([a, b])
+}
+
+/// IPv4 and IPv6 addresses in turn, so that a family without a route costs one attempt.
+fn in_turn(families: &[&[IpAddr]]) -> Vec<IpAddr> {
+    (0..MAX_ADDRESSES)
+        .flat_map(|index| families.iter().filter_map(move |family| family.get(index)))
+        .copied()
+        .take(MAX_ADDRESSES)
+        .collect()
+}
+
+/// The answer is not that of the first server in the list.
+fn first(server: usize) -> &'static str {
+    if server == 0 { "" } else { ", the first name server that answered" }
+}
+
+/// In tenths of a second, so that the text does not change during one outage.
+fn silence(waited: Duration) -> String {
+    let tenths = (waited.as_millis() + 50) / 100;
+    let (seconds, tenths) = (tenths / 10, tenths % 10);
+    match tenths {
+        0 => format!("no name server answered within {seconds} s"),
+        _ => format!("no name server answered within {seconds}.{tenths} s"),
+    }
+}
+
+/// A server's address, without the standard port.
+pub(super) struct Shown(pub(super) SocketAddr);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.port() {
+            PORT => self.0.ip().fmt(f),
+            _ => self.0.fmt(f),
+        }
+    }
+}

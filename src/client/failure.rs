@@ -1,0 +1,354 @@
+//! Why a request has no usable answer.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustls::pki_types::UnixTime;
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+
+use crate::files::read::cause;
+use crate::kube::keys::algorithm_name;
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::process::clock;
+
+/// The step of a request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Connecting,
+    Proxy,
+    Handshake,
+    Sending,
+    Answer,
+    Body,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connecting => "connecting",
+            Self::Proxy => "connecting through the proxy",
+            Self::Handshake => "setting up TLS",
+            Self::Sending => "sending the request",
+            Self::Answer => "waiting for the answer",
+            Self::Body => "reading the answer",
+        })
+    }
+}
+
+/// Why the server's certificate cannot be verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Distrust {
+    /// Another cause, such as other names.
+    Other,
+    /// It has expired or is not valid yet, by the clock of this machine.
+    Date,
+    /// No root of ours signed it.
+    Issuer,
+}
+
+/// The remedy of a loopback address that cannot be reached.
+pub(crate) const ON_LOOPBACK: &str = "a loopback address is this board itself: does the server run \
+                                     here? Else give its own address (a k3s agent's kubeconfig \
+                                     names the load balancer of that agent)";
+
+/// Passed through ureq as `ureq::Error::Other`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The time ended; the caller adds how long it was.
+    TimedOut(Stage),
+    /// TLS failed, on either side.
+    Tls(Fault),
+    /// The server's certificate cannot be verified.
+    Certificate(Distrust, Fault),
+    /// Any other cause.
+    Other(Fault),
+}
+
+impl Distrust {
+    fn of(error: &CertificateError) -> Self {
+        match error {
+            CertificateError::UnknownIssuer => Self::Issuer,
+            CertificateError::NotValidYetContext { .. }
+            | CertificateError::ExpiredContext { .. } => Self::Date,
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn io(error: &io::Error, stage: Stage) -> Self {
+        match error.kind() {
+            ErrorKind::TimedOut => Self::TimedOut(stage),
+            _ if stage == Stage::Connecting => Self::other(cause(error)),
+            _ => Self::other(format!("{} while {stage}", cause(error))),
+        }
+    }
+
+    pub(super) fn tls(error: &Error, host: &str) -> Self {
+        let fault = tls_fault(error, host);
+        match error {
+            Error::InvalidCertificate(error) => Self::Certificate(Distrust::of(error), fault),
+            _ => Self::Tls(fault),
+        }
+    }
+
+    pub(super) fn distrust(&self) -> Option<Distrust> {
+        match self {
+            Self::Certificate(distrust, _) => Some(*distrust),
+            _ => None,
+        }
+    }
+
+    pub(super) fn closed(stage: Stage) -> Self {
+        Self::other(format!("connection closed by the server while {stage}"))
+    }
+
+    pub(super) fn other(fault: impl Into<Fault>) -> Self {
+        Self::Other(fault.into())
+    }
+
+    /// Names the proxy: the failure was at it or before it.
+    pub(super) fn via(self, proxy: &impl fmt::Display) -> Self {
+        match self {
+            Self::TimedOut(_) => Self::TimedOut(Stage::Proxy),
+            Self::Other(fault) => Self::Other(fault.at(proxy)),
+            other => other,
+        }
+    }
+
+    /// Names the address.
+    pub(super) fn at(self, address: SocketAddr) -> Self {
+        match self {
+            Self::Other(fault) => {
+                let what = format!("{} (at {address})", fault.what);
+                let remedy = if address.ip().is_loopback() { ON_LOOPBACK } else { "" };
+                Self::Other(Fault { what, ..fault }.or_remedy(remedy))
+            }
+            other => other,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TimedOut(stage) => write!(f, "timed out while {stage}"),
+            Self::Tls(fault) | Self::Certificate(_, fault) | Self::Other(fault) => fault.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<Failure> for ureq::Error {
+    fn from(failure: Failure) -> Self {
+        Self::Other(Box::new(failure))
+    }
+}
+
+/// The fault of a TLS error; `host` is the name that the server's certificate must have.
+fn tls_fault(error: &Error, host: &str) -> Fault {
+    match error {
+        Error::InvalidCertificate(e) => refused_certificate(e, host),
+        Error::AlertReceived(alert) => refused_by_server(*alert),
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            Fault::new("the server does not speak TLS", "is the port right?")
+        }
+        Error::PeerIncompatible(e) => format!("the server's TLS is not supported: {e:?}").into(),
+        e => format!("tls: {e}").into(),
+    }
+}
+
+/// Why a certificate is not usable. rustls prints an unknown error with its wrapper, and an algorithm
+/// as the numbers of its DER.
+pub(super) fn cause_of_certificate(error: &CertificateError) -> String {
+    use CertificateError as E;
+    match error {
+        E::Other(e) => e.to_string(),
+        E::UnsupportedSignatureAlgorithmContext { signature_algorithm_id: id, .. } => {
+            let id = algorithm_name(id);
+            format!("its signature, or that of a CA, is {id}, which is not supported")
+        }
+        E::UnsupportedSignatureAlgorithmForPublicKeyContext {
+            signature_algorithm_id: id,
+            public_key_algorithm_id: key,
+        } => {
+            let [id, key] = [id, key].map(|id| algorithm_name(id));
+            format!(
+                "its signature, or that of a CA, is {id} by a {key} key, which is not supported"
+            )
+        }
+        e => e.to_string(),
+    }
+}
+
+/// ring has no P-521 and no shorter RSA.
+pub(super) const SUPPORTED_KEYS: &str = "the keys of server and CA must be RSA of 2048 bits or \
+                                         more, P-256, P-384 or Ed25519; P-521 is not supported";
+/// ring has no ECDSA with SHA-512.
+const SUPPORTED_SIGNATURES: &str = "sign the certificates of server and CA with SHA-256, such as \
+                                    with openssl x509 -req -sha256, by a key of RSA, P-256, P-384 \
+                                    or Ed25519";
+
+fn refused_certificate(error: &CertificateError, host: &str) -> Fault {
+    match error {
+        CertificateError::NotValidYetContext { not_before, .. } => Fault::new(
+            format!(
+                "certificate of {host} is not valid before {}, {}",
+                date(*not_before),
+                clock_says(clock::wall(), clock::built())
+            ),
+            "set the clock of this board (NTP, RTC), or install a nodelet that was built later",
+        ),
+        CertificateError::ExpiredContext { not_after, .. } => Fault::new(
+            format!(
+                "certificate of {host} expired at {}, {}",
+                date(*not_after),
+                clock_says(clock::wall(), clock::built())
+            ),
+            "renew it, or set the clock of this board",
+        ),
+        // A cluster that was created again has a CA of the same name with another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => Fault::new(
+            format!(
+                "certificate of {host} is not signed by a trusted CA: that of the kubeconfig, or those of the system if these are used instead"
+            ),
+            // ring says the same of a signature by a short key.
+            match error {
+                CertificateError::BadSignature => {
+                    "is this the right server, has it an RSA key of less than 2048 bits, or was \
+                     the CA replaced?"
+                }
+                _ => "is this the right server, or was the CA replaced?",
+            },
+        ),
+        CertificateError::NotValidForNameContext { presented, .. } => Fault::new(
+            format!("certificate of {host} is for other names: {}", presented.join(", ")),
+            "set tls-server-name to one of them, or correct server",
+        ),
+        e => {
+            let what = format!("certificate of {host} refused: {}", cause_of_certificate(e));
+            let remedy = match e {
+                CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+                | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+                    SUPPORTED_SIGNATURES
+                }
+                _ if what.ends_with("CaUsedAsEndEntity") => {
+                    "give the server a certificate of its own that the CA signs"
+                }
+                _ => "",
+            };
+            Fault::new(what, remedy)
+        }
+    }
+}
+
+/// What a certificate's dates were compared with: the later one of both times.
+fn clock_says(clock: Wall, built: Wall) -> String {
+    let says = format!("clock says {}", clock.time());
+    if clock < built { format!("{says}, nodelet was built at {}", built.time()) } else { says }
+}
+
+fn refused_by_server(alert: AlertDescription) -> Fault {
+    match alert {
+        AlertDescription::CertificateRequired => Fault::new(
+            "the server wants a client certificate",
+            "the kubeconfig has none that it accepts",
+        ),
+        AlertDescription::CertificateExpired => {
+            "the server says that our client certificate has expired".into()
+        }
+        AlertDescription::BadCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::DecryptError
+        | AlertDescription::UnknownCA
+        | AlertDescription::AccessDenied => {
+            format!("the server refused our client certificate: {alert:?}").into()
+        }
+        alert => {
+            let is_common = alert != AlertDescription::HandshakeFailure;
+            let remedy = if is_common { "" } else { SUPPORTED_KEYS };
+            Fault::new(format!("the server ended TLS: {alert:?}"), remedy)
+        }
+    }
+}
+
+fn date(time: UnixTime) -> String {
+    Wall::from_epoch(Duration::from_secs(time.as_secs())).time()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loopback_address_is_named_as_the_board_itself() {
+        let refused = || Failure::io(&ErrorKind::ConnectionRefused.into(), Stage::Connecting);
+        for (address, is_loopback) in
+            [("127.0.0.1:6444", true), ("[::1]:6443", true), ("10.0.0.1:6443", false)]
+        {
+            let line = refused().at(address.parse().unwrap()).to_string();
+            assert!(line.starts_with(&format!("connection refused (at {address})")), "{line}");
+            assert_eq!(line.ends_with(&format!("; {ON_LOOPBACK}")), is_loopback, "{line}");
+        }
+    }
+
+    use rustls::OtherError;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_time_of_the_build_is_named_where_it_counts() {
+        let at = |seconds| Wall::from_epoch(Duration::from_secs(seconds));
+        assert_eq!(clock_says(at(5), at(5)), "clock says 1970-01-01T00:00:05Z");
+        let want = "clock says 1970-01-01T00:00:04Z, nodelet was built at 1970-01-01T00:00:05Z";
+        assert_eq!(clock_says(at(4), at(5)), want);
+    }
+
+    #[test]
+    fn an_error_has_its_cause_and_its_remedy() {
+        let other = OtherError(Arc::new(webpki::Error::CaUsedAsEndEntity));
+        let id = vec![6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 4];
+        let key = vec![6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 5, 0x2b, 0x81, 4, 0, 35];
+        let of_its_own = "give the server a certificate of its own that the CA signs";
+        for (error, want, remedy) in [
+            (
+                Error::InvalidCertificate(CertificateError::Other(other)),
+                "certificate of k refused: CaUsedAsEndEntity",
+                of_its_own,
+            ),
+            (
+                Error::InvalidCertificate(CertificateError::UnsupportedSignatureAlgorithmContext {
+                    signature_algorithm_id: id.clone(),
+                    supported_algorithms: Vec::new(),
+                }),
+                "certificate of k refused: its signature, or that of a CA, is ECDSA with SHA-512, which is not supported",
+                SUPPORTED_SIGNATURES,
+            ),
+            (
+                Error::InvalidCertificate(
+                    CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext {
+                        signature_algorithm_id: id,
+                        public_key_algorithm_id: key,
+                    },
+                ),
+                "certificate of k refused: its signature, or that of a CA, is ECDSA with SHA-512 by a P-521 key, which is not supported",
+                SUPPORTED_SIGNATURES,
+            ),
+            (
+                Error::AlertReceived(AlertDescription::HandshakeFailure),
+                "the server ended TLS: HandshakeFailure",
+                SUPPORTED_KEYS,
+            ),
+        ] {
+            assert_eq!(tls_fault(&error, "k"), Fault::new(want, remedy));
+        }
+        let incomplete = InvalidMessage::MissingData("ServerHello").into();
+        let want = "tls: received corrupt message of type MissingData(\"ServerHello\")";
+        assert_eq!(tls_fault(&incomplete, "k"), want.into());
+    }
+}

@@ -1,0 +1,534 @@
+//! What outlives a connection: where it leads, how it is secured, which address answers.
+//!
+//! The address that answered last is used without a lookup. After a failure the name is looked up
+//! again, and addresses that failed come after the others, the oldest failure first. So a server
+//! that fails is left for the next one, and is tried again when that one fails.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+
+use super::api_config::{ApiConfig, Proxy};
+use super::dns::Resolver;
+use super::dns::message::MAX_ADDRESSES;
+use super::endpoint::Endpoint;
+use super::failure::{Distrust, Failure};
+use super::socket::{Deadline, Stream};
+use super::tls;
+use crate::kube::text::Fault;
+
+/// A lookup may take a half of the time that is left, or a quarter if addresses are known. The rest
+/// is for the connection.
+const LOOKUP_PART: u32 = 2;
+const LOOKUP_PART_WHERE_KNOWN: u32 = 4;
+
+/// Shared between `Api` and ureq's connector. ureq lends the connector as `&self` and wants it
+/// `Sync`: that is the only reason for the lock, because there is one thread.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) endpoint: Endpoint,
+    /// What is before the path of each request: `https://10.0.0.1:6443`, with the prefix.
+    pub(super) base: String,
+    pub(super) proxy: Option<Proxy>,
+    /// None for `http`.
+    pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// None: this machine's configuration, read for each lookup, because DHCP rewrites it.
+    resolver: Option<Resolver>,
+    /// Of the current call.
+    pub(super) deadline: Deadline,
+    state: Mutex<LinkState>,
+}
+
+#[derive(Debug, Default)]
+struct LinkState {
+    addresses: Addresses,
+    /// Where the last connection was opened to; none if that failed.
+    peer: Option<SocketAddr>,
+    /// Why the certificate of a server that was tried for it cannot be verified.
+    distrust: Option<Distrust>,
+    /// The address that was tried first for it.
+    first: Option<SocketAddr>,
+    /// Dead as soon as ureq drops the connection.
+    stream: Weak<Stream>,
+    /// Bound of an answer over a connection that the request had to open.
+    answer_budget: Option<Duration>,
+}
+
+impl LinkState {
+    /// No server answered: the address that was tried first comes last in the next round, and each
+    /// address gets the largest share of the time in its turn.
+    fn end_round(&mut self) {
+        if let Some(first) = self.first.take() {
+            self.addresses.failed(first);
+        }
+    }
+}
+
+impl Link {
+    pub(super) fn new(config: &ApiConfig) -> Result<Self, Fault> {
+        let endpoint = config.endpoint.clone();
+        let tls = if endpoint.tls {
+            Some((tls::client_config(config)?, tls::server_name(config)?))
+        } else {
+            None
+        };
+        Ok(Self {
+            base: format!("{endpoint}{}", endpoint.prefix),
+            endpoint,
+            proxy: config.proxy.clone(),
+            tls,
+            resolver: config.resolver.clone(),
+            deadline: Deadline::default(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Takes over what `old` knows of addresses, where both lead to the same server.
+    pub(super) fn keep_addresses_of(&self, old: &Self) {
+        if self.endpoint == old.endpoint && self.proxy == old.proxy {
+            let addresses = old.with(|state| state.addresses.clone());
+            self.with(|state| state.addresses = addresses);
+        }
+    }
+
+    /// Where TCP leads: the server, or its proxy.
+    pub(super) fn first_hop(&self) -> &Endpoint {
+        match &self.proxy {
+            Some(proxy) => &proxy.endpoint,
+            None => &self.endpoint,
+        }
+    }
+
+    /// Names the proxy, where the failure was at or before it.
+    pub(super) fn at_first_hop(&self, failure: Failure) -> Failure {
+        match &self.proxy {
+            Some(proxy) => failure.via(proxy),
+            None => failure,
+        }
+    }
+
+    /// Calls `attempt`, with an address and the divisor of its share of the time, for the address
+    /// that answered last and then for the others, until it opens a connection.
+    pub(super) fn connect<T>(
+        &self,
+        mut attempt: impl FnMut(SocketAddr, usize) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.with(|state| {
+            (state.peer, state.first) = (None, None);
+            state.distrust = None;
+        });
+        let hop = self.first_hop();
+        let mut attempt = |address, shares| {
+            let opened = attempt(address, shares);
+            self.with(|state| {
+                state.first.get_or_insert(address);
+                match &opened {
+                    Ok(_) => {
+                        state.peer = Some(address);
+                        state.distrust = None;
+                    }
+                    Err(failure) => {
+                        state.distrust = state.distrust.max(failure.distrust());
+                        state.addresses.failed(address);
+                    }
+                }
+            });
+            opened
+        };
+        if let Some(ip) = hop.address() {
+            return attempt(SocketAddr::new(ip, hop.port), 1);
+        }
+        let mut failure = None;
+        let good = self.with(|state| state.addresses.good);
+        if let Some(good) = good {
+            // Half of the time: a lookup and the addresses that it finds need the rest.
+            match attempt(good, 2) {
+                Ok(opened) => return Ok(opened),
+                Err(e) => failure = Some(e.at(good)),
+            }
+        }
+        let looked_up = self.look_up();
+        let mut candidates = self.with(|state| state.addresses.candidates());
+        if candidates.len() > 1 {
+            candidates.retain(|address| Some(*address) != good);
+        }
+        for (index, address) in candidates.iter().enumerate() {
+            // The first one gets half: on a slow link an equal share is enough for none.
+            let shares =
+                if index == 0 { candidates.len().min(2) } else { candidates.len() - index };
+            if index > 0 && self.deadline.left().is_err() {
+                break;
+            }
+            match attempt(*address, shares) {
+                Ok(opened) => return Ok(opened),
+                Err(e) => failure = Some(e.at(*address)),
+            }
+        }
+        self.with(LinkState::end_round);
+        // Without a network there is often no DNS: the failure of an address tells more.
+        let lookup = || Failure::other(looked_up.err().unwrap_or_default());
+        Err(failure.unwrap_or_else(|| self.at_first_hop(lookup())))
+    }
+
+    /// Looks the name up. Where that fails, the addresses of the last lookup stay.
+    fn look_up(&self) -> Result<(), Fault> {
+        let hop = self.first_hop();
+        let left = || self.deadline.left().unwrap_or_default();
+        let part = if self.with(|state| state.addresses.known.is_empty()) {
+            LOOKUP_PART
+        } else {
+            LOOKUP_PART_WHERE_KNOWN
+        };
+        let kept = left() / part * (part - 1);
+        let resolver = self.resolver.clone().unwrap_or_else(Resolver::system);
+        let found = resolver
+            .lookup(&hop.host, || left().saturating_sub(kept))
+            .map_err(|fault| fault.at("name lookup failed"))?;
+        let found = found.into_iter().map(|ip| SocketAddr::new(ip, hop.port));
+        self.with(|state| state.addresses.found(found.collect()));
+        Ok(())
+    }
+
+    /// The connection is open, TLS included.
+    pub(super) fn opened(&self, stream: &Arc<Stream>) {
+        self.with(|state| state.stream = Arc::downgrade(stream));
+    }
+
+    /// The server answered as one in good health does.
+    pub(super) fn answered(&self) {
+        self.with(|state| {
+            if let Some(peer) = state.peer {
+                state.addresses.answered(peer);
+            }
+        });
+    }
+
+    /// The server at the other end cannot be used: the next connection leads elsewhere.
+    pub(super) fn failed(&self) {
+        self.with(|state| {
+            state.stream = Weak::new();
+            if let Some(peer) = state.peer {
+                state.addresses.failed(peer);
+                state.end_round();
+            }
+        });
+    }
+
+    /// Whether the name has an address besides the one in use.
+    pub(super) fn has_other_address(&self) -> bool {
+        self.with(|state| state.peer.is_some_and(|peer| state.addresses.has_other_than(peer)))
+    }
+
+    pub(super) fn set_answer_budget(&self, budget: Option<Duration>) {
+        self.with(|state| state.answer_budget = budget);
+    }
+
+    /// A connection was opened for the current call. Its answer has twice the time at the only
+    /// address: a kubelet waits 10 s for one, and there is no other server to try.
+    pub(super) fn shorten_answer(&self) {
+        let calls = if self.has_other_address() { 1 } else { 2 };
+        if let Some(budget) = self.with(|state| state.answer_budget) {
+            self.deadline.shorten(budget * calls);
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        let stream = self.with(|state| state.stream.upgrade());
+        // Bytes that no request asked for mostly are the server's close_notify.
+        stream.is_some_and(|stream| stream.has_no_input())
+    }
+
+    /// Whether the last attempt to connect succeeded, TLS included.
+    pub(super) fn was_connected(&self) -> bool {
+        self.with(|state| state.peer.is_some())
+    }
+
+    /// Why the last attempt to connect could not verify the server's certificate, if that failed.
+    pub(super) fn distrust(&self) -> Option<Distrust> {
+        self.with(|state| state.distrust)
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_distrust(&self, distrust: Option<Distrust>) {
+        self.with(|state| state.distrust = distrust);
+    }
+
+    fn with<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
+        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Most failed addresses that are remembered. With fewer than a name has, some would never be the
+/// first.
+const MAX_FAILED: usize = MAX_ADDRESSES;
+
+/// What is known of the addresses of one name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Addresses {
+    /// The address that answered last and has not failed since.
+    good: Option<SocketAddr>,
+    /// From the last lookup that found any, in the order of the name server.
+    known: Vec<SocketAddr>,
+    /// Failed since they last answered; the oldest failure first.
+    failed: Vec<SocketAddr>,
+}
+
+impl Addresses {
+    /// A server in good health answered at `address`.
+    fn answered(&mut self, address: SocketAddr) {
+        self.failed.retain(|failed| *failed != address);
+        self.good = Some(address);
+    }
+
+    /// The server at `address` could not be used.
+    fn failed(&mut self, address: SocketAddr) {
+        self.failed.retain(|failed| *failed != address);
+        self.failed.push(address);
+        if self.failed.len() > MAX_FAILED {
+            self.failed.remove(0);
+        }
+        if self.good == Some(address) {
+            self.good = None;
+        }
+    }
+
+    /// Takes the result of a lookup.
+    fn found(&mut self, addresses: Vec<SocketAddr>) {
+        self.known.clear();
+        for address in addresses {
+            if !self.known.contains(&address) {
+                self.known.push(address);
+            }
+        }
+    }
+
+    /// Every known address, in the order in which to try them.
+    fn candidates(&self) -> Vec<SocketAddr> {
+        let failure = |address: &SocketAddr| {
+            let index = self.failed.iter().position(|failed| failed == address);
+            index.map_or(0, |index| index + 1)
+        };
+        let mut candidates = self.known.clone();
+        candidates.sort_by_key(failure);
+        candidates
+    }
+
+    /// Whether there is an address besides `address`.
+    fn has_other_than(&self, address: SocketAddr) -> bool {
+        self.known.iter().any(|known| *known != address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::client::failure::Stage;
+    use crate::files::tree::Tree;
+
+    /// A link to `api.test`, which a hosts file gives `addresses`.
+    fn link(tree: &Tree, addresses: &[IpAddr]) -> Link {
+        let lines = addresses.iter().map(|ip| format!("{ip} api.test\n"));
+        tree.write("hosts", lines.collect::<String>().as_bytes());
+        let mut config = ApiConfig::of("http://api.test:6443").unwrap();
+        config.resolver = Some(Resolver {
+            servers: Vec::new(),
+            ..Resolver::parse("", tree.path().join("hosts"))
+        });
+        Link::new(&config).unwrap()
+    }
+
+    fn ip(last: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, last).into()
+    }
+
+    /// The addresses that are tried while those in `sick` fail, and whether one was opened.
+    fn tried(link: &Link, sick: &[IpAddr]) -> (Vec<IpAddr>, Result<(), String>) {
+        link.deadline.begin(Duration::from_secs(2));
+        let mut tried = Vec::new();
+        let opened = link.connect(|address, _| {
+            tried.push(address.ip());
+            if sick.contains(&address.ip()) {
+                Err(Failure::TimedOut(Stage::Handshake))
+            } else {
+                Ok(())
+            }
+        });
+        (tried, opened.map_err(|e| e.to_string()))
+    }
+
+    #[test]
+    fn a_sick_address_is_left_in_the_same_call_and_tried_last_from_then_on() {
+        let tree = Tree::new("link-sick");
+        let link = link(&tree, &[ip(1), ip(2), ip(3)]);
+        assert_eq!(tried(&link, &[ip(1)]), (vec![ip(1), ip(2)], Ok(())));
+        // The second one accepts, but never answers: it is not good yet.
+        link.failed();
+        assert_eq!(tried(&link, &[]), (vec![ip(3)], Ok(())));
+        link.answered();
+        assert_eq!(tried(&link, &[]), (vec![ip(3)], Ok(())));
+        // It dies: the first one of the round without an answer is the last one now.
+        let (order, opened) = tried(&link, &[ip(3), ip(2)]);
+        assert_eq!((order, opened), (vec![ip(3), ip(2), ip(1)], Ok(())));
+        assert!(link.was_connected() && link.has_other_address());
+        let (order, opened) = tried(&link, &[ip(1), ip(2), ip(3)]);
+        assert_eq!(order.len(), 3);
+        assert_eq!(opened, Err("timed out while setting up TLS".to_owned()));
+        assert!(!link.was_connected());
+    }
+
+    /// With a slow link only the first address of a round has enough time: each must come first.
+    #[test]
+    fn every_address_is_the_first_of_a_round_in_its_turn() {
+        let tree = Tree::new("link-rounds");
+        for count in [5, 20] {
+            let all: Vec<IpAddr> = (1..=count).map(ip).collect();
+            for healthy in &all {
+                let link = link(&tree, &all);
+                link.deadline.begin(Duration::from_secs(60));
+                let mut rounds = 0;
+                loop {
+                    rounds += 1;
+                    assert!(rounds <= count, "{healthy} is never the first");
+                    let mut is_first = true;
+                    let opened = link.connect(|address, _| {
+                        let is_slow = !std::mem::take(&mut is_first);
+                        if address.ip() == *healthy && !is_slow {
+                            Ok(())
+                        } else {
+                            Err(Failure::TimedOut(Stage::Handshake))
+                        }
+                    });
+                    if opened.is_ok() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_looked_up_after_a_failure_and_not_before() {
+        let tree = Tree::new("link-lookup");
+        let link = link(&tree, &[ip(1)]);
+        assert_eq!(tried(&link, &[]), (vec![ip(1)], Ok(())));
+        link.answered();
+        tree.write("hosts", b"10.0.0.2 api.test\n");
+        assert_eq!(tried(&link, &[]), (vec![ip(1)], Ok(())));
+        assert_eq!(tried(&link, &[ip(1)]), (vec![ip(1), ip(2)], Ok(())));
+        link.answered();
+        // No lookup succeeds any more: the address of the last one is used.
+        tree.write("hosts", b"");
+        link.failed();
+        assert_eq!(tried(&link, &[]), (vec![ip(2)], Ok(())));
+    }
+
+    #[test]
+    fn a_name_without_an_address_tells_why() {
+        let tree = Tree::new("link-none");
+        let (order, opened) = tried(&link(&tree, &[]), &[]);
+        assert_eq!(order, [] as [IpAddr; 0]);
+        let why = "name lookup failed: no usable name server in resolv.conf; is the name right, and \
+                   are the name servers in /etc/resolv.conf reachable?";
+        assert_eq!(opened, Err(why.to_owned()));
+    }
+
+    #[test]
+    fn another_identity_keeps_the_addresses_of_the_same_server_alone() {
+        let tree = Tree::new("link-keep");
+        let old = link(&tree, &[ip(1), ip(2)]);
+        assert!(tried(&old, &[ip(1)]).1.is_ok());
+        old.answered();
+        let new = link(&tree, &[ip(1), ip(2)]);
+        new.keep_addresses_of(&old);
+        assert_eq!(tried(&new, &[]).0, [ip(2)]);
+        let other = ApiConfig::of("http://other.test:6443").unwrap();
+        let other = Link::new(&other).unwrap();
+        other.keep_addresses_of(&old);
+        assert_eq!(other.with(|state| state.addresses.good), None);
+    }
+
+    fn address(number: u8) -> SocketAddr {
+        match number % 2 {
+            0 => SocketAddr::from(([10, 0, 0, number], 6443)),
+            _ => SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number)], 6443)),
+        }
+    }
+
+    fn known(numbers: &[u8]) -> Addresses {
+        let mut addresses = Addresses::default();
+        addresses.found(numbers.iter().map(|number| address(*number)).collect());
+        addresses
+    }
+
+    #[test]
+    fn failed_addresses_come_last_and_the_oldest_failure_first() {
+        let mut addresses = known(&[1, 2, 3]);
+        let order = |addresses: &Addresses| addresses.candidates();
+        assert_eq!(order(&addresses), [1, 2, 3].map(address));
+        addresses.failed(address(1));
+        assert_eq!(order(&addresses), [2, 3, 1].map(address));
+        addresses.failed(address(2));
+        addresses.answered(address(3));
+        assert_eq!(addresses.good, Some(address(3)));
+        addresses.failed(address(3));
+        assert_eq!(addresses.good, None);
+        assert_eq!(order(&addresses), [1, 2, 3].map(address));
+        addresses.failed(address(1));
+        assert_eq!(order(&addresses), [2, 3, 1].map(address));
+    }
+
+    #[test]
+    fn another_lookup_replaces_the_addresses_and_keeps_the_failures() {
+        let mut addresses = known(&[1, 2]);
+        addresses.failed(address(1));
+        addresses.found([1, 4].map(address).to_vec());
+        assert_eq!(addresses.candidates(), [4, 1].map(address));
+        assert!(addresses.has_other_than(address(1)));
+        assert!(!known(&[1]).has_other_than(address(1)));
+        for number in 0..100 {
+            addresses.failed(address(number));
+        }
+        assert_eq!(addresses.failed.len(), MAX_FAILED);
+    }
+
+    proptest! {
+        /// From every state, with at least one healthy address among those of the name, as many
+        /// tries as there are addresses reach a healthy one.
+        #[test]
+        fn a_healthy_address_is_reached(
+            history in prop::collection::vec((0..3_u8, 0..6_u8), 0..200),
+            names in prop::collection::btree_set(0..6_u8, 1..6),
+            healthy in 0..6_usize,
+        ) {
+            let mut addresses = Addresses::default();
+            for (what, number) in history {
+                match what {
+                    0 => addresses.answered(address(number)),
+                    1 => addresses.failed(address(number)),
+                    _ => addresses.found(vec![address(number), address(number + 1)]),
+                }
+            }
+            let names: Vec<_> = names.into_iter().map(address).collect();
+            let healthy = names[healthy % names.len()];
+            // The one that was good may be sick by now: one try more.
+            for _ in 0..=names.len() {
+                let next = match addresses.good {
+                    Some(good) => good,
+                    None => {
+                        addresses.found(names.clone());
+                        addresses.candidates()[0]
+                    }
+                };
+                if next == healthy { addresses.answered(next) } else { addresses.failed(next) }
+            }
+            prop_assert_eq!(addresses.good, Some(healthy));
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The TLS configuration of an [`ApiConfig`].
+//!
+//! TLS 1.2 and 1.3 with the algorithms of rustls' provider of ring. The server's certificate is
+//! verified only against the configured CA, or against the system's roots where none is configured.
+//! Only `insecure-skip-tls-verify` turns verification off. `VerifiedAt` is the time that counts.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::Resumption;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::time_provider::TimeProvider;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use zeroize::Zeroize as _;
+
+use crate::files::guard;
+use crate::files::read::read;
+use crate::kube::keys::{self, KeyKind, OTHER_KEY, UNUSABLE};
+use crate::kube::text::Fault;
+use crate::kube::x509::Leaf;
+use crate::process::clock;
+
+use super::api_config::{ApiConfig, ClientCertificate, Pem};
+use super::failure::{SUPPORTED_KEYS, cause_of_certificate};
+use super::handshake_signature::{verify_tls12_signature, verify_tls13_signature};
+
+/// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
+const SESSIONS: usize = 2;
+
+/// Root certificates of the distributions: Go's list, in Go's order.
+pub(crate) const SYSTEM_ROOTS: [&str; 6] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Checks CA, client certificate and key.
+pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, Fault> {
+    let provider = Arc::new(ring::default_provider());
+    let any_server = AnyServer(provider.signature_verification_algorithms);
+    let builder = ClientConfig::builder_with_details(provider, Arc::new(VerifiedAt))
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(|e| format!("tls: {e}"))?;
+    let builder = match (&config.ca, config.insecure) {
+        (_, true) => builder.dangerous().with_custom_certificate_verifier(Arc::new(any_server)),
+        (Some(ca), false) => builder.with_root_certificates(roots(ca)?),
+        (None, false) => builder.with_root_certificates(system_roots()?),
+    };
+    let mut client = builder.with_no_client_auth();
+    client.alpn_protocols = vec![b"http/1.1".to_vec()];
+    client.resumption = Resumption::in_memory_sessions(SESSIONS);
+    if let Some(certificate) = &config.certificate {
+        let certified = certified(certificate, client.crypto_provider())?;
+        client.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
+    }
+    Ok(Arc::new(client))
+}
+
+/// Whether TLS can use a certificate with its key.
+pub fn check_certificate(certificate: &ClientCertificate) -> Result<(), Fault> {
+    certified(certificate, &ring::default_provider()).map(drop)
+}
+
+/// A certificate with its key, for TLS.
+pub(crate) fn certified(
+    certificate: &ClientCertificate,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, Fault> {
+    let [chain, key] = [&certificate.chain, &certificate.key].map(|pem| &pem.source);
+    let certificates = certificates(&certificate.chain)?;
+    let private = private_key(&certificate.key.bytes).map_err(|why| why.at(key))?;
+    let leaf = certificates.first().and_then(|leaf| Leaf::parse(leaf));
+    let leaf = leaf.ok_or_else(|| format!("{chain}: not a usable certificate: not X.509"))?;
+    let signing = provider.key_provider.load_private_key(private);
+    let signing = signing.map_err(|_| format!("{key}: {UNUSABLE}"))?;
+    if signing.public_key().as_deref() != Some(leaf.public_key.as_slice()) {
+        let line = format!("{key}: the key does not belong to the certificate in {chain}");
+        return Err(line.into());
+    }
+    // The rest of it is for the other side to judge. `CertifiedKey::from_der` would parse it with
+    // webpki, which refuses version 1.
+    Ok(CertifiedKey::new(certificates, signing))
+}
+
+/// The time at which the server's certificate must be valid: that of the clock, or of this program's
+/// build if the clock is not set. Without it, a board that starts in 1970 could not ask a server for
+/// the time. A certificate that begins after both is refused; one that has expired since the build
+/// is noticed once the clock is set.
+#[derive(Debug)]
+struct VerifiedAt;
+
+impl TimeProvider for VerifiedAt {
+    fn current_time(&self) -> Option<UnixTime> {
+        let time = clock::wall().max(clock::built());
+        Some(UnixTime::since_unix_epoch(Duration::from_nanos(time.nanos())))
+    }
+}
+
+/// `insecure-skip-tls-verify`: accepts any certificate whose key the server has.
+#[derive(Debug)]
+pub(crate) struct AnyServer(pub(crate) WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
+
+/// The name that the server's certificate must have. An IP address is not sent as SNI.
+pub fn server_name(config: &ApiConfig) -> Result<ServerName<'static>, Fault> {
+    let name = config.tls_server_name.as_ref().unwrap_or(&config.endpoint.host);
+    ServerName::try_from(name.clone())
+        .map_err(|_| format!("tls-server-name: {name:?} is not a host name").into())
+}
+
+/// A PEM text without the mark of Windows' editors, which would hide its first BEGIN.
+pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
+/// The CA certificates in a PEM text. A broken one among others is skipped and logged.
+pub(crate) fn roots(ca: &Pem) -> Result<RootCertStore, Fault> {
+    let (mut roots, mut broken_one) = (RootCertStore::empty(), None);
+    let text = without_mark(&ca.bytes);
+    for certificate in CertificateDer::pem_slice_iter(text) {
+        let added = certificate.map_err(|e| broken(text, &e)).and_then(|certificate| {
+            let key = Leaf::parse(&certificate).and_then(|ca| KeyKind::of_public(&ca.public_key));
+            let added = match key.filter(|key| !key.verifies()) {
+                Some(key) => Err(Fault::new(format!("its key is {key}"), SUPPORTED_KEYS)),
+                None => roots.add(certificate).map_err(|e| match e {
+                    Error::InvalidCertificate(e) => cause_of_certificate(&e).into(),
+                    e => e.to_string().into(),
+                }),
+            };
+            added.map_err(|why| why.at("not a usable CA certificate"))
+        });
+        broken_one = broken_one.or(added.err());
+    }
+    match (broken_one, roots.is_empty()) {
+        (None, true) => Err(format!("{}: no certificate in it", ca.source).into()),
+        (Some(why), true) => Err(why.at(&ca.source)),
+        (None, false) => Ok(roots),
+        // As Go does.
+        (Some(why), false) => {
+            log::warn!("{}: a broken certificate is skipped: {why}", ca.source);
+            Ok(roots)
+        }
+    }
+}
+
+pub(crate) const NO_SYSTEM_ROOTS: &str = "this system has no root certificates";
+pub(crate) const INSTALL_SYSTEM_ROOTS: &str = "install ca-certificates";
+
+/// The first of `paths`, as [`SYSTEM_ROOTS`], that exists.
+pub(crate) fn system_bundle(paths: &[&'static str]) -> Option<&'static str> {
+    paths.iter().copied().find(|path| guard::exists(Path::new(path)))
+}
+
+fn system_roots() -> Result<RootCertStore, Fault> {
+    let bundle = system_bundle(&SYSTEM_ROOTS).ok_or_else(|| {
+        Fault::new(
+            format!("there is no certificate-authority, and {NO_SYSTEM_ROOTS}"),
+            format!("{INSTALL_SYSTEM_ROOTS}, or add certificate-authority"),
+        )
+    })?;
+    let bytes = read(Path::new(bundle)).map_err(|why| why.at(bundle))?;
+    let mut roots = RootCertStore::empty();
+    // A root that rustls cannot parse is skipped, as Go and OpenSSL do.
+    let (usable, _) =
+        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).flatten());
+    if usable == 0 {
+        return Err(format!("{bundle}: no usable certificate in it").into());
+    }
+    Ok(roots)
+}
+
+fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
+    match chain {
+        Ok(chain) if chain.is_empty() => {
+            Err(format!("{}: no certificate in it", pem.source).into())
+        }
+        Ok(chain) => Ok(chain),
+        Err(e) => Err(broken(&pem.bytes, &e).at(&pem.source)),
+    }
+}
+
+/// The first private key in PEM text. The error does not name the source.
+pub(crate) fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, Fault> {
+    let mut labelled = PrivateKeyDer::from_pem_slice(text).map_err(|e| no_key(text, &e))?;
+    let key = keys::private_key(labelled.secret_der().to_vec());
+    labelled.zeroize();
+    key
+}
+
+/// Why there is no private key in `text`.
+fn no_key(text: &[u8], error: &PemError) -> Fault {
+    let has = |label: &str| {
+        String::from_utf8_lossy(text).contains(&format!("-----BEGIN {label} PRIVATE KEY-----"))
+    };
+    match error {
+        PemError::NoItemsFound if !has("ENCRYPTED") => {
+            match ["DSA", "OPENSSH"].into_iter().find(|label| has(label)) {
+                Some(kind) => {
+                    Fault::new(format!("the key is of {kind}, which is not supported"), OTHER_KEY)
+                }
+                None => "no private key in it".into(),
+            }
+        }
+        error => broken(text, error),
+    }
+}
+
+/// Replaces the library's texts, which may quote lines of a private key.
+fn broken(text: &[u8], error: &PemError) -> Fault {
+    // PKCS#8, and the header of the older form, whose section is not base64.
+    let is_encrypted = String::from_utf8_lossy(text).contains("ENCRYPTED");
+    match error {
+        _ if is_encrypted => {
+            Fault::new("the key is encrypted", "decrypt it: openssl pkey -in KEY -out NEW")
+        }
+        PemError::MissingSectionEnd { .. } => "not PEM: a section has no END line".into(),
+        PemError::IllegalSectionStart { .. } => "not PEM: a BEGIN line is broken".into(),
+        PemError::Base64Decode(_) => "not PEM: a section is not base64".into(),
+        _ => "not PEM".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bundle_that_exists_counts() {
+        let missing = "/no/such/bundle.crt";
+        assert_eq!(system_bundle(&[missing, "/proc/version", "/proc/stat"]), Some("/proc/version"));
+        assert_eq!(system_bundle(&[missing]), None);
+    }
+}

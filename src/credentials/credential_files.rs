@@ -1,0 +1,261 @@
+//! Reads a token, a client certificate or a CA again after another program replaced its file.
+//!
+//! A kubelet, an operator or systemd writes these files while the agent runs. They are checked once
+//! a minute, and at once after a 401 or a request without a response. A check costs one stat(2) for
+//! each file. If a new file is not usable, the old credential stays in use. If the root file system
+//! can block (`guard::root_can_block`), there is no check by the minute.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Replaced;
+use super::kubeconfig::{read_certificate, read_pem, read_token};
+use crate::client::api::Api;
+use crate::client::api_config::{ApiConfig, Authorization, ClientCertificate, Pem};
+use crate::files::guard;
+use crate::files::read::Stamp;
+use crate::kube::instant::Mono;
+use crate::kube::outage_log::OutageLog;
+use crate::kube::text::Fault;
+use crate::kube::x509::{Leaf, Subject};
+
+/// client-go's `cachingTokenSource` reads a tokenFile again after this time.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+
+/// The files behind an [`ApiConfig`]'s credentials.
+#[derive(Debug)]
+pub(super) struct CredentialFiles {
+    /// `tokenFile`.
+    token: Option<StampedFiles<1>>,
+    /// `client-certificate` and `client-key`, if both are files.
+    certificate: Option<StampedFiles<2>>,
+    /// `certificate-authority`. client-go reads it again since 1.36.
+    ca: Option<StampedFiles<1>>,
+    due: Mono,
+    log: OutageLog,
+}
+
+impl CredentialFiles {
+    /// Watches the files of `config`, which was just read.
+    pub(super) fn new(config: &ApiConfig) -> Self {
+        let token = match &config.authorization {
+            Some(Authorization::Bearer { token, file: Some(file) }) => {
+                let unchanged = || read_token(file).is_ok_and(|read| read == *token);
+                Some(StampedFiles::new([file.clone()], unchanged))
+            }
+            _ => None,
+        };
+        Self {
+            token,
+            certificate: config.certificate.as_ref().and_then(StampedFiles::of_certificate),
+            ca: config.ca.as_ref().and_then(StampedFiles::of_pem),
+            due: Mono::START.after(CHECK_EVERY),
+            log: OutageLog::new("credentials"),
+        }
+    }
+
+    /// Makes the next check due.
+    pub(super) fn check_next(&mut self) {
+        self.due = Mono::START;
+    }
+
+    /// Whether a check is due, which then begins.
+    pub(super) fn begins(&mut self, now: Mono) -> bool {
+        let (is_due, is_asked) = (self.due <= now, self.due == Mono::START);
+        if is_due {
+            self.due = now.after(CHECK_EVERY);
+        }
+        is_due && (is_asked || !guard::root_can_block())
+    }
+
+    /// Checks the files, and passes changes to `config` and `api`. Returns the credential that is
+    /// in use from now on, if it changed. `bootstrap` is the result of reading the bootstrap
+    /// kubeconfig, for the log. The certificate of another node than `own` is refused.
+    pub(super) fn refresh(
+        &mut self,
+        config: &mut ApiConfig,
+        api: &mut Api,
+        bootstrap: Result<(), Fault>,
+        own: &Subject,
+        now: Mono,
+    ) -> Option<Replaced> {
+        let mut replaced = None;
+        let token = check(&mut self.token, |[path]| {
+            let (token, file) = (read_token(path)?, Some(path.to_owned()));
+            let bearer = Authorization::Bearer { token, file };
+            api.set_authorization(&bearer)?;
+            config.authorization = Some(bearer);
+            replaced = Some(Replaced::Token);
+            Ok(())
+        });
+        let ca = check(&mut self.ca, |[path]| {
+            let changed = ApiConfig { ca: Some(read_pem(path)?), ..config.clone() };
+            api.set_identity(&changed)?;
+            *config = changed;
+            log::info!("{}: read again; connecting with it", path.display());
+            Ok(())
+        });
+        let certificate = check(&mut self.certificate, |[chain, key]| {
+            let certificate = read_certificate(chain, key)?;
+            let leaf = Leaf::of_pem(&certificate.chain.bytes);
+            if let Some(other) = leaf.as_ref().and_then(|leaf| leaf.subject.other_node(own)) {
+                let fault = Fault::new(other.what, "install the certificate of this node");
+                return Err(fault.at(chain.display()));
+            }
+            let changed = ApiConfig { certificate: Some(certificate), ..config.clone() };
+            api.set_identity(&changed)?;
+            replaced = leaf.map(Replaced::Certificate);
+            *config = changed;
+            log::info!("{}: read again; connecting with it", chain.display());
+            Ok(())
+        });
+        match token.and(ca).and(certificate).and(bootstrap) {
+            Ok(()) => {
+                self.log.succeeded(now);
+            }
+            Err(why) => {
+                self.log.failed(&format!("{why}; the old one stays in use"), now);
+            }
+        }
+        replaced
+    }
+}
+
+/// Files, and their stamps when they were last read.
+#[derive(Debug)]
+pub(crate) struct StampedFiles<const N: usize> {
+    files: [PathBuf; N],
+    /// `None` if unknown.
+    used: Option<[Stamp; N]>,
+}
+
+impl StampedFiles<1> {
+    /// The file that `pem` was read from, if it was.
+    pub(crate) fn of_pem(pem: &Pem) -> Option<Self> {
+        let file = pem.file.as_ref()?;
+        Some(Self::new([file.clone()], || read_pem(file).is_ok_and(|read| read == *pem)))
+    }
+}
+
+impl StampedFiles<2> {
+    /// The files that `certificate` and its key were read from, if both were.
+    pub(crate) fn of_certificate(certificate: &ClientCertificate) -> Option<Self> {
+        let (chain, key) = (certificate.chain.file.as_ref()?, certificate.key.file.as_ref()?);
+        let unchanged = || read_certificate(chain, key).is_ok_and(|read| read == *certificate);
+        Some(Self::new([chain.clone(), key.clone()], unchanged))
+    }
+}
+
+impl<const N: usize> StampedFiles<N> {
+    /// `unchanged` returns whether the files still have the content that is in use.
+    fn new(files: [PathBuf; N], unchanged: impl FnOnce() -> bool) -> Self {
+        let stamps = stamps(&files);
+        let used = unchanged().then_some(stamps).flatten();
+        Self { files, used }
+    }
+
+    /// Calls `read` if the files may have changed. A failure is tried again at the next check.
+    pub(crate) fn check(
+        &mut self,
+        read: impl FnOnce([&Path; N]) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        // Stamped before the read, so that the next check finds a write in between.
+        let stamps = stamps(&self.files);
+        if stamps.is_some() && stamps == self.used {
+            return Ok(());
+        }
+        read(self.files.each_ref().map(PathBuf::as_path))?;
+        self.used = stamps;
+        Ok(())
+    }
+}
+
+/// [`StampedFiles::check`], if there are any.
+fn check<const N: usize>(
+    files: &mut Option<StampedFiles<N>>,
+    read: impl FnOnce([&Path; N]) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    files.as_mut().map_or(Ok(()), |files| files.check(read))
+}
+
+fn stamps<const N: usize>(files: &[PathBuf; N]) -> Option<[Stamp; N]> {
+    let mut stamps = [Stamp::default(); N];
+    for (stamp, file) in stamps.iter_mut().zip(files) {
+        let stat = guard::found(file).and_then(fs::metadata).ok()?;
+        *stamp = Stamp::of(&stat);
+    }
+    Some(stamps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::mounts::pretend_mount;
+    use crate::files::tree::Tree;
+
+    #[test]
+    fn a_ca_that_is_replaced_is_used_unless_it_is_none() {
+        let tree = Tree::new("watch-ca");
+        let ca = |name: &str| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+            params.self_signed(&key).unwrap().pem()
+        };
+        let (path, old, new) = (tree.join("ca.crt"), ca("old"), ca("new"));
+        tree.write("ca.crt", old.as_bytes());
+        let mut config = ApiConfig {
+            ca: Some(read_pem(&path).unwrap()),
+            ..ApiConfig::of("https://127.0.0.1:1").unwrap()
+        };
+        let mut watch = CredentialFiles::new(&config);
+        let mut api = Api::new(&config, "test").unwrap();
+        let own = Subject::of_node("pi");
+        let both = format!("{old}{new}");
+        for (text, used) in [
+            (Some(both.as_str()), &both),
+            (Some("not a CA"), &both),
+            (None, &both),
+            (Some(new.as_str()), &new),
+        ] {
+            std::fs::remove_file(&path).unwrap_or_default();
+            if let Some(text) = text {
+                tree.write("ca.crt", text.as_bytes());
+            }
+            assert_eq!(watch.refresh(&mut config, &mut api, Ok(()), &own, Mono::START), None);
+            assert_eq!(config.ca.as_ref().unwrap().bytes, used.as_bytes(), "{text:?}");
+            api.set_identity(&config).unwrap();
+        }
+    }
+
+    /// The file is replaced after the kubeconfig was read.
+    #[test]
+    fn a_pair_replaced_before_the_first_check_is_read_again() {
+        let tree = Tree::new("watch-early");
+        let pair = |serial: u8| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let params = rcgen::CertificateParams::new(vec![format!("pi-{serial}")]).unwrap();
+            let pem = params.self_signed(&key).unwrap().pem();
+            tree.write("pair", format!("{pem}{}", key.serialize_pem()).as_bytes());
+            read_certificate(&tree.path().join("pair"), &tree.path().join("pair")).unwrap()
+        };
+        let first = pair(1);
+        let mut config = ApiConfig {
+            certificate: Some(first.clone()),
+            ..ApiConfig::of("http://127.0.0.1:1").unwrap()
+        };
+        let second = pair(2);
+        let mut watch = CredentialFiles::new(&config);
+        let mut api = Api::new(&config, "test").unwrap();
+        let now = Mono::START.after(CHECK_EVERY);
+        assert!(watch.begins(now) && !watch.begins(now));
+        let later = now.after(CHECK_EVERY);
+        pretend_mount(Path::new("/"), "nfs4");
+        assert!(!watch.begins(later));
+        watch.check_next();
+        assert!(watch.begins(later), "a 401 is a reason");
+        watch.refresh(&mut config, &mut api, Ok(()), &Subject::of_node("pi"), now);
+        assert_ne!(first, second);
+        assert_eq!(config.certificate, Some(second));
+    }
+}

@@ -1,0 +1,472 @@
+//! The files of bootstrap and rotation: the stored certificate, its key and the kubeconfig.
+//!
+//! `node::certificate` decides when a certificate is requested and what a response means. After a
+//! power cut during any write, the next start finds the old identity or the new one. While the
+//! process runs nothing is written here: each function returns the operations, or leaves them in
+//! `Pki::later`.
+//! Upstream: `pkg/kubelet/certificate/bootstrap`, client-go `util/certificate`.
+
+pub mod key;
+mod origin;
+pub mod serving;
+mod store;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use self::key::Key;
+use self::origin::Origin;
+use self::store::{CLIENT, SERVER, Store};
+use super::kubeconfig;
+use super::kubeconfig::render::{KubeconfigUser, render};
+use crate::client::api_config::{ApiConfig, ClientCertificate, Pem};
+use crate::client::tls;
+use crate::files::guard;
+use crate::files::read::cause;
+use crate::files::write::{self, Disk, Op, PRIVATE};
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::kube::x509::{Leaf, Purpose, SigningRequest, Subject};
+
+/// The remedy of a board without an identity.
+const JOIN: &str = "nodelet join gets one";
+
+/// The flags that name the files of an identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// `--kubeconfig`.
+    pub kubeconfig: PathBuf,
+    /// `--bootstrap-kubeconfig`.
+    pub bootstrap: Option<PathBuf>,
+    /// `--cert-dir`.
+    pub cert_dir: PathBuf,
+    /// `--rotate-certificates`.
+    pub rotate: bool,
+    /// `--k3s-supervisor`: its certificates begin with the birth of the CA.
+    pub at_supervisor: bool,
+    /// The folder of systemd's credentials.
+    pub credentials: Option<PathBuf>,
+}
+
+/// The files of an identity that is renewed.
+#[derive(Debug)]
+pub struct Pki {
+    paths: Paths,
+    subject: Subject,
+    store: Store,
+    pub(super) disk: Disk,
+    /// Changes that nothing waits for, each with the message if it fails.
+    pub(super) later: Vec<(&'static str, Vec<Op>)>,
+    /// Key of the last signing request.
+    key: Option<Key>,
+    /// That of the certificates to store.
+    origin: Origin,
+    /// Last warning about the stored certificate.
+    last_warning: String,
+}
+
+impl Pki {
+    /// Reads the files and completes an interrupted update. `subject` is the subject of the
+    /// certificates to request.
+    pub(super) fn open(
+        disk: Disk,
+        paths: Paths,
+        subject: Subject,
+        now: Wall,
+    ) -> Result<(Self, Start), Fault> {
+        let mut pki = Self {
+            store: Store::new(&paths.cert_dir, CLIENT)?,
+            paths,
+            subject,
+            disk,
+            later: Vec::new(),
+            key: None,
+            origin: Origin::default(),
+            last_warning: String::new(),
+        };
+        let interrupted = pki.interrupted()?;
+        let completed = pki.disk.carry_out(interrupted);
+        pki.on_completed(completed);
+        let start = pki.start(now)?;
+        pki.carry_out_later();
+        Ok((pki, start))
+    }
+
+    /// Carries out at once what nothing waits for.
+    pub(super) fn carry_out_later(&mut self) {
+        for (failure, ops) in std::mem::take(&mut self.later) {
+            if let Err(why) = self.disk.carry_out(ops) {
+                self.warn(format!("{failure}: {why}"));
+            }
+        }
+    }
+
+    /// The operations that complete an interrupted update. They are to be carried out before
+    /// [`Self::find`].
+    pub(super) fn interrupted(&self) -> Result<Vec<Op>, Fault> {
+        if self.paths.rotate || self.paths.bootstrap.is_some() {
+            self.store.recover()
+        } else {
+            Ok(Vec::new())
+        }
+    }
+
+    /// Takes the result of [`Self::interrupted`]. What is there is used all the same.
+    pub(super) fn on_completed(&mut self, result: Result<(), Fault>) {
+        if let Err(why) = result {
+            self.warn(why.to_string());
+        }
+    }
+
+    /// A certificate that has not expired: it was added since the start, or the clock was wrong
+    /// then. `None` if there is still none.
+    pub fn find(&mut self, now: Wall) -> Result<Option<(ApiConfig, Leaf)>, Fault> {
+        let start = self.start(now)?;
+        let is_usable = |leaf: &Leaf| start.bootstrap.is_none() && now <= leaf.not_after;
+        let Some(leaf) = start.leaf.filter(is_usable) else {
+            return Ok(None);
+        };
+        if let Some(other) = leaf.subject.other_node(&self.subject) {
+            self.warn(format!("{}: {other}", self.paths.kubeconfig.display()));
+            return Ok(None);
+        }
+        Ok(Some((start.config, leaf)))
+    }
+
+    /// The subject of this board's certificates.
+    pub(super) fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn load(&self, path: &Path) -> Result<ApiConfig, Fault> {
+        let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        let remedy = |why: Fault| match guard::found(path).is_err_and(is_missing) {
+            true => why.or_remedy(JOIN),
+            false => why,
+        };
+        kubeconfig::load(path, self.paths.credentials.as_deref()).map_err(remedy)
+    }
+
+    /// Reads the bootstrap kubeconfig.
+    pub fn load_bootstrap(&self) -> Result<ApiConfig, Fault> {
+        match &self.paths.bootstrap {
+            Some(path) => self.load(path),
+            None => Err("there is no --bootstrap-kubeconfig".into()),
+        }
+    }
+
+    /// Takes a key for the next signing request, and returns the operations that must precede the
+    /// request. With rotation each request has a new key. Without rotation the key is kept, unless
+    /// `new_key` is set.
+    pub(super) fn choose_key(&mut self, new_key: bool) -> Result<Vec<Op>, Fault> {
+        let (key, ops) = if self.paths.rotate {
+            (Key::generate()?, Vec::new())
+        } else {
+            let stored = self.store.current().ok().flatten();
+            let stored = stored.as_ref().map(|identity| identity.key.bytes.as_slice());
+            self.store.kept_key(new_key, stored)?
+        };
+        self.key = Some(key);
+        Ok(ops)
+    }
+
+    /// The signing request of the key.
+    pub(super) fn request(&self) -> Result<SigningRequest, Fault> {
+        self.requested_key()?.request(self.subject.clone(), Purpose::CLIENT)
+    }
+
+    fn requested_key(&self) -> Result<&Key, Fault> {
+        self.key.as_ref().ok_or_else(|| "no signing request was made".into())
+    }
+
+    /// The certificate chain (PEM) of the last request with its key, not stored, or why it can never
+    /// be used.
+    pub fn issued(&self, chain: &str, now: Wall) -> Result<(ClientCertificate, Leaf), Fault> {
+        issued(chain, self.requested_key()?, now)
+    }
+
+    /// The operations that store the certificate chain (PEM) of the last request and make it
+    /// current. After an error the same chain can be installed again.
+    pub(super) fn update(&self, chain: &str, now: Wall) -> Result<Vec<Op>, Fault> {
+        self.store.update(chain.as_bytes(), self.requested_key()?, &self.origin, now)
+    }
+
+    /// The identity after [`Self::update`]. The kubeconfig of a bootstrap is written later, and what
+    /// is old is removed later.
+    pub(super) fn installed(&mut self, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
+        let stored = self.store.usable()?;
+        let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
+        let kubeconfig = match (self.valid(now), self.load_bootstrap()) {
+            (Ok(Err(_)), Ok(bootstrap)) => self.write_kubeconfig(bootstrap, identity),
+            (Ok(Ok((kubeconfig, _))), _) => kubeconfig.with(identity),
+            _ => self.load(&self.paths.kubeconfig)?.with(identity),
+        };
+        let clean = self.store.clean();
+        self.add_later("old certificates cannot be removed", clean);
+        Ok((kubeconfig, leaf))
+    }
+
+    fn add_later(&mut self, failure: &'static str, ops: Result<Vec<Op>, Fault>) {
+        match ops {
+            Ok(ops) if ops.is_empty() => {}
+            Ok(ops) => self.later.push((failure, ops)),
+            Err(why) => self.warn(format!("{failure}: {why}")),
+        }
+    }
+
+    /// A kubeconfig that replaces the bootstrap kubeconfig, to write later. If that fails, the next
+    /// start uses the stored certificate.
+    fn write_kubeconfig(&mut self, bootstrap: ApiConfig, identity: ClientCertificate) -> ApiConfig {
+        let text = render(&bootstrap, &KubeconfigUser::Pair(&self.store.current_path()));
+        let path = &self.paths.kubeconfig;
+        let ops = text.map(|text| write::replace(path, PRIVATE, text.into_bytes()));
+        self.add_later("the kubeconfig cannot be written", ops);
+        let without_token = ApiConfig { authorization: None, ..bootstrap };
+        without_token.with(identity)
+    }
+}
+
+impl ApiConfig {
+    fn with(self, certificate: ClientCertificate) -> Self {
+        Self { certificate: Some(certificate), ..self }
+    }
+}
+
+/// The certificate that is stored in `cert_dir`, if there is one that TLS can use.
+pub fn stored_certificate(cert_dir: &Path) -> Option<(ClientCertificate, Leaf)> {
+    Store::new(cert_dir, CLIENT).ok()?.usable().ok()?
+}
+
+/// The operations that remove every certificate and key from `cert_dir`, the one in use first.
+pub(crate) fn remove_certificates(cert_dir: &Path) -> Result<Vec<Op>, Fault> {
+    Store::new(cert_dir, CLIENT)?.remove_all()
+}
+
+/// The same for the certificates of `nodelet serve`.
+pub(crate) fn remove_serving_certificates(folder: &Path) -> Result<Vec<Op>, Fault> {
+    Store::new(folder, SERVER)?.remove_all()
+}
+
+/// The first certificate of the chain, if TLS can use it with its key.
+fn usable(identity: &ClientCertificate) -> Result<Leaf, Fault> {
+    tls::check_certificate(identity)?;
+    let leaf = Leaf::of_pem(&identity.chain.bytes);
+    leaf.ok_or_else(|| format!("{}: not a usable certificate", identity.chain.source).into())
+}
+
+/// An issued certificate chain (PEM) for `key`, or why it can never be used.
+pub(crate) fn issued(
+    chain: &str,
+    key: &Key,
+    now: Wall,
+) -> Result<(ClientCertificate, Leaf), Fault> {
+    let source = "the issued certificate".to_owned();
+    let pem = |bytes: &[u8]| Pem { file: None, source: source.clone(), bytes: bytes.to_vec() };
+    let identity =
+        ClientCertificate { chain: pem(chain.as_bytes()), key: pem(key.pem().as_bytes()) };
+    let leaf = usable(&identity)?;
+    if leaf.not_after < now {
+        return Err(format!("{source} expired at {}", leaf.not_after.time()).into());
+    }
+    Ok((identity, leaf))
+}
+
+/// Whether the kubeconfig with the certificate `given` is newer than the stored one: that was
+/// renewed for another kubeconfig, perhaps of another cluster. If that is not known, the times of
+/// their issue decide.
+fn is_new(given: &ClientCertificate, stored: &ClientCertificate, now: Wall) -> bool {
+    let (Ok(leaf), Ok(stored_leaf)) = (usable(given), usable(stored)) else {
+        return false;
+    };
+    now <= leaf.not_after
+        && given.chain.bytes != stored.chain.bytes
+        && match Origin::of_stored(stored).has(given) {
+            Some(is_known) => !is_known,
+            None => leaf.not_before > stored_leaf.not_before,
+        }
+}
+
+/// Whether a bootstrap wrote this kubeconfig, and the bootstrap kubeconfig was replaced since by one
+/// of another cluster.
+fn is_of_former_bootstrap(kubeconfig: &ApiConfig, bootstrap: &ApiConfig) -> bool {
+    let new = Origin::authorities(bootstrap);
+    let stored = kubeconfig.certificate.as_ref().map(Origin::of_stored);
+    stored.is_some_and(|stored| stored.differs(&new))
+        && Origin::authorities(kubeconfig).differs(&new)
+}
+
+/// What a run begins with.
+#[derive(Debug)]
+pub struct Start {
+    /// Where the API server is, and the credentials.
+    pub config: ApiConfig,
+    /// Why `config` is the bootstrap kubeconfig's; `None` if it is not.
+    pub bootstrap: Option<Fault>,
+    /// The certificate to renew; `None` if there is none.
+    pub leaf: Option<Leaf>,
+    /// The certificate came with the kubeconfig. It may permit more than a node needs, so it is
+    /// renewed at once. So is one of a supervisor whose arrival is not known.
+    pub given: bool,
+}
+
+impl Start {
+    fn with(config: ApiConfig, leaf: Option<Leaf>) -> Self {
+        Self { config, bootstrap: None, leaf, given: false }
+    }
+}
+
+impl Pki {
+    fn start(&mut self, now: Wall) -> Result<Start, Fault> {
+        let (rotate, bootstrap) = (self.paths.rotate, self.paths.bootstrap.is_some());
+        if !rotate && !bootstrap {
+            return Ok(Start::with(self.load(&self.paths.kubeconfig)?, None));
+        }
+        if !bootstrap {
+            let kubeconfig = self.load(&self.paths.kubeconfig)?;
+            self.origin = Origin::of(kubeconfig.certificate.as_ref(), None);
+            return Ok(self.seed(kubeconfig, now));
+        }
+        let (mut valid, bootstrap) = (self.valid(now)?, self.load_bootstrap());
+        let given = valid.as_ref().ok().and_then(|(kubeconfig, _)| kubeconfig.certificate.as_ref());
+        self.origin = Origin::of(given, bootstrap.as_ref().ok());
+        if let (Ok((kubeconfig, _)), Ok(bootstrap)) = (&valid, &bootstrap)
+            && is_of_former_bootstrap(kubeconfig, bootstrap)
+        {
+            let path = &self.paths.kubeconfig;
+            valid = Err(Fault::from("was of another cluster, and is removed").at(path.display()));
+            let ops = vec![Op::Remove(path.clone()), Op::Sync(write::parent(path))];
+            self.add_later("the kubeconfig of another cluster cannot be removed", Ok(ops));
+        }
+        match valid {
+            Ok((kubeconfig, _)) if rotate => Ok(self.seed(kubeconfig, now)),
+            Ok((kubeconfig, leaf)) => Ok(Start::with(kubeconfig, Some(leaf))),
+            Err(why) => {
+                let bootstrap = bootstrap?;
+                // The power failed after the certificate was stored and before the kubeconfig was
+                // written, or the kubeconfig was deleted.
+                if let Some((identity, leaf)) = self.stored()
+                    && now <= leaf.not_after
+                    && leaf.subject.satisfies(&self.subject)
+                    && !Origin::of_stored(&identity).differs(&Origin::authorities(&bootstrap))
+                {
+                    log::info!("{why}; {} is used", identity.chain.source);
+                    let kubeconfig = self.write_kubeconfig(bootstrap, identity);
+                    return Ok(Start::with(kubeconfig, Some(leaf)));
+                }
+                Ok(Start { bootstrap: Some(why), ..Start::with(bootstrap, None) })
+            }
+        }
+    }
+
+    /// The certificate that a rotation begins with: the stored one, or else the kubeconfig's, which
+    /// is then stored. Of two that seem to be expired it is the one that expires later: the clock
+    /// may be ahead, and the stored one must not be lost. Of two, one of another node does not count.
+    fn seed(&mut self, mut kubeconfig: ApiConfig, now: Wall) -> Start {
+        let mut given = kubeconfig.certificate.clone();
+        let mut leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
+        let mut stored = self.stored();
+        if let (Some(leaf_given), Some((identity, leaf_stored))) = (&leaf, &stored) {
+            let other = |leaf: &Leaf| leaf.subject.other_node(&self.subject);
+            match (other(leaf_given), other(leaf_stored)) {
+                (Some(why), None) => {
+                    let path = self.paths.kubeconfig.display();
+                    let source = &identity.chain.source;
+                    let line = format!("{path}: {}; {source} stays in use", why.what);
+                    self.warn(line);
+                    (given, leaf) = (None, None);
+                }
+                (None, Some(_)) => stored = None,
+                _ => {}
+            }
+        }
+        if let Some((identity, stored)) = stored {
+            let is_later = leaf.as_ref().is_some_and(|l| l.not_after > stored.not_after);
+            let is_new = given.as_ref().is_some_and(|given| is_new(given, &identity, now));
+            if is_new {
+                let path = self.paths.kubeconfig.display();
+                log::info!("{path}: new since the stored certificate, which is not used");
+            } else if now <= stored.not_after || !is_later {
+                kubeconfig.certificate = Some(identity);
+                return self.arrived(Start::with(kubeconfig, Some(stored)));
+            }
+        }
+        let Some(identity) = given else {
+            return Start::with(kubeconfig, None);
+        };
+        let given = identity.chain.file.is_none() && leaf.is_some();
+        if given {
+            let ops = Key::of_pem(&identity.key.bytes)
+                .and_then(|key| self.store.update(&identity.chain.bytes, &key, &self.origin, now));
+            self.add_later("the kubeconfig's certificate cannot be stored", ops);
+        }
+        Start { given, ..Start::with(kubeconfig, leaf) }
+    }
+
+    /// The lifetime of a supervisor's certificate begins with its arrival.
+    fn arrived(&self, mut start: Start) -> Start {
+        if let (true, Some(leaf)) = (self.paths.at_supervisor, &mut start.leaf) {
+            let arrival = self.store.arrival(leaf);
+            leaf.not_before = arrival.unwrap_or_default();
+            start.given = arrival.is_none();
+        }
+        start
+    }
+
+    /// The stored certificate, if TLS can use it. An unreadable one is logged and counts as
+    /// missing: the kubeconfig or a bootstrap may replace it.
+    fn stored(&mut self) -> Option<(ClientCertificate, Leaf)> {
+        match self.store.usable() {
+            Ok(found) => found,
+            Err(why) => {
+                self.warn(format!("{why}; continuing without this certificate"));
+                None
+            }
+        }
+    }
+
+    fn warn(&mut self, why: String) {
+        if self.last_warning != why {
+            log::warn!("{why}");
+            self.last_warning = why;
+        }
+    }
+
+    /// The kubeconfig, if no bootstrap is needed, or else why one is needed: it is missing, unusable
+    /// or another node's. Upstream: `isClientConfigStillValid` in
+    /// `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
+    fn valid(&self, now: Wall) -> Result<Result<(ApiConfig, Leaf), Fault>, Fault> {
+        let path = &self.paths.kubeconfig;
+        let at = |why: Fault| why.at(path.display());
+        match guard::found(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Ok(Err(at("not there yet".into())));
+            }
+            Err(e) => return Err(at(cause(&e))),
+            Ok(_) => {}
+        }
+        Ok(self.load(path).and_then(|kubeconfig| {
+            tls::client_config(&kubeconfig).map_err(at)?;
+            let identity = kubeconfig.certificate.as_ref();
+            let identity = identity.ok_or_else(|| at("no client certificate in it".into()))?;
+            let leaf = usable(identity)?;
+            if let Some(other) = leaf.subject.other_node(&self.subject) {
+                return Err(at(other.what.into()));
+            }
+            for certificate in CertificateDer::pem_slice_iter(&identity.chain.bytes) {
+                let certificate = certificate.ok().and_then(|der| Leaf::parse(&der));
+                let until = certificate.map(|certificate| certificate.not_after);
+                if let Some(until) = until.filter(|until| *until < now) {
+                    let until = until.time();
+                    return Err(at(format!("its certificate expired at {until}").into()));
+                }
+            }
+            Ok((kubeconfig, leaf))
+        }))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

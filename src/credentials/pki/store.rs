@@ -1,0 +1,301 @@
+//! The folder of certificates and keys (`--cert-dir`), in the kubelet's layout, so that either
+//! program can use the other's files.
+//!
+//! `kubelet-client-2026-11-21-06-19-25.pem` holds a certificate chain and its key. The link
+//! `kubelet-client-current.pem` points to the pair in use; it is replaced by renaming the link
+//! `kubelet-client-updated.pem`. Of the old pairs one is kept. In a copy without links a file in
+//! the place of the link is read, or else the link is made anew.
+//! Upstream: client-go `util/certificate/certificate_store.go`.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind::{NotADirectory, NotFound};
+use std::mem;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use zeroize::Zeroizing;
+
+use super::key::Key;
+use super::origin::Origin;
+use super::usable;
+use crate::client::api_config::ClientCertificate;
+use crate::credentials::kubeconfig::read_certificate;
+use crate::files::guard;
+use crate::files::read::{cause, read};
+use crate::files::write::{self, Op, PRIVATE};
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::kube::x509::{self, Leaf};
+
+/// What the names of the files begin with.
+pub(super) const CLIENT: &str = "kubelet-client";
+pub(super) const SERVER: &str = "kubelet-server";
+/// Most pairs that are removed at once.
+const MOST_REMOVED: usize = 1000;
+
+/// A `--cert-dir`.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    /// Absolute.
+    folder: PathBuf,
+    /// [`CLIENT`] or [`SERVER`].
+    name: &'static str,
+}
+
+impl Store {
+    /// The store in `folder`, which need not exist.
+    pub(super) fn new(folder: &Path, name: &'static str) -> Result<Self, Fault> {
+        let absolute = std::path::absolute(folder);
+        let folder = absolute.map_err(|e| cause(&e).at(folder.display()))?;
+        Ok(Self { folder, name })
+    }
+
+    fn file(&self, suffix: &str) -> PathBuf {
+        self.folder.join(format!("{}{suffix}", self.name))
+    }
+
+    /// The link to the certificate and key in use.
+    pub(super) fn current_path(&self) -> PathBuf {
+        self.file("-current.pem")
+    }
+
+    /// The file with the key of a request whose certificate is not issued yet.
+    pub(super) fn pending_key_path(&self) -> PathBuf {
+        self.file(".key.tmp")
+    }
+
+    /// The operations that complete an interrupted update of this program or a kubelet, or that
+    /// make the newest pair current if there is no link to any.
+    pub(super) fn recover(&self) -> Result<Vec<Op>, Fault> {
+        let (current, updated) = (self.current_path(), self.file("-updated.pem"));
+        if is_there(&current)? && guard::exists(&current) {
+            return Ok(Vec::new());
+        }
+        let mut ops = Vec::new();
+        if !guard::exists(&updated) {
+            let mut newest = None;
+            self.each_pair(&mut |pair| newest = newest.take().max(Some(pair)))?;
+            let Some(newest) = newest else {
+                return Ok(Vec::new());
+            };
+            ops.extend([Op::Remove(updated.clone()), Op::Link(newest, updated.clone())]);
+        }
+        ops.extend([Op::Rename(updated, current), Op::Sync(self.folder.clone())]);
+        Ok(ops)
+    }
+
+    /// The certificate and key in use; `None` if none are stored. A path that cannot be resolved,
+    /// for another reason than a missing file, is an error.
+    pub(super) fn current(&self) -> Result<Option<ClientCertificate>, Fault> {
+        let current = self.current_path();
+        let [chain, key] = if exists(&current)? {
+            [current.clone(), current]
+        } else {
+            [self.file(".crt"), self.file(".key")]
+        };
+        if !exists(&chain)? || !exists(&key)? {
+            return Ok(None);
+        }
+        read_certificate(&chain, &key).map(Some)
+    }
+
+    /// The certificate and key in use, if TLS can use them; `None` if none are stored.
+    pub(super) fn usable(&self) -> Result<Option<(ClientCertificate, Leaf)>, Fault> {
+        let Some(stored) = self.current()? else {
+            return Ok(None);
+        };
+        let leaf = usable(&stored)?;
+        Ok(Some((stored, leaf)))
+    }
+
+    /// When the pair in use, with this certificate, was stored, from its name; `None` if the name
+    /// has no plausible time.
+    pub(super) fn arrival(&self, leaf: &Leaf) -> Option<Wall> {
+        self.time_in(self.target()?.file_name()?).filter(|at| *at < leaf.not_after)
+    }
+
+    /// The target of the link to the pair in use.
+    fn target(&self) -> Option<PathBuf> {
+        guard::parent_resolved(&self.current_path()).and_then(fs::read_link).ok()
+    }
+
+    /// The operations that store a certificate chain with its key and make them current. `chain` is
+    /// PEM; other text in it is dropped.
+    pub(super) fn update(
+        &self,
+        chain: &[u8],
+        key: &Key,
+        origin: &Origin,
+        now: Wall,
+    ) -> Result<Vec<Op>, Fault> {
+        let (current, updated) = (self.current_path(), self.file("-updated.pem"));
+        // Enough capacity at once: a reallocation would leave a copy of the key in memory.
+        let origin = origin.line();
+        let capacity = chain.len() * 2 + (8 << 10) + origin.len();
+        let mut text = Zeroizing::new(String::with_capacity(capacity));
+        for certificate in CertificateDer::pem_slice_iter(chain) {
+            let certificate = certificate.map_err(|_| "the certificate is not PEM")?;
+            text.push_str(&x509::pem("CERTIFICATE", &certificate));
+        }
+        if text.is_empty() {
+            return Err("no certificate to store".into());
+        }
+        text.push_str(key.pem());
+        text.push_str(&origin);
+        // A repeated installation: each attempt must not leave another file with the key.
+        if read(&current).is_ok_and(|stored| Zeroizing::new(stored).as_slice() == text.as_bytes()) {
+            return Ok(Vec::new());
+        }
+        let pair = self.unused_pair(now);
+        // `replace` syncs name and content before the link points to the file.
+        let mut ops = write::replace(&pair, PRIVATE, text.as_bytes().to_vec());
+        ops.extend([
+            Op::Remove(updated.clone()),
+            Op::Link(pair, updated.clone()),
+            Op::Rename(updated, current),
+            Op::Sync(self.folder.clone()),
+        ]);
+        Ok(ops)
+    }
+
+    /// A path named after `now`, or after the next second without a file: two certificates of one
+    /// second are two files.
+    fn unused_pair(&self, now: Wall) -> PathBuf {
+        let name = |second: u64| {
+            let time = now.after(Duration::from_secs(second)).time();
+            let time = time.replace(['T', ':'], "-");
+            self.file(&format!("-{}.pem", time.trim_end_matches('Z')))
+        };
+        let unused = (0..60).map(name).find(|path| !guard::exists(path));
+        unused.unwrap_or_else(|| name(0))
+    }
+
+    /// The operations that remove every certificate and key. The links to the pair in use go first:
+    /// after a power cut none of the rest is current.
+    pub(super) fn remove_all(&self) -> Result<Vec<Op>, Fault> {
+        let names = [self.current_path(), self.file("-updated.pem")];
+        let (mut links, mut others) = (Vec::new(), Vec::new());
+        self.each_file(&mut |path| {
+            if names.contains(&path) { links.push(path) } else { others.push(path) }
+        })?;
+        let mut ops: Vec<Op> = Vec::new();
+        for group in [links, others] {
+            if !group.is_empty() {
+                ops.extend(group.into_iter().map(Op::Remove));
+                ops.push(Op::Sync(self.folder.clone()));
+            }
+        }
+        Ok(ops)
+    }
+
+    /// The operations that remove old pairs: all but that in use and the newest other one.
+    fn remove_old(&self) -> Result<Vec<Op>, Fault> {
+        let Some(target) = self.target() else {
+            return Ok(Vec::new());
+        };
+        let (mut previous, mut ops) = (None, Vec::new());
+        self.each_pair(&mut |mut pair| {
+            if pair.file_name() == target.file_name() {
+                return;
+            }
+            match &mut previous {
+                None => return previous = Some(pair),
+                Some(previous) if pair > *previous => mem::swap(&mut pair, previous),
+                Some(_) => {}
+            }
+            if ops.len() < MOST_REMOVED {
+                ops.push(Op::Remove(pair));
+            }
+        })?;
+        if !ops.is_empty() {
+            ops.push(Op::Sync(self.folder.clone()));
+        }
+        Ok(ops)
+    }
+
+    /// The operations that remove what an installed pair replaces: old pairs, and the key of its
+    /// request.
+    pub(super) fn clean(&self) -> Result<Vec<Op>, Fault> {
+        let mut ops = self.remove_old()?;
+        if guard::exists(&self.pending_key_path()) {
+            ops.extend([Op::Remove(self.pending_key_path()), Op::Sync(self.folder.clone())]);
+        }
+        Ok(ops)
+    }
+
+    /// When a pair was stored, from its name.
+    fn time_in(&self, name: &OsStr) -> Option<Wall> {
+        let time =
+            name.to_str()?.strip_prefix(self.name)?.strip_prefix('-')?.strip_suffix(".pem")?;
+        let (date, clock) = time.split_at_checked("2026-11-21".len())?;
+        let clock = clock.strip_prefix('-')?.replace('-', ":");
+        Wall::parse(&format!("{date}T{clock}Z"))
+    }
+
+    /// The key of the request that was made last and has no certificate yet, else a new one, and the
+    /// operations that store it before it is used: a restart repeats the same request. `more` is
+    /// another key that may be used.
+    pub(super) fn kept_key(
+        &self,
+        new_key: bool,
+        more: Option<&[u8]>,
+    ) -> Result<(Key, Vec<Op>), Fault> {
+        let pending = read(&self.pending_key_path()).map(Zeroizing::new);
+        let known = [pending.as_deref().map(Vec::as_slice).ok(), more].into_iter().flatten();
+        let mut known = known.filter_map(|text| Key::of_pem(text).ok());
+        if let Some(key) = known.next().filter(|_| !new_key) {
+            return Ok((key, Vec::new()));
+        }
+        let key = Key::generate()?;
+        let text = key.pem().as_bytes().to_vec();
+        Ok((key, write::replace(&self.pending_key_path(), PRIVATE, text)))
+    }
+
+    /// Takes the path of each pair. Their order is that of their times.
+    fn each_pair(&self, take: &mut dyn FnMut(PathBuf)) -> Result<(), Fault> {
+        self.each_file(&mut |path| {
+            if path.file_name().and_then(|name| self.time_in(name)).is_some() {
+                take(path);
+            }
+        })
+    }
+
+    /// Takes the path of each file of certificates and keys, of which there may be very many; none
+    /// if there is no folder.
+    fn each_file(&self, take: &mut dyn FnMut(PathBuf)) -> Result<(), Fault> {
+        let at = |e: std::io::Error| cause(&e).at(self.folder.display());
+        #[expect(clippy::disallowed_methods, reason = "guarded, and each entry is dropped")]
+        let entries = match guard::found(&self.folder).and_then(fs::read_dir) {
+            Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => return Ok(()),
+            entries => entries.map_err(at)?,
+        };
+        for entry in entries {
+            let name = entry.map_err(at)?.file_name();
+            if name.to_str().is_some_and(|name| name.starts_with(self.name)) {
+                take(self.folder.join(name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether `path` exists. A path that must not be touched or cannot be resolved is an error.
+fn exists(path: &Path) -> Result<bool, Fault> {
+    match guard::found(path) {
+        Ok(_) => Ok(true),
+        Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => Ok(false),
+        Err(e) => Err(cause(&e).at(path.display())),
+    }
+}
+
+/// Whether a file or a link exists.
+fn is_there(path: &Path) -> Result<bool, Fault> {
+    match guard::parent_resolved(path).and_then(fs::symlink_metadata) {
+        Ok(_) => Ok(true),
+        Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => Ok(false),
+        Err(e) => Err(cause(&e).at(path.display())),
+    }
+}

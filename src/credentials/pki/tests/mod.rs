@@ -1,0 +1,541 @@
+#![allow(clippy::disallowed_methods)]
+
+mod clusters;
+mod crash;
+mod serving;
+mod upstream;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use rcgen::{
+    CertificateParams, DnType, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData,
+    SignatureAlgorithm, date_time_ymd,
+};
+
+use super::*;
+use crate::files::mounts::pretend_mount;
+use crate::files::read::cause;
+use crate::files::tree::Tree;
+
+/// A folder that is removed with the test.
+struct Folder(Tree);
+
+impl Folder {
+    fn new() -> Self {
+        Self(Tree::empty("pki"))
+    }
+
+    fn paths(&self, bootstrap: bool, rotate: bool) -> Paths {
+        Paths {
+            kubeconfig: self.0.join("etc/kubelet.conf"),
+            bootstrap: bootstrap.then(|| self.0.join("bootstrap.conf")),
+            cert_dir: self.0.join("lib/pki"),
+            rotate,
+            at_supervisor: false,
+            credentials: None,
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        self.0.write(name, text.as_bytes());
+    }
+
+    /// The names of the files in the store.
+    fn stored(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.0.join("lib/pki"))
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// The certificate signer of a cluster.
+pub(crate) struct Signer {
+    pub(crate) issuer: Issuer<'static, KeyPair>,
+    pub(crate) ca: String,
+}
+
+struct RequestKey(Vec<u8>);
+
+impl PublicKeyData for RequestKey {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ECDSA_P256_SHA256
+    }
+}
+
+impl Signer {
+    pub(crate) fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::default();
+        let ca = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), ca }
+    }
+
+    fn params(common_name: &str, day: u8, days: u64) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let name = &mut params.distinguished_name;
+        name.push(DnType::OrganizationName, "system:nodes");
+        name.push(DnType::CommonName, common_name);
+        params.not_before = date_time_ymd(2026, 5, day);
+        params.not_after = params.not_before + Duration::from_secs(days * 86_400);
+        params
+    }
+
+    /// The certificate for a request, valid for `days` from that day of May 2026.
+    pub(in crate::credentials) fn sign(
+        &self,
+        request: &SigningRequest,
+        day: u8,
+        days: u64,
+    ) -> String {
+        let params = Self::params(&request.wanted.subject.common_name, day, days);
+        self.signed(params, &request.wanted.public_key)
+    }
+
+    /// The certificate for this name and key, valid from and until so long after 1970.
+    pub(crate) fn chain(&self, name: &str, key: &[u8], from: Duration, until: Duration) -> String {
+        let mut params = Self::params(name, 1, 1);
+        params.not_before = date_time_ymd(1970, 1, 1) + from;
+        params.not_after = date_time_ymd(1970, 1, 1) + until;
+        self.signed(params, key)
+    }
+
+    fn signed(&self, params: CertificateParams, public_key: &[u8]) -> String {
+        // The point follows the 26 bytes of the header of a P-256 SubjectPublicKeyInfo.
+        let key = RequestKey(public_key[26..].to_vec());
+        params.signed_by(&key, &self.issuer).unwrap().pem()
+    }
+
+    /// Certificate and key in base64, as kubeadm embeds them in a kubeconfig.
+    fn embedded(&self, name: &str, day: u8, days: u64) -> [String; 2] {
+        let key = KeyPair::generate().unwrap();
+        let chain = Self::params(name, day, days).signed_by(&key, &self.issuer).unwrap();
+        [chain.pem(), key.serialize_pem()].map(|pem| Pem(&pem).to_string())
+    }
+
+    /// The user of a kubeconfig with a certificate of this name.
+    pub(in crate::credentials) fn pair_of(&self, name: &str, day: u8, days: u64) -> String {
+        let [cert, key] = self.embedded(name, day, days);
+        pair(&cert, &key)
+    }
+
+    /// A kubeconfig with such a pair.
+    fn kubeconfig_with_pair(&self, day: u8, days: u64) -> String {
+        self.kubeconfig(&self.pair_of("system:node:pi-3", day, days))
+    }
+
+    pub(in crate::credentials) fn kubeconfig(&self, user: &str) -> String {
+        let ca = Pem(&self.ca);
+        format!(
+            "kind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{cluster: k, user: u}}\n\
+             clusters:\n- name: k\n  cluster:\n    server: https://10.0.0.1:6443/prefix\n    \
+             tls-server-name: api\n    certificate-authority-data: {ca}\n\
+             users:\n- name: u\n  user: {{{user}}}\n"
+        )
+    }
+}
+
+pub(in crate::credentials) struct Pem<'a>(pub(in crate::credentials) &'a str);
+
+impl std::fmt::Display for Pem<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        use base64::Engine as _;
+        f.write_str(&base64::engine::general_purpose::STANDARD.encode(self.0))
+    }
+}
+
+/// The user of a kubeconfig with an embedded pair.
+fn pair(cert: &str, key: &str) -> String {
+    format!("client-certificate-data: {cert}, client-key-data: {key}")
+}
+
+const TOKEN: &str = "token: abcdef.0123456789abcdef";
+
+fn subject() -> Subject {
+    Subject::of_node("pi-3")
+}
+
+/// `day` days after 2026-05-01.
+pub(in crate::credentials) fn day(day: u64) -> Wall {
+    let start = Wall::parse("2026-05-01T00:00:00Z").unwrap();
+    start.after(Duration::from_secs(day * 86_400))
+}
+
+fn open(paths: &Paths, now: Wall) -> (Pki, Start) {
+    Pki::open(Disk::default(), paths.clone(), subject(), now).unwrap()
+}
+
+/// A board with a bootstrap kubeconfig.
+fn bootstrapping(rotate: bool) -> (Folder, Signer, Paths) {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+    let paths = folder.paths(true, rotate);
+    (folder, signer, paths)
+}
+
+/// A board whose kubeconfig has a certificate, which it renews.
+fn joined(from: u8, days: u64) -> (Folder, Signer, Paths) {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(from, days));
+    let paths = folder.paths(false, true);
+    (folder, signer, paths)
+}
+
+/// As a process without a Lease does it.
+impl Pki {
+    fn sign(&mut self, new_key: bool) -> Result<SigningRequest, Fault> {
+        let ops = self.choose_key(new_key)?;
+        self.disk.carry_out(ops)?;
+        self.request()
+    }
+
+    fn install(&mut self, chain: &str, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
+        let ops = self.update(chain, now)?;
+        self.disk.carry_out(ops)?;
+        let installed = self.installed(now);
+        self.carry_out_later();
+        installed
+    }
+}
+
+/// Requests a certificate for 50 days from that day of May, and installs it.
+fn renew(pki: &mut Pki, signer: &Signer, at: u64) -> (ApiConfig, Leaf) {
+    let request = pki.sign(false).unwrap();
+    let from = u8::try_from(at).unwrap();
+    pki.install(&signer.sign(&request, from, 50), day(at)).unwrap()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn key_of(start: &Start) -> Vec<u8> {
+    start.leaf.as_ref().unwrap().public_key.clone()
+}
+
+#[test]
+fn a_bootstrap_writes_the_files_of_a_kubelet() {
+    for rotate in [false, true] {
+        let (folder, signer, paths) = bootstrapping(rotate);
+        let (mut pki, start) = open(&paths, day(10));
+        assert!(start.bootstrap.is_some() && start.leaf.is_none());
+        let request = pki.sign(false).unwrap();
+        let certificate = signer.sign(&request, 1, 90);
+        let pending_key = paths.cert_dir.join("kubelet-client.key.tmp");
+        assert_eq!(pending_key.exists(), !rotate);
+        if !rotate {
+            assert_eq!(mode(&pending_key), 0o600);
+            assert!(
+                fs::read_to_string(&pending_key).unwrap().starts_with("-----BEGIN PRIVATE KEY")
+            );
+        }
+        let (kubeconfig, leaf) = pki.install(&certificate, day(10)).unwrap();
+        assert_eq!(leaf, Leaf::of_pem(certificate.as_bytes()).unwrap());
+        assert_eq!(
+            folder.stored(),
+            ["kubelet-client-2026-05-11-00-00-00.pem", "kubelet-client-current.pem"]
+        );
+        let pair = paths.cert_dir.join("kubelet-client-2026-05-11-00-00-00.pem");
+        let current = paths.cert_dir.join("kubelet-client-current.pem");
+        assert_eq!(fs::read_link(&current).unwrap(), pair);
+        assert_eq!(mode(&pair), 0o600);
+        assert_eq!(mode(&paths.kubeconfig), 0o600);
+        assert_eq!(mode(&paths.cert_dir), 0o755);
+        let text = fs::read_to_string(&pair).unwrap();
+        let (chain, key) = text.split_at(certificate.len());
+        assert_eq!(chain, certificate.replace("\r\n", "\n"));
+        assert!(key.starts_with("-----BEGIN PRIVATE KEY-----\n"), "{key}");
+        let written = fs::read_to_string(&paths.kubeconfig).unwrap();
+        let current = current.display();
+        assert_eq!(
+            written,
+            format!(
+                "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: \"{}\"\n    \
+                 server: \"https://10.0.0.1:6443/prefix\"\n    tls-server-name: \"api\"\n  \
+                 name: default-cluster\ncontexts:\n- context:\n    cluster: default-cluster\n    \
+                 namespace: default\n    user: default-auth\n  name: default-context\n\
+                 current-context: default-context\nkind: Config\nusers:\n- name: default-auth\n  \
+                 user:\n    client-certificate: \"{current}\"\n    client-key: \"{current}\"\n",
+                Pem(&signer.ca)
+            )
+        );
+        // The next start does not need the bootstrap kubeconfig.
+        fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
+        let (_, start) = open(&paths, day(20));
+        assert!(!start.given);
+        let again = start.config;
+        assert_eq!(again.certificate, kubeconfig.certificate);
+        assert_eq!(again.endpoint, kubeconfig.endpoint);
+        assert_eq!((again.authorization, start.leaf), (None, Some(leaf)));
+    }
+}
+
+#[test]
+fn without_rotation_the_request_stays_the_same_until_it_succeeds() {
+    let (_folder, signer, paths) = bootstrapping(false);
+    let (mut pki, _) = open(&paths, day(10));
+    let first = pki.sign(false).unwrap().name;
+    assert_eq!(pki.sign(false).unwrap().name, first);
+    let (mut pki, _) = open(&paths, day(11));
+    assert_eq!(pki.sign(false).unwrap().name, first);
+    let other = pki.sign(true).unwrap();
+    assert_ne!(other.name, first);
+    assert_eq!(pki.sign(false).unwrap().name, other.name);
+    pki.install(&signer.sign(&other, 1, 90), day(11)).unwrap();
+    // The certificate has expired: the next request has the stored key, as in a kubelet.
+    let (mut pki, start) = open(&paths, day(200));
+    assert!(start.bootstrap.is_some());
+    assert_eq!(pki.sign(false).unwrap().name, other.name);
+}
+
+#[test]
+fn a_rotation_makes_a_new_key_and_keeps_the_last_old_pair() {
+    let (folder, signer, paths) = bootstrapping(true);
+    let (mut pki, _) = open(&paths, day(1));
+    let mut keys = Vec::new();
+    for number in 1..6 {
+        let (kubeconfig, leaf) = renew(&mut pki, &signer, number);
+        keys.push(leaf.public_key.clone());
+        tls::client_config(&kubeconfig).unwrap();
+        assert_eq!(key_of(&open(&paths, day(number)).1), leaf.public_key);
+    }
+    keys.dedup();
+    assert_eq!(keys.len(), 5);
+    let pair = |day| format!("kubelet-client-2026-05-{day:02}-00-00-00.pem");
+    assert_eq!(folder.stored(), [pair(5), pair(6), "kubelet-client-current.pem".to_owned()]);
+}
+
+#[test]
+fn an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept() {
+    let signer = Signer::new();
+    let [cert, key] = signer.embedded("pi", 1, 90);
+    let [old, old_key] = signer.embedded("pi", 1, 5);
+    let [_, other_key] = signer.embedded("pi", 1, 90);
+    let embedded = |cert: &str, key: &str| signer.kubeconfig(&pair(cert, key));
+    for (what, text, is_valid) in [
+        ("a certificate", embedded(&cert, &key), true),
+        ("an expired one", embedded(&old, &old_key), false),
+        ("the key of another certificate", embedded(&cert, &other_key), false),
+        ("a token", signer.kubeconfig(TOKEN), false),
+        ("a missing file", signer.kubeconfig("client-certificate: no, client-key: no"), false),
+        ("no kubeconfig", "[".to_owned(), false),
+        ("nothing", String::new(), false),
+    ] {
+        let folder = Folder::new();
+        folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+        folder.write("etc/kubelet.conf", &text);
+        let paths = folder.paths(true, false);
+        let (mut pki, start) = open(&paths, day(10));
+        assert_eq!(start.bootstrap.is_none(), is_valid, "{what}");
+        assert_eq!(fs::read_to_string(&paths.kubeconfig).unwrap(), text, "{what}");
+        if !is_valid {
+            renew(&mut pki, &signer, 10);
+            assert!(open(&paths, day(10)).1.leaf.is_some(), "{what}");
+        }
+    }
+    // With a clock of 1970 nothing has expired.
+    let folder = Folder::new();
+    folder.write("etc/kubelet.conf", &embedded(&cert, &key));
+    let (_, start) = open(&folder.paths(true, false), Wall::default());
+    assert!(start.leaf.is_some());
+}
+
+#[test]
+fn an_unwritable_kubeconfig_does_not_cause_another_request() {
+    let (folder, signer, paths) = bootstrapping(true);
+    let (mut pki, _) = open(&paths, day(10));
+    std::os::unix::fs::symlink("/proc/no-such", folder.0.join("etc")).unwrap();
+    let (kubeconfig, leaf) = renew(&mut pki, &signer, 10);
+    assert!(kubeconfig.certificate.is_some());
+    let (_, start) = open(&paths, day(11));
+    assert_eq!(start.leaf, Some(leaf));
+    assert_eq!(start.config.certificate, kubeconfig.certificate);
+}
+
+/// The caller repeats `install` after an error of its own, such as a broken CA in the kubeconfig.
+#[test]
+fn an_installed_chain_can_be_installed_again() {
+    let (_folder, signer, paths) = bootstrapping(true);
+    let (mut pki, _) = open(&paths, day(10));
+    let request = pki.sign(false).unwrap();
+    let chain = signer.sign(&request, 1, 90);
+    let (_, leaf) = pki.install(&chain, day(10)).unwrap();
+    let (_, again) = pki.install(&chain, day(10)).unwrap();
+    assert_eq!(again, leaf);
+}
+
+/// A path that cannot be resolved is an error with a line, unlike a missing file.
+#[test]
+fn a_stored_link_that_cannot_be_resolved_is_an_error() {
+    let folder = Folder::new();
+    let store = Store::new(&folder.0, CLIENT).unwrap();
+    assert!(store.current().unwrap().is_none());
+    let current = folder.0.join("kubelet-client-current.pem");
+    std::os::unix::fs::symlink(&current, &current).unwrap();
+    let error = store.current().unwrap_err();
+    // musl and glibc have different words for it.
+    let reason = cause(&nix::errno::Errno::ELOOP.into());
+    let want = format!("{}: {reason}", current.display());
+    assert_eq!(error.to_string(), want);
+}
+
+/// Copied by `cp -L`, by way of FAT, or with a link to the folder of another machine.
+#[test]
+fn a_store_that_was_restored_without_its_links_is_used_and_renewed() {
+    for what in ["files", "no links", "a dangling link", "garbage"] {
+        let (_folder, signer, paths) = joined(1, 5);
+        let (mut pki, _) = open(&paths, day(2));
+        let (_, stored) = renew(&mut pki, &signer, 3);
+        let current = paths.cert_dir.join("kubelet-client-current.pem");
+        let pair = fs::read(&current).unwrap();
+        fs::remove_file(&current).unwrap();
+        match what {
+            "files" => {
+                fs::write(&current, &pair).unwrap();
+                fs::write(paths.cert_dir.join("kubelet-client-updated.pem"), &pair).unwrap();
+            }
+            "garbage" => fs::write(&current, "a file").unwrap(),
+            "no links" => {}
+            _ => std::os::unix::fs::symlink("/no/such", &current).unwrap(),
+        }
+        // The kubeconfig's certificate has expired; it is all that is left beside garbage.
+        let (mut pki, start) = open(&paths, day(10));
+        assert_eq!(start.leaf.as_ref() == Some(&stored), what != "garbage", "{what}");
+        let (_, new) = renew(&mut pki, &signer, 11);
+        assert!(current.is_symlink(), "{what}");
+        assert_eq!(open(&paths, day(12)).1.leaf, Some(new), "{what}");
+    }
+}
+
+/// A kubelet writes its keys in this form, and so did nodelet before 0.1.0.
+#[test]
+fn a_key_in_the_form_sec_1_is_used_and_keeps_its_form() {
+    let sec1 = "-----BEGIN EC PRIVATE KEY-----\n\
+                MHcCAQEEIIrYSSNQFaA2Hwf1duRSxKtLYX5CB04fSeQ6tF1aY/PuoAoGCCqGSM49\n\
+                AwEHoUQDQgAEPR3tU2Fta9ktY+6P9G0cWO+0kETA6SFs38GecTyudlHz6xvCdz8q\n\
+                EKTcWGekdmdDPsHloRNtsiCa697B2O9IFA==\n\
+                -----END EC PRIVATE KEY-----\n";
+    let (folder, signer, paths) = bootstrapping(false);
+    folder.write("lib/pki/kubelet-client.key.tmp", sec1);
+    let (mut pki, _) = open(&paths, day(10));
+    let request = pki.sign(false).unwrap();
+    pki.install(&signer.sign(&request, 1, 90), day(10)).unwrap();
+    let pair = fs::read_to_string(paths.cert_dir.join("kubelet-client-current.pem")).unwrap();
+    assert!(pair.contains(sec1), "{pair}");
+    let (_, start) = open(&paths, day(11));
+    assert!(start.leaf.is_some() && start.bootstrap.is_none());
+}
+
+#[test]
+fn debug_output_contains_no_key_and_no_token() {
+    let (_folder, signer, paths) = bootstrapping(false);
+    let (mut pki, _) = open(&paths, day(10));
+    let request = pki.sign(false).unwrap();
+    let shown = format!("{pki:?}");
+    pki.install(&signer.sign(&request, 1, 90), day(10)).unwrap();
+    let (pki, start) = open(&paths, day(10));
+    let shown = format!("{shown} {pki:?} {:?} {start:?}", pki.load_bootstrap());
+    let pair = fs::read_to_string(paths.cert_dir.join("kubelet-client-current.pem")).unwrap();
+    // Behind the 36 bytes that each such key begins with.
+    let key = pair.split_once("BEGIN PRIVATE KEY-----\n").unwrap().1;
+    assert!(!shown.contains(&key[48..64]) && !shown.contains("0123456789abcdef"), "{shown}");
+}
+
+/// A board that started with its clock years ahead stored the kubeconfig's certificate, long
+/// expired, in the place of the good one.
+#[test]
+fn a_clock_that_is_ahead_at_the_start_does_not_lose_the_stored_certificate() {
+    let (_folder, signer, paths) = joined(1, 5);
+    let (mut pki, _) = open(&paths, day(2));
+    let (_, leaf) = renew(&mut pki, &signer, 3);
+    for clock in [day(4000), day(4)] {
+        let (_, start) = open(&paths, clock);
+        assert_eq!((start.leaf, start.given), (Some(leaf.clone()), false));
+    }
+}
+
+/// Both certificates expired during an outage; then an operator wrote a new kubeconfig.
+#[test]
+fn find_returns_the_certificate_of_a_new_kubeconfig() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    let write = |day, days| {
+        folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(day, days));
+    };
+    write(1, 5);
+    let (mut pki, _) = open(&folder.paths(false, true), day(2));
+    assert!(matches!(pki.find(day(10)), Ok(None)));
+    write(8, 90);
+    let (_, leaf) = pki.find(day(10)).unwrap().unwrap();
+    assert_eq!(leaf.not_after, day(97));
+}
+
+/// An earlier version kept every pair.
+#[test]
+fn a_store_of_very_many_old_pairs_can_be_removed_and_gets_smaller() {
+    let (folder, signer, paths) = joined(1, 90);
+    let (mut pki, _) = open(&paths, day(2));
+    fs::write(paths.cert_dir.join("other"), "").unwrap();
+    for number in 0..10_000 {
+        let (hour, minute, second) = (number / 3600, number / 60 % 60, number % 60);
+        let name = format!("kubelet-client-2025-01-01-{hour:02}-{minute:02}-{second:02}.pem");
+        fs::write(paths.cert_dir.join(name), "").unwrap();
+    }
+    let before = folder.stored().len();
+    renew(&mut pki, &signer, 3);
+    assert_eq!(folder.stored().len(), before + 1 - 1000);
+    let ops = remove_certificates(&paths.cert_dir).unwrap();
+    Disk::default().carry_out(ops).unwrap();
+    assert_eq!(folder.stored(), ["other"]);
+}
+
+/// A kubelet's link may have any name, and the board's clock may have been ahead of the server's.
+#[test]
+fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {
+    for (name, given) in [
+        ("kubelet-client-2026-05-11-00-00-00.pem", false),
+        // After the end of the certificate.
+        ("kubelet-client-2036-05-11-00-00-00.pem", true),
+        ("kubelet-client-2026-05-41-00-00-00.pem", true),
+        ("kubelet-client-2026-05-11.pem", true),
+        ("kubelet-client-first.pem", true),
+        ("other-2026-05-11-00-00-00.pem", true),
+    ] {
+        let (_folder, _, paths) = joined(1, 90);
+        let paths = Paths { at_supervisor: true, ..paths };
+        drop(open(&paths, day(1)));
+        let current = paths.cert_dir.join("kubelet-client-current.pem");
+        let pair = fs::read_link(&current).unwrap();
+        fs::rename(paths.cert_dir.join(pair), paths.cert_dir.join(name)).unwrap();
+        fs::remove_file(&current).unwrap();
+        std::os::unix::fs::symlink(name, &current).unwrap();
+        let (_, start) = open(&paths, day(20));
+        assert_eq!(start.given, given, "{name}");
+        if !given {
+            assert_eq!(start.leaf.unwrap().not_before, day(10), "{name}");
+        }
+    }
+}
+
+#[test]
+fn only_a_missing_kubeconfig_is_a_board_that_has_not_joined() {
+    let folder = Folder::new();
+    let refused = || {
+        let opened = Pki::open(Disk::read_only(), folder.paths(false, false), subject(), day(1));
+        opened.map(drop).unwrap_err().to_string()
+    };
+    let missing = refused();
+    assert!(missing.ends_with("no such file or directory; nodelet join gets one"), "{missing}");
+    pretend_mount(&folder.0.join("etc"), "nfs4");
+    let on_network = refused();
+    assert!(on_network.ends_with("choose a folder on a local file system"), "{on_network}");
+}

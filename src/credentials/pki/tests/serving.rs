@@ -1,0 +1,57 @@
+//! The serving certificate: its key waits for an approval, across restarts.
+
+use super::*;
+use crate::credentials::pki::serving::ServingPki;
+use crate::node::certificate::{FileTask, TaskResult};
+
+const SIGN: FileTask = FileTask::Sign { new_key: false, with_bootstrap: false, is_first: true };
+
+fn sign(pki: &mut ServingPki) -> SigningRequest {
+    match pki.carry_out(&SIGN, &subject(), may(1)) {
+        TaskResult::Signed(request) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn may(day: u64) -> Wall {
+    Wall::parse(&format!("2026-05-{day:02}T00:00:00Z")).unwrap()
+}
+
+#[test]
+fn a_request_is_the_same_after_a_restart_until_it_has_a_certificate() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    let open = || ServingPki::open(&folder.0, false).unwrap();
+    assert!(open().current().is_none());
+    let request = sign(&mut open());
+    assert_eq!(sign(&mut open()).name, request.name);
+    let mut pki = open();
+    assert_eq!(sign(&mut pki).name, request.name);
+    let chain = signer.sign(&request, 1, 29);
+    // One of another key is not stored.
+    let other =
+        signer.sign(&Key::generate().unwrap().request(subject(), Purpose::SERVING).unwrap(), 1, 30);
+    let refused = pki.carry_out(&FileTask::Install(other), &subject(), may(2));
+    assert!(matches!(refused, TaskResult::Unusable(_)), "{refused:?}");
+    let installed = pki.carry_out(&FileTask::Install(chain), &subject(), may(2));
+    let TaskResult::InUse(leaf) = installed else { panic!("{installed:?}") };
+    let (stored, found) = open().current().unwrap();
+    assert_eq!(found, leaf);
+    assert!(
+        stored.chain.source.ends_with("/kubelet-server-current.pem"),
+        "{}",
+        stored.chain.source
+    );
+    // The next one has another key, and another name.
+    assert_ne!(sign(&mut open()).name, request.name);
+    // The files say enough for a start, unless they are too old or of other names.
+    for (day, node, is_found) in [(3, "pi-3", true), (31, "pi-3", false), (3, "pi-4", false)] {
+        let found = open().carry_out(&FileTask::Find, &Subject::of_node(node), may(day));
+        assert_eq!(
+            found,
+            if is_found { TaskResult::InUse(leaf.clone()) } else { TaskResult::NotFound }
+        );
+    }
+    // The certificate of a supervisor begins with its arrival.
+    let (_, at_supervisor) = ServingPki::open(&folder.0, true).unwrap().current().unwrap();
+    assert_eq!(at_supervisor.not_before, may(2));
+}

@@ -1,0 +1,177 @@
+//! The credentials of a running board: one fault, and a state machine of many.
+
+mod machine;
+pub(crate) mod model;
+
+use std::time::Duration;
+
+use crate::client::tls::SYSTEM_ROOTS;
+use crate::config::Config;
+use crate::config::flags::Flags;
+use crate::credentials::pki::tests::{Signer, day};
+use crate::credentials::signing::Supervisor;
+use crate::credentials::{ApiAccess, Identity, IdentitySource};
+use crate::files::tree::Tree;
+use crate::kube::delay::Jitter;
+use crate::kube::instant::Mono;
+use crate::kube::message::{Outcome, Response};
+use crate::kube::time::Wall;
+use crate::node::certificate::{FileTask, TaskResult};
+use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
+
+/// With `--rotate-certificates`, and its `--cert-dir` below `tree`.
+fn rotating(tree: &Tree) -> Config {
+    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
+    config.rotate_certificates = true;
+    config.cert_dir = tree.join("pki");
+    config
+}
+
+/// Opens the identity whose kubeconfig is `etc/kubelet.conf`.
+fn open(tree: &Tree, config: &Config, now: Wall) -> (Identity, ApiAccess) {
+    let path = tree.join("etc/kubelet.conf");
+    let source = IdentitySource::new(config, &path, None, "test".to_owned());
+    source.open(now, Jitter::NONE).unwrap()
+}
+
+/// A signing request with the certificate that is there.
+const SIGN: FileTask = FileTask::Sign { new_key: false, with_bootstrap: false, is_first: false };
+
+/// A request under way was sent to the old server until the process was restarted.
+#[test]
+fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_under_way() {
+    let (tree, signer) = (Tree::new("identity"), Signer::new());
+    let right = signer.kubeconfig("token: abcdef.0123456789abcdef");
+    let wrong = right.replace("10.0.0.1", "10.0.0.9");
+    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
+    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+    config.cert_dir = tree.join("pki");
+    for is_first in [true, false] {
+        tree.write("etc/bootstrap.conf", wrong.as_bytes());
+        let (mut identity, access) = open(&tree, &config, Wall::default());
+        let mut api = access.api;
+        let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first };
+        let result = identity.carry_out(&task, &mut api, Wall::default());
+        assert!(matches!(result, TaskResult::Signed(_)));
+        tree.write("etc/bootstrap.conf", right.as_bytes());
+        identity.on_response(&Outcome::Silent("no route".into()));
+        let later = Mono::START.after(Duration::from_secs(5));
+        assert_eq!(identity.refresh(&mut api, later), None);
+        let endpoint = identity.certificate_api(&mut api).endpoint();
+        assert_eq!(endpoint.host, "10.0.0.1", "first: {is_first}");
+    }
+}
+
+/// A board that nobody logs in to lives on with a full or worn card.
+#[test]
+fn a_certificate_that_cannot_be_stored_is_in_use_and_stored_later() {
+    let (tree, signer) = (Tree::new("identity-full"), Signer::new());
+    let user = signer.pair_of("system:node:pi", 1, 20);
+    tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
+    let config = rotating(&tree);
+    let (mut identity, access) = open(&tree, &config, day(15));
+    let mut api = access.api;
+    let TaskResult::Signed(request) = identity.carry_out(&SIGN, &mut api, day(15)) else {
+        panic!("no request");
+    };
+    let install = FileTask::Install(signer.sign(&request, 15, 90));
+    // No file can be written where the folder is none.
+    std::fs::rename(tree.join("pki"), tree.join("away")).unwrap();
+    tree.write("pki", b"");
+    for _ in 0..2 {
+        let result = identity.carry_out(&install, &mut api, day(15));
+        let TaskResult::NotStored(leaf, why) = result else { panic!("{result:?}") };
+        assert!(why.starts_with("in use, but not stored: ") && why.contains("pki"), "{why}");
+        assert_eq!(identity.not_after(), Some(leaf.not_after));
+    }
+    assert!(identity.not_after() > Some(day(90)));
+    std::fs::remove_file(tree.join("pki")).unwrap();
+    std::fs::rename(tree.join("away"), tree.join("pki")).unwrap();
+    let result = identity.carry_out(&install, &mut api, day(15));
+    assert!(matches!(result, TaskResult::InUse(_)), "{result:?}");
+    let (identity, _) = open(&tree, &config, day(16));
+    assert!(identity.not_after() > Some(day(90)));
+}
+
+/// The line of the 401 itself can only name the kubeconfig.
+#[test]
+fn a_401_names_the_certificate_that_was_sent_once() {
+    let (tree, signer) = (Tree::new("identity-401"), Signer::new());
+    let user = signer.pair_of("system:node:pi", 1, 90);
+    tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
+    let config = rotating(&tree);
+    let answer = |code| Outcome::Answered(Response::test(code, "{}"));
+    let stored = tree.join("pki/kubelet-client-current.pem").display().to_string();
+    collect_lines();
+    for source in ["users[u].user.client-certificate-data", stored.as_str()] {
+        let (mut identity, _) = open(&tree, &config, Wall::default());
+        take_lines();
+        for code in [200, 401, 401, 200, 401] {
+            identity.on_response(&answer(code));
+        }
+        let lines = take_lines();
+        let named = format!("401 with the certificate of {source};");
+        assert_eq!(lines.iter().filter(|line| line.contains(&named)).count(), 2, "{lines:?}");
+    }
+}
+
+/// A board whose kubeconfig is `etc/kubelet.conf`, without a node password.
+fn board_of_k3s(name: &str) -> (Tree, Config) {
+    let tree = Tree::new(name);
+    let mut config = rotating(&tree);
+    config.k3s_supervisor = Some("https://10.0.0.1:6443".to_owned());
+    let kubeconfig = Signer::new().kubeconfig("token: abcdef.0123456789abcdef");
+    tree.write("etc/kubelet.conf", kubeconfig.as_bytes());
+    (tree, config)
+}
+
+#[test]
+fn a_supervisor_that_the_roots_of_the_system_verify_needs_them() {
+    let (tree, mut config) = board_of_k3s("system-roots");
+    tree.write("etc/k3s-password", b"0123456789abcdef\n");
+    for (system_roots, bundle, is_missing) in [
+        (true, "/no/such/bundle.crt", true),
+        (true, "/proc/version", false),
+        (false, "/no/such/bundle.crt", false),
+    ] {
+        config.k3s_supervisor_system_roots = system_roots;
+        let path = tree.join("etc/kubelet.conf");
+        let supervisor = Supervisor::new(&config, &path, None).unwrap();
+        let fault = supervisor.fault(&[bundle]).map(|fault| fault.to_string());
+        let line = "--k3s-supervisor-system-roots: this system has no root certificates; \
+            install ca-certificates";
+        assert_eq!(fault.as_deref(), is_missing.then_some(line));
+        let (_, access) = open(&tree, &config, Wall::default());
+        assert_eq!(access.renewal_fault, supervisor.fault(&SYSTEM_ROOTS));
+    }
+}
+
+/// A password that is corrected is used from the next attempt on. A new join does not help while
+/// the server has the former one.
+#[test]
+fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
+    let (tree, config) = board_of_k3s("password");
+    for (password, part) in [
+        (None, "k3s-password: no such file or directory; restore /etc/credstore/"),
+        (Some(""), "k3s-password: empty; restore /etc/credstore/"),
+        (Some("a b"), "the password has a blank"),
+        (Some("\u{e9}"), "the password has a blank"),
+    ] {
+        if let Some(text) = password {
+            tree.write("etc/k3s-password", text.as_bytes());
+        }
+        let (mut identity, access) = open(&tree, &config, Wall::default());
+        let why = access.renewal_fault.unwrap().to_string();
+        assert!(why.contains(part), "{why}");
+        assert!(why.contains("delete secret pi.node-password.k3s"), "{why}");
+        let mut api = access.api;
+        let result = identity.carry_out(&SIGN, &mut api, Wall::default());
+        assert!(matches!(result, TaskResult::Failed(_)), "{result:?}");
+        tree.write("etc/k3s-password", b"0123456789abcdef\n");
+        assert_eq!(open(&tree, &config, Wall::default()).1.renewal_fault, None);
+        for _ in 0..2 {
+            let result = identity.carry_out(&SIGN, &mut api, Wall::default());
+            assert!(matches!(result, TaskResult::Signed(_)), "{result:?}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! When the board requests a certificate, how soon again, and whether an issued one can be used.
+
+use std::time::Duration;
+
+use crate::kube::delay::Jitter;
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::kube::x509::{Leaf, SigningRequest, Subject};
+
+/// client-go: every 32 s after a failure.
+const LAST_BACKOFF: Duration = Duration::from_secs(32);
+/// Longest delay between two GETs of a CSR: 8 s, or 30 s if a person approves it.
+const LAST_POLL: Duration = Duration::from_secs(8);
+const LAST_POLL_OF_SERVING: Duration = Duration::from_secs(30);
+/// Longest pause after an unanswered request, as in registration.
+const LAST_SILENCE: Duration = Duration::from_secs(7);
+/// Longest pause at a supervisor. A renewal begins weeks before the expiry, and at each attempt the
+/// server computes a password hash (scrypt).
+const LAST_AT_SUPERVISOR: Duration = Duration::from_secs(3600);
+
+/// What a certificate is for, and how the board gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateKind {
+    /// A client's, without `--rotate-certificates`: the credentials of `--bootstrap-kubeconfig`
+    /// request one if there is none, or if it has expired.
+    Bootstrapped,
+    /// A client's, `--rotate-certificates`: it is renewed before it expires.
+    Rotated,
+    /// A client's, with both flags.
+    RotatedOrBootstrapped,
+    /// A client's, `--k3s-supervisor`: the supervisor signs, and the lifetime is counted by the
+    /// server's clock.
+    Supervisor,
+    /// A server's, `--rotate-server-certificates`: a person approves it, perhaps days later, and
+    /// the process that asked has ended by then.
+    Serving,
+    /// A server's, which the supervisor signs.
+    ServingAtSupervisor,
+}
+
+impl CertificateKind {
+    /// Whether the credentials of `--bootstrap-kubeconfig` can request it.
+    pub(super) fn has_bootstrap(self) -> bool {
+        matches!(self, Self::Bootstrapped | Self::RotatedOrBootstrapped)
+    }
+
+    /// Whether the supervisor signs it, and not the cluster.
+    pub fn is_at_supervisor(self) -> bool {
+        matches!(self, Self::Supervisor | Self::ServingAtSupervisor)
+    }
+
+    /// When a certificate must be replaced: with rotation after 70 to 90 % of its lifetime, which
+    /// spreads many boards, or at once if its subject is wrong; otherwise after its expiry.
+    pub(super) fn deadline(self, subject: &Subject, leaf: &Leaf, jitter: Jitter) -> Wall {
+        if self == Self::Bootstrapped {
+            return leaf.not_after.next_microsecond();
+        }
+        if !leaf.subject.satisfies(subject) {
+            return Wall::default();
+        }
+        let lifetime = leaf.not_after.since(leaf.not_before);
+        let thousandth = lifetime / 1000;
+        // As client-go, without the upper bound.
+        leaf.not_before.after(thousandth * 700 + jitter.of(thousandth * 200).min(thousandth * 199))
+    }
+
+    /// Whether the name of a CSR is derived from its key, which is stored first: after a restart
+    /// the same CSR is found again.
+    pub(super) fn names_by_key(self) -> bool {
+        matches!(self, Self::Bootstrapped | Self::Serving)
+    }
+
+    /// Longest delay between two GETs of a CSR.
+    pub(super) fn last_poll(self) -> Duration {
+        if self == Self::Serving { LAST_POLL_OF_SERVING } else { LAST_POLL }
+    }
+
+    /// Longest pause after a failure.
+    pub(super) fn last_backoff(self) -> Duration {
+        if self.is_at_supervisor() { LAST_AT_SUPERVISOR } else { LAST_BACKOFF }
+    }
+
+    /// Longest pause after a request without a response.
+    pub(super) fn last_silence(self) -> Duration {
+        match self {
+            // Each attempt blocks the port.
+            Self::Serving => LAST_BACKOFF,
+            _ if self.is_at_supervisor() => LAST_AT_SUPERVISOR,
+            _ => LAST_SILENCE,
+        }
+    }
+
+    /// What a log line says about an expired certificate.
+    pub(super) fn after_expiry(self) -> &'static str {
+        match self {
+            _ if self.has_bootstrap() => "requesting a new one with the bootstrap kubeconfig",
+            _ if self.is_at_supervisor() => "still using it; nodelet join --force",
+            _ => "still using it; install a new one, or set --bootstrap-kubeconfig",
+        }
+    }
+}
+
+/// The remedy of a certificate that has expired when it is issued.
+const CLOCK: &str = "set the clock of this board, or that of the signer";
+
+/// Whether the first certificate of the chain has our key and subject and is valid, or why not.
+pub(super) fn usable(request: &SigningRequest, chain: &str, now: Wall) -> Result<(), Fault> {
+    let leaf = Leaf::of_pem(chain.as_bytes()).ok_or("it is not X.509")?;
+    if leaf.public_key != request.wanted.public_key {
+        return Err("it is for another key".into());
+    }
+    let wanted = &request.wanted.subject;
+    if !leaf.subject.satisfies(wanted) {
+        let name = leaf.subject.common_name;
+        return Err(if name == wanted.common_name {
+            "it lacks a name or an organization of the request".into()
+        } else {
+            format!("it is for {name:?}").into()
+        });
+    }
+    if leaf.not_after < now {
+        let until = leaf.not_after.time();
+        let what = format!("it expired at {until}, clock says {}", now.time());
+        return Err(Fault::new(what, CLOCK));
+    }
+    Ok(())
+}

@@ -1,0 +1,499 @@
+//! The board's client certificate: when it must be replaced, the next request, and what the
+//! response means.
+//!
+//! A CertificateSigningRequest (CSR) is created for a new key, then read by name until it is signed
+//! or fails; the supervisor of k3s signs in its response. Each request is one turn. A failure is
+//! logged, and the next attempt follows after a backoff, without a limit. `credentials` reads and
+//! writes the files.
+//! Upstream: client-go `util/certificate/{certificate_manager.go,csr}`.
+
+mod csr;
+mod kind;
+pub mod supervisor;
+
+pub use kind::CertificateKind;
+
+use std::time::Duration;
+
+use self::csr::CsrState;
+use crate::kube::delay::{Backoff, Jitter};
+use crate::kube::instant::{Mono, Now};
+use crate::kube::json;
+use crate::kube::message::{Outcome, Refused, Request, RequestError};
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::kube::x509::{Leaf, SigningRequest, Subject};
+use crate::node::Progress;
+
+/// client-go: 2 s, doubled.
+const FIRST_BACKOFF: Duration = Duration::from_secs(2);
+/// Delay before the first GET of a CSR, because a signer answers at once; then doubled.
+const FIRST_POLL: Duration = Duration::from_millis(100);
+/// How often the files are searched while the held certificate has expired: a person may add
+/// another one long before the next request is due.
+const SEARCH_PERIOD: Duration = Duration::from_secs(60);
+/// Shortest time from a new certificate to the next request.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+/// A step of the wall clock after which a request under way is given up: it may have been made
+/// because the held certificate seemed to be expired.
+const CLOCK_STEP: Duration = Duration::from_secs(60);
+/// A controller approves within this time; after it the log asks for a manual approval.
+const APPROVAL_TIME: Duration = Duration::from_secs(10);
+/// How long a CSR is read before it is given up: 15 minutes, or an hour if its name is derived from
+/// the key, so that the same CSR is found again.
+const WAIT: Duration = Duration::from_secs(900);
+const WAIT_BY_NAME: Duration = Duration::from_secs(3600);
+
+/// The certificate of one board.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    kind: CertificateKind,
+    subject: Subject,
+    held: Option<Leaf>,
+    /// When the held certificate must be replaced.
+    deadline: Wall,
+    state: CertificateState,
+    due: Mono,
+    /// When the files are searched again, if the held certificate has expired.
+    search_due: Mono,
+    backoff: Backoff,
+    /// The next CSR needs a new key.
+    new_key: bool,
+    /// When the request under way was made, by both clocks.
+    signed_at: Option<Now>,
+    /// It is sent with the held certificate.
+    sent_with_own: bool,
+    /// The expiry of the held certificate was logged.
+    expiry_logged: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum CertificateState {
+    /// No CSR is in progress.
+    Idle,
+    /// No usable certificate was found in the files: a CSR must be signed.
+    NotFound,
+    /// The CSR must be created.
+    Signed(SigningRequest),
+    /// The CSR exists and is read until it is signed.
+    Waiting(Waiting),
+    /// This chain, PEM, must be installed.
+    Issued(String),
+}
+
+/// A CSR on the server.
+#[derive(Clone, Debug, PartialEq)]
+struct Waiting {
+    request: SigningRequest,
+    name: String,
+    /// `None`: a CSR of that name existed before, perhaps another client's.
+    uid: Option<String>,
+    since: Mono,
+    /// Time from a read to the next one.
+    polls: Backoff,
+    /// The missing approval was logged.
+    logged: bool,
+}
+
+/// File work for `credentials`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileTask {
+    /// Look for a certificate in the files, also of other programs, that has not expired.
+    Find,
+    /// Sign a CSR.
+    Sign {
+        /// With a new key: the CSR of the last one cannot succeed.
+        new_key: bool,
+        /// Send it with the bootstrap kubeconfig's credentials.
+        with_bootstrap: bool,
+        /// The board has no certificate yet.
+        is_first: bool,
+    },
+    /// Store this chain, PEM, and use it.
+    Install(String),
+}
+
+/// The result of a [`FileTask`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum TaskResult {
+    /// The files have no usable certificate.
+    NotFound,
+    /// The signed CSR.
+    Signed(SigningRequest),
+    /// This certificate is stored and in use.
+    InUse(Leaf),
+    /// The issued certificate is in use and could not be stored, with one line that says why.
+    NotStored(Leaf, String),
+    /// The issued certificate can never be used.
+    Unusable(Fault),
+    /// The task failed.
+    Failed(Fault),
+}
+
+impl Certificate {
+    /// `held` is the stored certificate, if any; at a supervisor `not_before` is its arrival. A
+    /// certificate from elsewhere (`given`) is replaced at once. `jitter` spreads the renewals of
+    /// many boards, here and below.
+    pub fn new(
+        kind: CertificateKind,
+        subject: Subject,
+        held: Option<Leaf>,
+        given: bool,
+        jitter: Jitter,
+    ) -> Self {
+        let deadline = match &held {
+            Some(leaf) if !given => kind.deadline(&subject, leaf, jitter),
+            _ => Wall::default(),
+        };
+        Self {
+            kind,
+            subject,
+            held,
+            deadline,
+            state: CertificateState::Idle,
+            due: Mono::START,
+            search_due: Mono::START,
+            backoff: Backoff::new(FIRST_BACKOFF, kind.last_backoff()),
+            new_key: false,
+            signed_at: None,
+            sent_with_own: false,
+            expiry_logged: false,
+        }
+    }
+
+    /// When the held certificate must be replaced; 1970 for at once.
+    pub fn deadline(&self) -> Wall {
+        self.deadline
+    }
+
+    /// Whether the supervisor signs, for a Node that exists, and its clock decides.
+    pub fn is_at_supervisor(&self) -> bool {
+        self.kind.is_at_supervisor()
+    }
+
+    /// Whether the board has no certificate, and so can send no other request.
+    pub fn is_missing(&self) -> bool {
+        self.held.is_none()
+    }
+
+    /// When the next file task or request is due. The clock may have been set since the last call.
+    pub fn due(&self, now: Now) -> Mono {
+        match self.state {
+            CertificateState::Idle => {
+                let deadline = now.mono.after(self.deadline.since(now.wall));
+                let due = self.due.max(deadline);
+                if self.is_usable(now.wall) { due } else { due.min(self.search_due) }
+            }
+            _ => self.due,
+        }
+    }
+
+    /// Whether a certificate is held that has not expired. Otherwise a file may have another one.
+    pub fn is_usable(&self, now: Wall) -> bool {
+        self.held.as_ref().is_some_and(|leaf| now <= leaf.not_after)
+    }
+
+    /// Whether the CSR is sent with the bootstrap credentials, because the held certificate is
+    /// missing, expired or for another subject.
+    fn needs_bootstrap(&self, now: Wall) -> bool {
+        let is_ours = |leaf: &Leaf| leaf.subject.satisfies(&self.subject);
+        self.kind.has_bootstrap()
+            && !(self.is_usable(now) && self.held.as_ref().is_some_and(is_ours))
+    }
+
+    /// Gives up a request under way after the wall clock was set, and decides again.
+    pub fn follow_clock(&mut self, now: Now) {
+        let Some(then) = self.signed_at else {
+            return;
+        };
+        let expected = then.wall.after(now.mono.since(then.mono));
+        let step = expected.since(now.wall).max(now.wall.since(expected));
+        if step > CLOCK_STEP
+            && matches!(self.state, CertificateState::Signed(_) | CertificateState::Waiting(_))
+        {
+            self.state = CertificateState::Idle;
+            self.back_off(now.mono, Jitter::NONE);
+        }
+    }
+
+    /// Takes a certificate that is in use in the place of the held one.
+    pub fn replaced(&mut self, leaf: Leaf, now: Now, jitter: Jitter) {
+        let pause = self.hold(leaf, now, jitter);
+        self.backoff.reset();
+        self.continue_with(CertificateState::Idle, now.mono.after(pause));
+    }
+
+    /// One line, once, after the held certificate has expired.
+    pub fn expiry_to_log(&mut self, now: Wall) -> Option<String> {
+        let until = self.held.as_ref()?.not_after;
+        let is_expired = until < now;
+        let was_logged = std::mem::replace(&mut self.expiry_logged, is_expired);
+        if !is_expired || was_logged {
+            return None;
+        }
+        let what_now = self.kind.after_expiry();
+        let (until, now) = (until.time(), now.time());
+        Some(format!("expired at {until}, clock says {now}; {what_now}"))
+    }
+
+    /// The file task that is next; `None` if that is [`Self::request`].
+    pub fn file_task(&self, now: Wall) -> Option<FileTask> {
+        match &self.state {
+            CertificateState::Idle if !self.is_usable(now) => Some(FileTask::Find),
+            CertificateState::Idle | CertificateState::NotFound => Some(FileTask::Sign {
+                new_key: self.new_key,
+                with_bootstrap: self.needs_bootstrap(now),
+                is_first: self.held.is_none(),
+            }),
+            CertificateState::Signed(_) | CertificateState::Waiting(_) => None,
+            CertificateState::Issued(chain) => Some(FileTask::Install(chain.clone())),
+        }
+    }
+
+    /// Takes the result of a [`FileTask`].
+    pub fn on_task(&mut self, result: TaskResult, now: Now, jitter: Jitter) -> Result<(), Fault> {
+        self.search_due = now.mono.after(SEARCH_PERIOD);
+        match result {
+            TaskResult::NotFound if now.mono < self.due => {}
+            TaskResult::NotFound => self.continue_with(CertificateState::NotFound, now.mono),
+            TaskResult::Signed(request) => {
+                self.new_key = false;
+                self.signed_at = Some(now);
+                self.sent_with_own = !self.needs_bootstrap(now.wall);
+                self.continue_with(CertificateState::Signed(request), now.mono);
+            }
+            TaskResult::InUse(leaf) => self.replaced(leaf, now, jitter),
+            // It is stored later, unless the next one is due before.
+            TaskResult::NotStored(leaf, why) => {
+                let pause = self.hold(leaf, now, jitter);
+                let left = self.deadline.since(now.wall);
+                if left.is_zero() {
+                    self.continue_with(CertificateState::Idle, now.mono.after(pause));
+                } else {
+                    self.back_off(now.mono, jitter);
+                    self.due = self.due.min(now.mono.after(left));
+                }
+                return Err(why.into());
+            }
+            TaskResult::Unusable(why) => {
+                self.new_key = true;
+                return self.failed(why, now.mono, jitter);
+            }
+            // The chain is kept and installed later: the disk may be full now.
+            TaskResult::Failed(why) if matches!(self.state, CertificateState::Issued(_)) => {
+                self.back_off(now.mono, jitter);
+                return Err(why);
+            }
+            TaskResult::Failed(why) => return self.failed(why, now.mono, jitter),
+        }
+        Ok(())
+    }
+
+    fn continue_with(&mut self, state: CertificateState, due: Mono) {
+        self.state = state;
+        self.due = due;
+    }
+
+    /// Returns the shortest time until the next request.
+    fn hold(&mut self, mut leaf: Leaf, now: Now, jitter: Jitter) -> Duration {
+        if self.kind.is_at_supervisor() {
+            // k3s dates it back to the birth of its CA. A time after its expiry is of a wrong
+            // clock, and the lifetime begins in 1970: the certificate is due at once.
+            let arrival = Some(now.wall).filter(|at| *at < leaf.not_after);
+            leaf.not_before = arrival.unwrap_or_default();
+        }
+        self.deadline = self.kind.deadline(&self.subject, &leaf, jitter);
+        // A short-lived, backdated certificate is already due. It is replaced after half of its
+        // remaining lifetime. This is a pause and no deadline, because the clock may be ahead.
+        let pause = if self.deadline <= now.wall {
+            leaf.not_after.since(now.wall) / 2
+        } else {
+            Duration::ZERO
+        };
+        self.held = Some(leaf);
+        pause.max(MIN_PAUSE)
+    }
+
+    /// Begins again after a delay.
+    fn failed<T>(&mut self, why: impl Into<Fault>, now: Mono, jitter: Jitter) -> Result<T, Fault> {
+        self.state = CertificateState::Idle;
+        self.back_off(now, jitter);
+        Err(why.into())
+    }
+
+    /// [`Self::failed`], after a response that may ask for a longer pause.
+    fn refused<T>(
+        &mut self,
+        why: Fault,
+        retry_after: Option<Duration>,
+        now: Mono,
+        jitter: Jitter,
+    ) -> Result<T, Fault> {
+        let failed = self.failed(why, now, jitter);
+        let pause = retry_after.unwrap_or_default().min(self.kind.last_backoff());
+        self.due = self.due.max(now.after(pause));
+        failed
+    }
+
+    fn back_off(&mut self, now: Mono, jitter: Jitter) {
+        let delay = self.backoff.next_delay();
+        self.due = now.after(delay + jitter.of(delay / 10));
+    }
+
+    /// The next request; `None` if a file task is next.
+    pub fn request(&self) -> Option<Request> {
+        match &self.state {
+            CertificateState::Signed(request) if self.kind.is_at_supervisor() => {
+                Some(supervisor::request(request))
+            }
+            CertificateState::Signed(request) => {
+                Some(csr::create(request, self.kind.names_by_key()))
+            }
+            CertificateState::Waiting(Waiting { name, .. }) => Some(csr::read(name)),
+            CertificateState::Idle | CertificateState::NotFound | CertificateState::Issued(_) => {
+                None
+            }
+        }
+    }
+
+    /// Takes the outcome of the last request. A note asks for an approval.
+    pub fn on_response(
+        &mut self,
+        outcome: Outcome,
+        now: Now,
+        jitter: Jitter,
+    ) -> Result<Progress, RequestError> {
+        let response = match outcome {
+            Outcome::Answered(response) => response,
+            Outcome::Silent(why) => {
+                self.on_silence(now, jitter);
+                return Err(why.into());
+            }
+        };
+        let refused = response.accepted().err();
+        let accepted = match &refused {
+            Some(refused) => Err(refused),
+            None => Ok(response.body.as_slice()),
+        };
+        let progress = match std::mem::replace(&mut self.state, CertificateState::Idle) {
+            CertificateState::Signed(request) if self.kind.is_at_supervisor() => {
+                self.on_supervisor(&request, response, now, jitter)
+            }
+            CertificateState::Signed(request) => {
+                self.on_created(request, accepted, now.mono, jitter)
+            }
+            CertificateState::Waiting(waiting) => self.on_read(waiting, accepted, now, jitter),
+            state => {
+                self.state = state;
+                Ok(Progress::Continue)
+            }
+        };
+        progress.map_err(|why| RequestError { why, refused: refused.map(Box::new) })
+    }
+
+    /// The server may have created the CSR, so it is sent again: a digest-named CSR is found, and a
+    /// generateName CSR is orphaned and garbage-collected within 24 h. A request to the supervisor
+    /// is signed again, because that reads the node password again.
+    fn on_silence(&mut self, now: Now, jitter: Jitter) {
+        if self.kind.is_at_supervisor() || self.is_refused_in_tls(now.wall) {
+            self.state = CertificateState::Idle;
+        }
+        self.back_off(now.mono, jitter);
+        let last = now.mono.after(self.kind.last_silence());
+        self.due = self.due.min(last);
+    }
+
+    /// Whether the CSR without a response was sent with a certificate that has expired since: a
+    /// gateway may refuse it within TLS. The next CSR has the bootstrap credentials.
+    fn is_refused_in_tls(&self, now: Wall) -> bool {
+        self.kind.has_bootstrap() && self.sent_with_own && !self.is_usable(now)
+    }
+
+    fn on_created(
+        &mut self,
+        request: SigningRequest,
+        accepted: Result<&[u8], &Refused>,
+        now: Mono,
+        jitter: Jitter,
+    ) -> Result<Progress, Fault> {
+        let (name, uid) = match accepted {
+            Ok(body) => {
+                let created = json::parse(body);
+                let Some((name, uid)) = created.as_ref().and_then(csr::identified) else {
+                    let refused = Refused::nonsense("a CertificateSigningRequest");
+                    return self.failed(refused, now, jitter);
+                };
+                (name.to_owned(), Some(uid.to_owned()))
+            }
+            Err(refused) if self.kind.names_by_key() && refused.reason == "AlreadyExists" => {
+                (request.name.clone(), None)
+            }
+            Err(refused) => {
+                return self.refused(csr::create_error(refused), refused.retry_after, now, jitter);
+            }
+        };
+        self.due = if uid.is_some() { now.after(FIRST_POLL) } else { now };
+        self.state = CertificateState::Waiting(Waiting {
+            request,
+            name,
+            uid,
+            since: now,
+            polls: Backoff::new(FIRST_POLL, self.kind.last_poll()),
+            logged: false,
+        });
+        Ok(Progress::Continue)
+    }
+
+    fn on_read(
+        &mut self,
+        mut waiting: Waiting,
+        accepted: Result<&[u8], &Refused>,
+        now: Now,
+        jitter: Jitter,
+    ) -> Result<Progress, Fault> {
+        self.due = now.mono.after(waiting.polls.next_delay());
+        let limit = if self.kind.names_by_key() { WAIT_BY_NAME } else { WAIT };
+        let waited = now.mono.since(waiting.since);
+        let progress = match csr::state(&waiting, accepted, now.wall) {
+            CsrState::Pending(uid) if waited < limit => {
+                waiting.uid = Some(uid);
+                if waited < APPROVAL_TIME || std::mem::replace(&mut waiting.logged, true) {
+                    Ok(Progress::Continue)
+                } else {
+                    let name = &waiting.name;
+                    Ok(Progress::Note(format!(
+                        "{name} waits for approval: kubectl certificate approve {name}"
+                    )))
+                }
+            }
+            // The certificate expired while the CSR waited, or the bootstrap token did: the next
+            // CSR has other credentials.
+            CsrState::Refused(refused) if refused.code == 401 && !self.is_usable(now.wall) => {
+                return self.failed(refused, now.mono, jitter);
+            }
+            CsrState::Refused(refused) if waited < limit => Err(refused.into()),
+            CsrState::Pending(_) | CsrState::Refused(_) => {
+                let (name, seconds) = (waiting.name, limit.as_secs());
+                let why = Fault::new(
+                    format!("{name} was not signed within {seconds} s"),
+                    "approve the next one: kubectl get csr, then kubectl certificate approve NAME",
+                );
+                return self.failed(why, now.mono, jitter);
+            }
+            CsrState::Issued(chain) => {
+                self.continue_with(CertificateState::Issued(chain), now.mono);
+                return Ok(Progress::Continue);
+            }
+            CsrState::Gone(why) => return self.failed(why, now.mono, jitter),
+            CsrState::Unusable(why) => {
+                self.new_key = true;
+                return self.failed(why, now.mono, jitter);
+            }
+        };
+        self.state = CertificateState::Waiting(waiting);
+        progress
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,138 @@
+//! The request to the supervisor of k3s and rke2, which signs in its response.
+//!
+//! `nodelet join` sends it with a token, a renewal with the held certificate; the Node must exist
+//! then. Both send the node password, which proves that the name is this board's.
+//! Upstream: k3s `pkg/server/handlers/handlers.go`, `pkg/nodepassword/validate.go`.
+
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::kind::usable;
+use super::{Certificate, CertificateState};
+use crate::kube::delay::Jitter;
+use crate::kube::instant::{Mono, Now};
+use crate::kube::message::{Accept, Method, Request, Response};
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::kube::x509::{Purpose, SigningRequest};
+use crate::node::Progress;
+
+/// rke2 answers this path, too. Where the body is no request, the server answers with a key that
+/// all boards share.
+const CLIENT_KUBELET: &str = "/v1-k3s/client-kubelet.crt";
+/// The same for a server. Name and addresses are those of the headers, and the subject has no
+/// organization; the request's own are ignored.
+const SERVING_KUBELET: &str = "/v1-k3s/serving-kubelet.crt";
+/// Headers with the name of the Node and its password.
+pub const NODE_NAME: &str = "k3s-node-name";
+/// See [`NODE_NAME`].
+pub const NODE_PASSWORD: &str = "k3s-node-password";
+/// Header with the addresses of the Node, separated by commas, for a serving certificate.
+pub const NODE_IP: &str = "k3s-node-ip";
+
+/// From the creation of a Node to the request that stores the node password again: k3s deletes that
+/// of the former Node, which may have the same name, by garbage collection.
+const COLLECTED: Duration = Duration::from_secs(10);
+
+/// What helps where the supervisor sees no credentials, although the board has a certificate.
+const NO_CERTIFICATE: &str = "the server saw no client certificate: is a proxy in between that \
+                              ends TLS? let it pass TLS through, or give the server's own \
+                              address: nodelet join --force https://SERVER:PORT";
+
+/// The request for a certificate. The client adds credentials and headers.
+pub fn request(signed: &SigningRequest) -> Request {
+    Request {
+        method: Method::Post,
+        path: match signed.purpose {
+            Purpose::SERVING => SERVING_KUBELET.to_owned(),
+            _ => CLIENT_KUBELET.to_owned(),
+        },
+        accept: Accept::Object,
+        body: signed.der.clone(),
+    }
+}
+
+/// What helps a board whose node password the server does not have. A new password does not: the
+/// server accepts the first one for a name until its Secret is deleted.
+pub fn restore_password(node_name: &str) -> String {
+    format!(
+        "restore /etc/credstore/nodelet.k3s-password and restart nodelet, or kubectl delete node \
+         {node_name}, kubectl -n kube-system delete secret {node_name}.node-password.k3s, and \
+         nodelet join --force"
+    )
+}
+
+/// The chain of the issued certificate, PEM.
+pub fn issued(signed: &SigningRequest, response: Response, now: Wall) -> Result<String, Fault> {
+    let Err(mut refused) = response.accepted() else {
+        let chain = Zeroizing::new(String::from_utf8(response.body).unwrap_or_default());
+        if chain.contains("PRIVATE KEY") {
+            // The server ignores the request.
+            let what = "the server made the key itself, and all boards share it";
+            return Err(Fault::new(what, "upgrade k3s to v1.31.7, v1.32.2 or newer"));
+        }
+        return match usable(signed, &chain, now) {
+            Ok(()) => Ok(chain.to_string()),
+            Err(why) => Err(why.at("the supervisor sent an unusable certificate")),
+        };
+    };
+    if refused.message.is_empty() {
+        plain(&response.body).clone_into(&mut refused.message);
+    }
+    let says = |word| refused.message.contains(word);
+    let is_password = refused.code == 403 && (says("password") || says("hash"));
+    let remedy = match refused.code {
+        _ if is_password => {
+            let subject = &signed.wanted.subject;
+            let name = subject.node_name().unwrap_or(&subject.common_name);
+            "the server has another password for this name: use nodelet join --node-name, or "
+                .to_owned()
+                + &restore_password(name)
+        }
+        // Without any credentials; one that is wrong is 401.
+        403 => NO_CERTIFICATE.to_owned(),
+        400..429 => "nodelet join --force with a token of k3s token create".to_owned(),
+        _ => String::new(),
+    };
+    let fault = Fault::from(refused);
+    // Not the advice for a request to the API server, but for a busy one.
+    let remedy = if remedy.is_empty() { fault.remedy } else { remedy };
+    Err(Fault::new(format!("the supervisor answers {}", fault.what), remedy))
+}
+
+/// The one line of a refusal that is no Status; empty for a page or another document.
+fn plain(body: &[u8]) -> &str {
+    let text = str::from_utf8(body).unwrap_or_default().trim();
+    let is_line = text.len() <= 300 && !text.starts_with(['<', '{']);
+    if is_line && !text.contains(char::is_control) { text } else { "" }
+}
+
+impl Certificate {
+    /// The Node was created. k3s deletes a node password with its Node, and one that has no Node for
+    /// ten minutes; until the next request stores it, another board may get the name.
+    pub fn node_created(&mut self, now: Mono) {
+        if self.kind.is_at_supervisor() && self.deadline > Wall::default() {
+            self.deadline = Wall::default();
+            self.backoff.reset();
+            self.continue_with(CertificateState::Idle, now.after(COLLECTED));
+        }
+    }
+
+    pub(super) fn on_supervisor(
+        &mut self,
+        signed: &SigningRequest,
+        response: Response,
+        now: Now,
+        jitter: Jitter,
+    ) -> Result<Progress, Fault> {
+        let retry_after = response.retry_after;
+        match issued(signed, response, now.wall) {
+            Ok(chain) => {
+                self.continue_with(CertificateState::Issued(chain), now.mono);
+                Ok(Progress::Continue)
+            }
+            Err(line) => self.refused(line, retry_after, now.mono, jitter),
+        }
+    }
+}

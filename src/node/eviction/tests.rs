@@ -1,0 +1,345 @@
+use super::*;
+use crate::config::thresholds::{Amount, default_thresholds};
+use crate::node::facts::{FileSystem, Memory, Pids, Read, Unread};
+
+const GI: u64 = 1 << 30;
+const MI: u64 = 1 << 20;
+const MINUTE: u64 = 60;
+const TRANSITION: Duration = Duration::from_secs(300);
+
+const NONE: Pressures = Pressures { memory: Some(false), disk: Some(false), pid: Some(false) };
+const MEMORY: Pressures = Pressures { memory: Some(true), ..NONE };
+const DISK: Pressures = Pressures { disk: Some(true), ..NONE };
+const PID: Pressures = Pressures { pid: Some(true), ..NONE };
+
+fn unread<T>() -> Read<T> {
+    Err(Unread::new("proc/x", "gone"))
+}
+
+/// Facts with this amount of `signal`; all other facts are missing.
+fn facts(signal: Signal, available: u64, capacity: u64) -> Facts {
+    let mut facts = Facts {
+        memory: unread(),
+        working_set_bytes: unread(),
+        node_fs: unread(),
+        pids: unread(),
+        ..Facts::example()
+    };
+    let mut fs = FileSystem::default();
+    match signal {
+        Signal::MemoryAvailable => {
+            facts.memory = Ok(Memory { total_bytes: capacity, swap_total_bytes: 0 });
+            facts.working_set_bytes = Ok(capacity - available);
+            return facts;
+        }
+        Signal::PidAvailable => {
+            facts.pids = Ok(Pids { max: capacity, running: capacity - available });
+            return facts;
+        }
+        Signal::NodefsAvailable | Signal::ImagefsAvailable => {
+            fs.available_bytes = available;
+            fs.capacity_bytes = capacity;
+        }
+        Signal::NodefsInodesFree | Signal::ImagefsInodesFree => {
+            fs.inodes_free = available;
+            fs.inodes = capacity;
+        }
+    }
+    facts.node_fs = Ok(fs);
+    facts
+}
+
+fn bytes(n: u64) -> Amount {
+    Amount::Quantity(Quantity::bytes(n))
+}
+
+fn soft(signal: Signal, amount: Amount, grace_period: u64) -> Threshold {
+    Threshold { grace_period: Duration::from_secs(grace_period), ..Threshold::hard(signal, amount) }
+}
+
+/// Runs passes, each with its delay in seconds, the available amount and the expected pressures.
+fn time_line(
+    thresholds: &[Threshold],
+    signal: Signal,
+    capacity: u64,
+    passes: &[(u64, u64, Pressures)],
+) {
+    let mut eviction = Eviction::new(thresholds, TRANSITION);
+    let mut now = Mono::START;
+    for (number, &(delay, available, want)) in passes.iter().enumerate() {
+        now = now.after(Duration::from_secs(delay));
+        assert_eq!(
+            eviction.synchronize(&facts(signal, available, capacity), now),
+            want,
+            "pass {number}: {available} of {signal:?}"
+        );
+    }
+}
+
+/// eviction_manager_test.go TestMemoryPressure, TestPIDPressure, TestDiskPressureNodeFs (nodefs,
+/// imagefs), TestInodePressureFsInodes (nodefs, imagefs), TestNodeReclaimFuncs (the condition stays
+/// for 5 m; nothing is collected here); helpers_test.go TestNodeConditions and
+/// TestMakeSignalObservations, without containerfs and the pods' allocatable memory.
+#[test]
+fn pressure_starts_with_the_first_met_pass_and_ends_after_the_transition_period() {
+    let both = |signal, hard, after| {
+        [Threshold::hard(signal, bytes(hard)), soft(signal, bytes(after), 120)]
+    };
+    let signals = [
+        (Signal::MemoryAvailable, MEMORY),
+        (Signal::NodefsAvailable, DISK),
+        (Signal::ImagefsAvailable, DISK),
+        (Signal::NodefsInodesFree, DISK),
+        (Signal::ImagefsInodesFree, DISK),
+    ];
+    for (signal, on) in signals {
+        time_line(
+            &both(signal, GI, 2 * GI),
+            signal,
+            4 * GI,
+            &[
+                (0, 2 * GI, NONE),
+                // Below the soft threshold: pressure before its grace period ends.
+                (MINUTE, 1500 * MI, on),
+                (3 * MINUTE, 1500 * MI, on),
+                (20 * MINUTE, 3 * GI, NONE),
+                (MINUTE, 500 * MI, on),
+                (MINUTE, 2 * GI, on),
+                (5 * MINUTE, 2 * GI, NONE),
+            ],
+        );
+    }
+    time_line(
+        &both(Signal::PidAvailable, 1200, 1500),
+        Signal::PidAvailable,
+        2000,
+        &[
+            (0, 1700, NONE),
+            (MINUTE, 1300, PID),
+            (3 * MINUTE, 1300, PID),
+            (20 * MINUTE, 1600, NONE),
+            (MINUTE, 800, PID),
+            (MINUTE, 1700, PID),
+            (5 * MINUTE, 1700, NONE),
+        ],
+    );
+}
+
+/// eviction_manager_test.go TestMinReclaim, and helpers_test.go TestPercentageThresholdsMet with
+/// reclaim enforced, TestThresholdsFirstObservedAt and TestThresholdsMetGracePeriod.
+#[test]
+fn minimum_reclaim_is_added_to_a_met_threshold() {
+    let reclaiming = |amount, reclaim| {
+        [Threshold {
+            minimum_reclaim: Some(reclaim),
+            ..Threshold::hard(Signal::MemoryAvailable, amount)
+        }]
+    };
+    time_line(
+        &reclaiming(bytes(GI), bytes(500 * MI)),
+        Signal::MemoryAvailable,
+        4 * GI,
+        &[
+            (0, 2 * GI, NONE),
+            (MINUTE, 1229 * MI, NONE),
+            (MINUTE, 500 * MI, MEMORY),
+            (MINUTE, 1229 * MI, MEMORY),
+            (6 * MINUTE, 1229 * MI, MEMORY),
+            (MINUTE, 2 * GI, MEMORY),
+            (MINUTE, 1229 * MI, MEMORY),
+            (3 * MINUTE, 1229 * MI, NONE),
+        ],
+    );
+    time_line(
+        &reclaiming(Amount::Percentage(0.20), Amount::Percentage(0.05)),
+        Signal::MemoryAvailable,
+        1000,
+        &[
+            (0, 225, NONE),
+            (MINUTE, 100, MEMORY),
+            (6 * MINUTE, 225, MEMORY),
+            (6 * MINUTE, 300, NONE),
+        ],
+    );
+    // A soft threshold is met after its grace period.
+    time_line(
+        &[Threshold {
+            minimum_reclaim: Some(bytes(100)),
+            ..soft(Signal::MemoryAvailable, bytes(200), 120)
+        }],
+        Signal::MemoryAvailable,
+        1000,
+        &[
+            (0, 150, MEMORY),
+            (MINUTE, 250, MEMORY),
+            (5 * MINUTE, 250, NONE),
+            // The grace period begins again.
+            (MINUTE, 150, MEMORY),
+            (6 * MINUTE, 250, NONE),
+            (MINUTE, 150, MEMORY),
+            (2 * MINUTE, 150, MEMORY),
+            (6 * MINUTE, 250, MEMORY),
+        ],
+    );
+}
+
+/// helpers_test.go TestThresholdsMet, TestPercentageThresholdsMet: strictly less.
+#[test]
+fn an_amount_equal_to_the_threshold_is_no_pressure() {
+    for (amount, capacity, available, met) in [
+        (bytes(GI), 4 * GI, GI - 1, true),
+        (bytes(GI), 4 * GI, GI, false),
+        (Amount::Percentage(0.20), 1000, 199, true),
+        (Amount::Percentage(0.20), 1000, 200, false),
+        // 10 % of 107362627584 is 10736262918, because 0.1 is a 32-bit float.
+        (Amount::Percentage(0.10), 107_362_627_584, 10_736_262_917, true),
+        (Amount::Percentage(0.10), 107_362_627_584, 10_736_262_918, false),
+        (Amount::Percentage(0.05), 10 * GI, 536_870_919, true),
+        (Amount::Percentage(0.05), 10 * GI, 536_870_920, false),
+        // Without inode accounting a percentage of 0 is 0.
+        (Amount::Percentage(0.05), 0, 0, false),
+        (bytes(1000), 0, 0, true),
+        (Amount::Percentage(1.0), u64::MAX, u64::MAX, false),
+    ] {
+        for (signal, on) in [(Signal::MemoryAvailable, MEMORY), (Signal::NodefsInodesFree, DISK)] {
+            let want = if met { on } else { NONE };
+            time_line(
+                &[Threshold::hard(signal, amount)],
+                signal,
+                capacity,
+                &[(0, available, want)],
+            );
+        }
+    }
+}
+
+/// helpers_test.go TestNodeConditions (empty), and the default thresholds: 15 % of imagefs exceeds
+/// 10 % of nodefs, and both are one file system here.
+#[test]
+fn the_default_thresholds_are_the_kubelets() {
+    let disk = |available, inodes_free, working_set| Facts {
+        node_fs: Ok(FileSystem {
+            capacity_bytes: 1000,
+            available_bytes: available,
+            inodes: 1000,
+            inodes_free,
+            asked_once: false,
+        }),
+        memory: Ok(Memory { total_bytes: GI, swap_total_bytes: 0 }),
+        working_set_bytes: Ok(working_set),
+        pids: Ok(Pids { max: 10, running: 20 }),
+        ..Facts::example()
+    };
+    for (facts, want) in [
+        (disk(150, 50, GI - 100 * MI), NONE),
+        (disk(149, 50, 0), DISK),
+        (disk(150, 49, 0), DISK),
+        (disk(150, 50, GI - 100 * MI + 1), MEMORY),
+        // A working set above the total: 0 bytes are available.
+        (disk(150, 50, 2 * GI), MEMORY),
+    ] {
+        let mut eviction = Eviction::new(&default_thresholds(), TRANSITION);
+        assert_eq!(eviction.synchronize(&facts, Mono::START), want);
+    }
+    let pids = Threshold::hard(Signal::PidAvailable, Amount::Percentage(0.10));
+    let mut eviction = Eviction::new(&[pids], TRANSITION);
+    assert_eq!(eviction.synchronize(&disk(0, 0, 0), Mono::START), PID);
+    let mut empty = Eviction::new(&[], TRANSITION);
+    assert_eq!(empty.synchronize(&disk(0, 0, 2 * GI), Mono::START), NONE);
+}
+
+/// As upstream, a pass without statistics keeps all state (eviction_manager.go synchronize).
+#[test]
+fn a_pass_without_the_fact_keeps_the_state() {
+    let missing = facts(Signal::PidAvailable, 1, 2);
+    let low = facts(Signal::MemoryAvailable, 100, 1000);
+    let above = facts(Signal::MemoryAvailable, 250, 1000);
+    let threshold = [Threshold {
+        minimum_reclaim: Some(bytes(100)),
+        ..Threshold::hard(Signal::MemoryAvailable, bytes(200))
+    }];
+    let mut eviction = Eviction::new(&threshold, TRANSITION);
+    let at = |minutes| Mono::START.after(Duration::from_secs(minutes * MINUTE));
+    assert_eq!(eviction.synchronize(&missing, at(0)), Pressures { memory: None, ..NONE });
+    assert_eq!(eviction.synchronize(&low, at(1)), MEMORY);
+    assert_eq!(eviction.synchronize(&missing, at(2)), MEMORY);
+    assert_eq!(eviction.synchronize(&missing, at(20)), MEMORY);
+    // Still met: minimum reclaim counts.
+    assert_eq!(eviction.synchronize(&above, at(30)), MEMORY);
+    // The end of the transition period is no ground for False.
+    let enough = facts(Signal::MemoryAvailable, 900, 1000);
+    assert_eq!(eviction.synchronize(&enough, at(31)), MEMORY);
+    assert_eq!(eviction.synchronize(&missing, at(60)), MEMORY);
+    assert_eq!(eviction.synchronize(&enough, at(61)), NONE);
+    assert_eq!(eviction.synchronize(&missing, at(62)), NONE);
+}
+
+#[test]
+fn free_space_that_is_not_known_is_neither_pressure_nor_its_absence() {
+    let full = FileSystem { capacity_bytes: 1000, inodes: 1000, ..FileSystem::default() };
+    let absent = Unread { absent: true, ..Unread::new("statvfs /", "it has no size") };
+    for (node_fs, disk) in [
+        (Ok(full), Some(true)),
+        (Ok(FileSystem { asked_once: true, ..full }), None),
+        (unread(), None),
+        // Of a ramfs, which never fills up.
+        (Err(absent), Some(false)),
+    ] {
+        let bytes = Threshold::hard(Signal::NodefsAvailable, bytes(GI));
+        let mut eviction =
+            Eviction::new(&[&default_thresholds()[..], &[bytes]].concat(), TRANSITION);
+        let facts = Facts { node_fs, ..Facts::example() };
+        let got = eviction.synchronize(&facts, Mono::START);
+        assert_eq!(got, Pressures { disk, ..NONE }, "{:?}", facts.node_fs);
+    }
+}
+
+/// helpers_test.go TestNodeConditionsObservedSince.
+#[test]
+fn the_transition_period_is_exclusive() {
+    let threshold = [Threshold::hard(Signal::MemoryAvailable, bytes(200))];
+    let pass = |eviction: &mut Eviction, available, millis| {
+        eviction.synchronize(
+            &facts(Signal::MemoryAvailable, available, 1000),
+            Mono::START.after(Duration::from_millis(millis)),
+        )
+    };
+    let mut eviction = Eviction::new(&threshold, TRANSITION);
+    assert_eq!(pass(&mut eviction, 100, 0), MEMORY);
+    assert_eq!(pass(&mut eviction, 300, 299_999), MEMORY);
+    assert_eq!(pass(&mut eviction, 300, 300_000), NONE);
+    // 0 < 0 is false: without a transition period there is never pressure, as upstream.
+    let mut eviction = Eviction::new(&threshold, Duration::ZERO);
+    assert_eq!(pass(&mut eviction, 100, 0), NONE);
+}
+
+/// cri_stats_provider.go ImageFsStats: imagefs is the file system of the runtime's images, and the
+/// node's where there is no runtime.
+#[test]
+fn imagefs_is_the_file_system_of_the_images() {
+    let full = FileSystem {
+        capacity_bytes: 100,
+        available_bytes: 1,
+        inodes: 100,
+        inodes_free: 1,
+        asked_once: false,
+    };
+    let empty = FileSystem { available_bytes: 99, inodes_free: 99, ..full };
+    for (signal, node_fs, image_fs, want) in [
+        (Signal::ImagefsAvailable, empty, Some(Ok(full)), DISK),
+        (Signal::ImagefsInodesFree, empty, Some(Ok(full)), DISK),
+        (Signal::ImagefsAvailable, full, Some(Ok(empty)), NONE),
+        (Signal::ImagefsAvailable, full, None, DISK),
+        // Its error is not replaced by another file system.
+        (Signal::ImagefsAvailable, full, Some(unread()), Pressures { disk: None, ..NONE }),
+        (Signal::NodefsAvailable, full, Some(Ok(empty)), DISK),
+        (Signal::NodefsInodesFree, empty, Some(Ok(full)), NONE),
+    ] {
+        let threshold =
+            default_thresholds().into_iter().find(|threshold| threshold.signal == signal).unwrap();
+        let facts = Facts { node_fs: Ok(node_fs), image_fs: image_fs.clone(), ..Facts::example() };
+        let mut eviction = Eviction::new(&[threshold], TRANSITION);
+        let got = eviction.synchronize(&facts, Mono::START);
+        assert_eq!(got, want, "{signal:?} {image_fs:?}");
+    }
+}

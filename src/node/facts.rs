@@ -1,0 +1,273 @@
+//! The facts about the machine that a status is computed from, as plain values.
+//!
+//! Each fact is its own `Result`: an unreadable file makes one fact missing and does not end the
+//! turn. `agent::read_cache` reads the files; some facts are up to 60 s old.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::node::health::HealthConditions;
+use crate::runtime::facts::RuntimeFacts;
+
+/// Why one fact is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// File or system call, relative to the host root: `proc/meminfo`.
+    pub source: String,
+    /// What happened: `no MemTotal line`, `permission denied`.
+    pub cause: String,
+    /// The machine does not have the thing that the file describes, which is no fault.
+    pub absent: bool,
+}
+
+impl Unread {
+    /// A file that exists and lacks the fact.
+    pub fn new(source: impl Into<String>, cause: impl Into<String>) -> Unread {
+        Unread { source: source.into(), cause: cause.into(), absent: false }
+    }
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.source, self.cause)
+    }
+}
+
+/// One fact, or the reason why it is missing.
+pub type Read<T> = Result<T, Unread>;
+
+/// All facts about the machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// Logical CPUs by cAdvisor's rule (online CPUs under `sys/devices/system/node`,
+    /// else every `sys/devices/system/cpu/cpuN` directory, offline ones too).
+    pub cpus: Read<u64>,
+    /// `proc/meminfo`.
+    pub memory: Read<Memory>,
+    /// Bytes of memory in use without inactive file cache, at the root of the cgroup tree:
+    /// max(0, usage - inactive_file), as cAdvisor's working set.
+    pub working_set_bytes: Read<u64>,
+    /// `sys/kernel/mm/hugepages`, ascending by size; empty where the kernel has none.
+    pub huge_pages: Read<Vec<HugePages>>,
+    /// The file system that holds `--root-dir`; absent if it has no size, like a ramfs.
+    pub node_fs: Read<FileSystem>,
+    /// `proc/sys/kernel/{pid_max,threads-max}` and `proc/loadavg`.
+    pub pids: Read<Pids>,
+    /// `etc/machine-id` and its fall-backs, trimmed; not checked, see [`is_machine_id`].
+    pub machine_id: Read<String>,
+    /// DMI product UUID and its fall-backs, trimmed.
+    pub system_uuid: Read<String>,
+    /// `proc/sys/kernel/random/boot_id`, trimmed.
+    pub boot_id: Read<String>,
+    /// `uname -r`, from `proc/sys/kernel/osrelease`.
+    pub kernel_version: Read<String>,
+    /// `PRETTY_NAME` of os-release; `Linux` if the file lacks it.
+    pub os_image: Read<String>,
+    /// Default routes and interfaces.
+    pub network: Network,
+    /// One line for each failed health check; any of them makes the Node not ready.
+    pub unhealthy: Vec<String>,
+    /// The container runtime; `None` without `--container-runtime-endpoint`.
+    pub runtime: Option<RuntimeFacts>,
+    /// The file system that holds the runtime's images; `None` if that is not known. Only
+    /// eviction uses it.
+    pub image_fs: Option<Read<FileSystem>>,
+    /// The conditions about the board's health.
+    pub health: HealthConditions,
+}
+
+impl Facts {
+    /// The facts before the first read: nothing but `network` is known.
+    pub fn unread(network: Network) -> Self {
+        fn not_read<T>() -> Read<T> {
+            Err(Unread::new("host", "not read yet"))
+        }
+        Self {
+            cpus: not_read(),
+            memory: not_read(),
+            working_set_bytes: not_read(),
+            huge_pages: not_read(),
+            node_fs: not_read(),
+            pids: not_read(),
+            machine_id: not_read(),
+            system_uuid: not_read(),
+            boot_id: not_read(),
+            kernel_version: not_read(),
+            os_image: not_read(),
+            network,
+            unhealthy: Vec::new(),
+            runtime: None,
+            image_fs: None,
+            health: HealthConditions::default(),
+        }
+    }
+
+    /// The file system that holds `--root-dir`; `None` if it has no size, like a ramfs.
+    pub fn storage(&self) -> Option<&Read<FileSystem>> {
+        Some(&self.node_fs).filter(|fs| !fs.as_ref().is_err_and(|unread| unread.absent))
+    }
+
+    /// Whether the Node's status from `new` is the same. Amounts that only eviction uses make no
+    /// difference: they are taken from `new`, and then everything is compared.
+    pub fn same_status_as(&mut self, new: &Self) -> bool {
+        if let (Ok(working_set), Ok(new)) = (&mut self.working_set_bytes, &new.working_set_bytes) {
+            *working_set = *new;
+        }
+        if let (Ok(pids), Ok(new)) = (&mut self.pids, &new.pids) {
+            *pids = *new;
+        }
+        if let (Ok(fs), Ok(new)) = (&mut self.node_fs, &new.node_fs) {
+            *fs = FileSystem { capacity_bytes: fs.capacity_bytes, ..*new };
+        }
+        if let (None | Some(Ok(_)), None | Some(Ok(_))) = (&self.image_fs, &new.image_fs) {
+            self.image_fs.clone_from(&new.image_fs);
+        }
+        *self == *new
+    }
+}
+
+/// Whether this is a machine id of machine-id(5). Before the first boot of an image the file has the
+/// word `uninitialized`, on each of its boards.
+pub fn is_machine_id(text: &str) -> bool {
+    text.len() == 32
+        && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+        && text.bytes().any(|byte| byte != b'0')
+}
+
+/// Why `text` is no machine id.
+pub fn no_machine_id(text: &str) -> String {
+    let text: String = text.chars().take(40).collect();
+    format!("etc/machine-id: {text:?} is not 32 hexadecimal digits, so other boards can have it")
+}
+
+/// The lines of `proc/meminfo` that are used, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// `MemTotal`: usable RAM, without the reservations of firmware and kernel text.
+    pub total_bytes: u64,
+    /// `SwapTotal`; 0 if the line is absent (kernel without swap).
+    pub swap_total_bytes: u64,
+}
+
+/// One size of huge page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HugePages {
+    /// Size of one page, from the directory name `hugepages-<n>kB`.
+    pub page_bytes: u64,
+    /// `nr_hugepages`.
+    pub count: u64,
+}
+
+/// The result of statvfs(3) for one file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileSystem {
+    /// f_blocks * f_frsize.
+    pub capacity_bytes: u64,
+    /// f_bavail * f_frsize: without the blocks reserved for root.
+    pub available_bytes: u64,
+    /// f_files; 0 on file systems without inode accounting.
+    pub inodes: u64,
+    /// f_ffree.
+    pub inodes_free: u64,
+    /// It is on a network, as this machine's root: a dead server would block the question, so it was
+    /// asked once, and the free amounts are old.
+    pub asked_once: bool,
+}
+
+/// Number of threads, and its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pids {
+    /// min(pid_max, threads-max); an unreadable one is skipped.
+    pub max: u64,
+    /// Denominator of the fourth field of `proc/loadavg`: threads, not processes.
+    pub running: u64,
+}
+
+/// Inputs for the choice of the node's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Default routes in the kubelet's order: IPv4 in file order, then IPv6.
+    /// `Ok(None)` if `proc/net/route` does not exist.
+    pub default_routes: Read<Option<Vec<DefaultRoute>>>,
+    /// Interfaces in index order.
+    pub interfaces: Read<Vec<Interface>>,
+    /// `etc/hosts`: addresses of the node's own name, in file order.
+    pub hosts: Vec<IpAddr>,
+    /// Addresses of the node's own name from DNS, if `status::needs_lookup`. They come from
+    /// `client::dns`, not from `Host`.
+    pub dns: Vec<IpAddr>,
+}
+
+/// One default route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefaultRoute {
+    /// Name of the interface.
+    pub interface: String,
+    /// Gateway; `0.0.0.0` on point-to-point links.
+    pub gateway: IpAddr,
+}
+
+/// One network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Name, as in the route files.
+    pub name: String,
+    /// IFF_UP.
+    pub up: bool,
+    /// IFF_LOOPBACK.
+    pub loopback: bool,
+    /// IFF_POINTOPOINT.
+    pub point_to_point: bool,
+    /// Addresses in kernel order.
+    pub addresses: Vec<IpAddr>,
+}
+
+#[cfg(test)]
+impl Facts {
+    /// A Raspberry Pi with four cores, 1 GiB and one network interface.
+    pub(crate) fn example() -> Self {
+        let interface = |name: &str, addresses: &[&str]| Interface {
+            name: name.to_owned(),
+            up: true,
+            loopback: name == "lo",
+            point_to_point: false,
+            addresses: addresses.iter().filter_map(|ip| ip.parse().ok()).collect(),
+        };
+        let text = |text: &str| Ok(text.to_owned());
+        Self {
+            cpus: Ok(4),
+            memory: Ok(Memory { total_bytes: 1 << 30, swap_total_bytes: 0 }),
+            working_set_bytes: Ok(256 << 20),
+            huge_pages: Ok(vec![HugePages { page_bytes: 2 << 20, count: 0 }]),
+            node_fs: Ok(FileSystem {
+                capacity_bytes: 32 << 30,
+                available_bytes: 24 << 30,
+                inodes: 2_000_000,
+                inodes_free: 1_500_000,
+                asked_once: false,
+            }),
+            pids: Ok(Pids { max: 32_768, running: 120 }),
+            machine_id: text("0123456789abcdef0123456789abcdef"),
+            system_uuid: text("0123456789abcdef0123456789abcdef"),
+            boot_id: text("b1946ac9-2477-4a6f-9d3a-5d2f0c1a7e11"),
+            kernel_version: text("6.12.25+rpt-rpi-v8"),
+            os_image: text("Debian GNU/Linux 12 (bookworm)"),
+            network: Network {
+                default_routes: Ok(Some(vec![DefaultRoute {
+                    interface: "eth0".to_owned(),
+                    gateway: std::net::Ipv4Addr::new(192, 0, 2, 1).into(),
+                }])),
+                interfaces: Ok(vec![
+                    interface("lo", &["127.0.0.1", "::1"]),
+                    interface("eth0", &["192.0.2.10", "fe80::2"]),
+                ]),
+                hosts: Vec::new(),
+                dns: Vec::new(),
+            },
+            unhealthy: Vec::new(),
+            runtime: None,
+            image_fs: None,
+            health: HealthConditions::default(),
+        }
+    }
+}

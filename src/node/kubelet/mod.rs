@@ -1,0 +1,736 @@
+//! The decisions of the kubelet's node half: the next request, and what its response means for the
+//! Lease, the Node, the stray pods, the events and the schedule.
+//!
+//! The loop in `agent` supplies time, facts and responses. The tests run this code against
+//! simulated servers that refuse, send invalid bodies or do not respond, and check the lease law.
+//! Longer than 500 lines: one state, and one function for each thing that may happen to it.
+
+mod shutdown;
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::config::{Config, NodeConfig};
+use crate::kube::instant::{Mono, Now};
+use crate::kube::message::{Outcome, Request, RequestError};
+use crate::kube::outage_log::OutageLog;
+use crate::kube::text::VERBOSE;
+use crate::kube::time::Wall;
+use crate::kube::x509::Leaf;
+use crate::node::Progress;
+use crate::node::certificate::{Certificate, FileTask, TaskResult};
+use crate::node::events::{Event, EventQueue};
+use crate::node::eviction::{Eviction, Pressures};
+use crate::node::facts::Facts;
+use crate::node::heartbeat::Heartbeat;
+use crate::node::lease::Lease;
+use crate::node::object::{self, Node};
+use crate::node::pods::Pods;
+use crate::node::schedule::{Due, DueTimes, LeaseTimings, RequestKind, Schedule};
+use crate::node::server_version::ServerVersion;
+use crate::node::wall_clock::WallClock;
+
+use self::shutdown::Shutdown;
+
+/// What the loop does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Open the connection of the first request, which is not due yet; within the duration.
+    Connect(Duration),
+    /// Send the next request of this kind; the whole request must end within the duration.
+    Send(RequestKind, Duration),
+    /// Read the facts for the next status, within [`LOOK_BUDGET`] and one read.
+    Look,
+    /// `credentials` begins this task; the time is the corrected wall clock.
+    FileTask(FileTask, Wall),
+    /// Carry out one operation of the file changes under way; the time is the same.
+    Change(Wall),
+    /// Nothing is due before this time.
+    Wait(Mono),
+    /// The process ends: the server knows of the shutdown, or there was no time to tell it.
+    End,
+}
+
+/// What the loop must do after a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AfterResponse {
+    /// The response needs no further action.
+    None,
+    /// Notify the supervisor: the Node is registered for the first time since the start.
+    Registered,
+    /// Open a new connection, to another address of the server's name if it has one.
+    Disconnect,
+    /// As [`Self::Disconnect`], but only if the server's name has another address.
+    TryOtherAddress,
+    /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
+    PodCidrs(String),
+}
+
+/// The state of the Node, the Lease, the certificate, the stray pods and the events, and when each
+/// is due.
+#[derive(Debug)]
+pub struct Kubelet {
+    config: Config,
+    timings: LeaseTimings,
+    schedule: Schedule,
+    wall_clock: WallClock,
+    /// Next request for the server's time, while the time is unknown.
+    time_due: Mono,
+    eviction: Eviction,
+    node: Node,
+    lease: Lease,
+    pods: Pods,
+    server_version: ServerVersion,
+    events: EventQueue,
+    /// Start of the last renewal that succeeded.
+    renewed: Option<Mono>,
+    /// Renewals since the start, and attempts that failed.
+    renewals: (u64, u64),
+    /// The Lease was deleted. The Node may be deleted too; it was not read since.
+    lease_gone: bool,
+    /// One line for each failed health check, from the last computed status.
+    unhealthy: Vec<String>,
+    pressures: Pressures,
+    registered: bool,
+    /// The end of the last [`Action::Look`], until its facts are used.
+    looked: Option<Mono>,
+    /// The first turn is over.
+    has_begun: bool,
+    /// `None` where no certificate is renewed.
+    certificate: Option<Certificate>,
+    /// SIGUSR1 announced that the machine goes down.
+    shutdown: Option<Shutdown>,
+    certificate_log: OutageLog,
+    lease_log: OutageLog,
+    node_log: OutageLog,
+    pods_log: OutageLog,
+    facts_log: OutageLog,
+}
+
+/// How long after the start failed health checks are repeated every [`FAST_TICK`]
+/// (nodeReadyGracePeriod of the kubelet's fastStatusUpdateOnce).
+const FAST_START: Duration = Duration::from_secs(120);
+/// Period of health checks while [`Kubelet::unhealthy_while_starting`] has lines.
+pub const FAST_TICK: Duration = Duration::from_millis(100);
+/// The time of a heartbeat has whole seconds: the next one differs.
+const NEXT_HEARTBEAT: Duration = Duration::from_secs(1);
+/// Limit of a look at files as a whole. The read that is under way then still ends: nothing divides
+/// it.
+pub const LOOK_BUDGET: Duration = Duration::from_secs(1);
+/// Period at which a wrong clock is read again: no notification reports that it was set.
+const CLOCK_TICK: Duration = Duration::from_secs(1);
+
+impl Kubelet {
+    /// The state at process start. `seed` is any number that differs between boards.
+    pub fn new(
+        config: Config,
+        wall_clock: WallClock,
+        certificate: Option<Certificate>,
+        seed: u64,
+        now: Mono,
+    ) -> Self {
+        let lease_duration = Duration::from_secs(config.lease_duration_seconds.into());
+        let timings = LeaseTimings { lease_duration };
+        let node = Node::new(&config, now);
+        let mut events = EventQueue::new(&config.node.name, config.event_qps, config.event_burst);
+        events.push(Event::starting(), now);
+        Self {
+            timings,
+            schedule: Schedule::new(timings, seed),
+            wall_clock,
+            time_due: now,
+            eviction: Eviction::new(&config.thresholds, config.pressure_transition_period),
+            node,
+            lease: Lease::new(&config.node.name, config.lease_duration_seconds),
+            pods: Pods::new(&config.node),
+            server_version: ServerVersion::new(config.reports_server_version),
+            events,
+            renewed: None,
+            renewals: (0, 0),
+            lease_gone: false,
+            unhealthy: Vec::new(),
+            pressures: Pressures::default(),
+            registered: false,
+            looked: None,
+            has_begun: false,
+            certificate,
+            shutdown: None,
+            certificate_log: OutageLog::new("certificate"),
+            lease_log: OutageLog::new("lease"),
+            node_log: OutageLog::new("node"),
+            pods_log: OutageLog::new("pods"),
+            facts_log: OutageLog::new("facts"),
+            config,
+        }
+    }
+
+    /// What decides the Node and its addresses.
+    pub fn node_config(&self) -> &NodeConfig {
+        &self.config.node
+    }
+
+    /// Time limit of a Lease response over a connection that its request had to open, from the
+    /// opening. Without it, a server that accepts connections and does not respond would use up
+    /// the time for the next address of its name.
+    pub fn answer_budget(&self, kind: RequestKind) -> Option<Duration> {
+        (kind == RequestKind::Lease).then(|| self.timings.call_budget())
+    }
+
+    /// The next step. `has_change`: a file change is under way. `connected` is called only if a
+    /// request is due.
+    pub fn next(&mut self, now: Now, has_change: bool, connected: impl FnOnce() -> bool) -> Action {
+        self.follow_shutdown(now.mono);
+        let turn = match (self.next_turn(now, has_change, connected), self.has_begun) {
+            // The first registration waits: its connection is opened meanwhile.
+            (Action::Wait(_), false) => Action::Connect(self.timings.connect_and_call_budget()),
+            // Also while the server is silent: a change needs no server.
+            (Action::Wait(_), true) if has_change && self.shutdown.is_none() => {
+                Action::Change(self.certificate_now(now).wall)
+            }
+            (turn, _) => turn,
+        };
+        self.has_begun = true;
+        match &self.shutdown {
+            Some(shutdown) => {
+                // An event needs the Node's uid: if the Node was deleted meanwhile, none is sent.
+                let has_event = self.node.uid().is_some() && self.events.due(now.mono).is_some();
+                shutdown.limit(turn, self.schedule.is_silent(), has_event, now.mono)
+            }
+            None => turn,
+        }
+    }
+
+    fn next_turn(
+        &mut self,
+        now: Now,
+        has_change: bool,
+        connected: impl FnOnce() -> bool,
+    ) -> Action {
+        if self.wall_clock.wall(now).is_none() {
+            let tick = now.mono.after(CLOCK_TICK);
+            return if self.time_due <= now.mono {
+                Action::Send(RequestKind::Time, self.timings.connect_and_call_budget())
+            } else {
+                Action::Wait(self.time_due.min(tick))
+            };
+        }
+        self.wall_clock.log_state(now);
+        self.follow_certificate(now);
+        match self.schedule.next(now.mono, &self.due_times(now), connected) {
+            Due::Request(RequestKind::Certificate, budget) => {
+                self.certificate_turn(budget, has_change, now)
+            }
+            Due::Request(RequestKind::Node, _) if self.needs_look(now.mono) => Action::Look,
+            Due::Request(kind, budget) => Action::Send(kind, budget),
+            Due::Wait(until) => Action::Wait(until),
+        }
+    }
+
+    /// Whether facts must be read before the next request for the Node. That is a turn of its own:
+    /// the time limit of the request is computed after it. A slow look may be followed by a Lease
+    /// request, after which its facts are still used. Otherwise the Node of a board that reads for
+    /// longer than any limit would never be written.
+    fn needs_look(&self, now: Mono) -> bool {
+        let is_new = |looked| now.since(looked) < self.timings.connect_and_call_budget();
+        !self.node.must_read() && !self.looked.is_some_and(is_new)
+    }
+
+    /// The [`Action::Look`] has ended.
+    pub fn on_look(&mut self, now: Mono) {
+        self.looked = Some(now);
+    }
+
+    /// Whether there is no Lease to renew: a read of facts may then block for longer.
+    pub fn may_wait(&self) -> bool {
+        self.node.uid().is_none()
+    }
+
+    /// The request, if one is needed. `facts` are those of the last look.
+    pub fn request(&mut self, kind: RequestKind, now: Now, facts: &Facts) -> Option<Request> {
+        let now = self.wall_clock.corrected(now);
+        match (kind, self.node.uid()) {
+            (RequestKind::Lease, uid) => Some(self.lease.request(uid?, now.wall)),
+            (RequestKind::Event, uid) => self.events.request(uid?, now),
+            (RequestKind::Pods, _) => Some(self.pods.request(now.mono)),
+            (RequestKind::Version, _) => Some(self.server_version.request()),
+            (RequestKind::Certificate, _) => self.certificate.as_ref()?.request(),
+            (RequestKind::Time, _) => {
+                self.time_due = now.mono.after(self.timings.renew_interval());
+                Some(object::time_probe(&self.config))
+            }
+            (RequestKind::Node, _) if self.node.must_read() => Some(self.node.read(&self.config)),
+            (RequestKind::Node, _) => self.write(facts, now),
+        }
+    }
+
+    fn write(&mut self, facts: &Facts, now: Now) -> Option<Request> {
+        self.looked = None;
+        self.pressures = self.eviction.synchronize(facts, now.mono);
+        let mut seen = Cow::Borrowed(facts);
+        if self.shutdown.is_some() {
+            seen.to_mut().unhealthy.push("node is shutting down".to_owned());
+        }
+        let (request, missing) = self.node.write(&self.config, &seen, self.pressures, now);
+        self.unhealthy.clone_from(&facts.unhealthy);
+        let error = (!missing.is_empty()).then(|| missing.join(" | "));
+        self.facts_log.ended(error.as_deref(), now.mono);
+        if request.is_none() {
+            self.node_log.succeeded(now.mono);
+        }
+        request
+    }
+
+    /// The conditions of the Node as last read or written; empty if it is not known.
+    pub fn node_conditions(&self) -> &[Value] {
+        self.node.conditions()
+    }
+
+    /// Takes events about the board's health that are no change of a condition.
+    pub fn on_health_events(&mut self, events: Vec<Event>, now: Mono) {
+        self.push_events(events, false, now);
+    }
+
+    /// On a PSI trigger, computes the status now unless MemoryPressure is already reported.
+    pub fn on_memory_pressure(&mut self, now: Mono) {
+        if self.pressures.memory != Some(true) {
+            self.compute_status_now(now);
+        }
+    }
+
+    /// Computes the status from facts that are read after this call.
+    pub fn compute_status_now(&mut self, now: Mono) {
+        self.looked = None;
+        self.compute_status_by(now);
+    }
+
+    /// The failed health checks of the last status, within 120 s after the start. While there are
+    /// any, the caller repeats the checks every [`FAST_TICK`].
+    pub fn unhealthy_while_starting(&self, now: Mono) -> Option<&[String]> {
+        let waiting = !self.unhealthy.is_empty() && now < Mono::START.after(FAST_START);
+        waiting.then_some(self.unhealthy.as_slice())
+    }
+
+    /// Adds a computation of the status at `by`.
+    pub fn compute_status_by(&mut self, by: Mono) {
+        self.node.compute_status_by(by);
+    }
+
+    fn due_times(&self, now: Now) -> DueTimes {
+        // Without a certificate no other request is possible.
+        let is_missing = self.certificate.as_ref().is_some_and(Certificate::is_missing);
+        let node_due = (!is_missing).then(|| self.node.due());
+        // The version first: it is a part of the Node.
+        let version_is_due = self.server_version.is_due();
+        let node = if version_is_due { RequestKind::Version } else { RequestKind::Node };
+        [
+            // It is rarely due, and after its expiry every request fails.
+            (RequestKind::Certificate, self.certificate_due(now)),
+            (node, node_due),
+            // After the first Lease: a board with many pods must not become Ready later.
+            (RequestKind::Pods, self.renewed.and_then(|_| self.pods.due())),
+            (RequestKind::Event, self.events.due(now.mono)),
+        ]
+    }
+
+    /// The state of the Lease after the attempt that began at `start`, for `nodelet serve`.
+    pub fn heartbeat(&self, start: Mono, boot_to_start: Duration) -> Heartbeat {
+        let since_boot = |at: Mono| boot_to_start + at.since(Mono::START);
+        Heartbeat {
+            attempted: since_boot(start),
+            renewed: self.renewed.map(since_boot),
+            lease_duration: self.timings.lease_duration,
+            renewals: self.renewals.0,
+            failures: self.renewals.1,
+        }
+    }
+
+    /// [`Action::Connect`] failed. The first request connects again.
+    pub fn on_connect_failed(&mut self, why: &str, now: Mono) {
+        self.node_log.failed(why, now);
+    }
+
+    /// Takes the outcome of the request that was sent at `start`.
+    pub fn on_response(
+        &mut self,
+        kind: RequestKind,
+        outcome: Outcome,
+        start: Mono,
+        now: Now,
+    ) -> AfterResponse {
+        if let Outcome::Answered(response) = &outcome
+            && let Some(date) = response.date
+        {
+            self.wall_clock.on_server_date(date, now.mono);
+        }
+        if kind == RequestKind::Time {
+            self.wall_clock.log_state(now);
+        }
+        let now = self.wall_clock.corrected(now);
+        match (kind, &outcome) {
+            // The result of the Lease tells the schedule more, and the server's time is asked for
+            // before the schedule decides.
+            (RequestKind::Lease | RequestKind::Time, _) => {}
+            (_, Outcome::Answered(_)) => self.schedule.request_answered(),
+            (_, Outcome::Silent(_)) => self.schedule.request_silent(now.mono),
+        }
+        match kind {
+            RequestKind::Certificate => return self.on_certificate_response(outcome, now),
+            RequestKind::Lease => return self.on_lease_response(outcome, start, now.mono),
+            RequestKind::Node => return self.on_node_response(outcome, now),
+            RequestKind::Time => {
+                if let Outcome::Silent(why) = &outcome {
+                    self.node_log.failed(&why.to_string(), now.mono);
+                }
+            }
+            RequestKind::Pods => self.on_pods_response(outcome, now.mono),
+            RequestKind::Version => self.on_version_response(outcome),
+            RequestKind::Event => {
+                let result = self.events.on_response(outcome);
+                if let Err(RequestError { refused: Some(refused), .. }) = result {
+                    log::info!(target: VERBOSE, "event: {refused}");
+                }
+            }
+        }
+        AfterResponse::None
+    }
+
+    fn on_lease_response(&mut self, outcome: Outcome, start: Mono, now: Mono) -> AfterResponse {
+        let uid = self.node.uid().unwrap_or_default();
+        match self.lease.on_response(uid, outcome) {
+            Ok(Progress::Done) => {
+                self.schedule.lease_renewed(start);
+                self.renewals.0 += 1;
+                let last = self.renewed.replace(start);
+                // After failures, or after a suspend of this process, the control plane may have
+                // set the conditions to Unknown. After half the grace period it may still do so.
+                let limit = self.timings.renew_interval() * 2;
+                let has_failed = self.lease_log.succeeded(now);
+                let is_long = last.map_or(has_failed, |last| start.since(last) > limit);
+                if is_long {
+                    self.node.look_closely(now);
+                }
+                if has_failed || is_long {
+                    self.node.read_again(now);
+                    self.server_version.read_again();
+                }
+                // A status that is due before the next renewal is computed in this wakeup.
+                if self.node.due().since(now) < self.timings.renew_interval() {
+                    self.node.compute_status_with_renewal(now);
+                }
+                if self.lease.went_back() {
+                    self.node.report_at(now.after(NEXT_HEARTBEAT));
+                }
+            }
+            Ok(Progress::Gone) => {
+                self.renewals.1 += 1;
+                self.schedule.lease_refused(start, None);
+                self.lease_log.gone("deleted on the server", now);
+                self.lease_gone = true;
+                self.node.read_again(now);
+            }
+            Ok(Progress::Note(line)) => {
+                log::warn!("lease: {line}");
+                self.schedule.lease_continues(start);
+            }
+            Ok(_) => self.schedule.lease_continues(start),
+            Err(error) => {
+                self.renewals.1 += 1;
+                match &error.refused {
+                    Some(refused) => self.schedule.lease_refused(start, refused.retry_after),
+                    None => self.schedule.lease_silent(start),
+                }
+                let failures = self.lease_log.failed(&error.why.to_string(), now);
+                return self.after_error(&error, failures);
+            }
+        }
+        AfterResponse::None
+    }
+
+    fn on_version_response(&mut self, outcome: Outcome) {
+        let reported = &mut self.config.node.kubelet_version;
+        match self.server_version.on_response(outcome) {
+            Ok(version) if version == *reported => {}
+            Ok(version) => {
+                log::info!("version: {version} is reported, like that of the API server");
+                *reported = version;
+            }
+            Err(error) => log::warn!("version: {}; {reported} is reported", error.why),
+        }
+    }
+
+    fn on_node_response(&mut self, outcome: Outcome, now: Now) -> AfterResponse {
+        let jitter = self.schedule.jitter();
+        let owner = self.node.uid().map(str::to_owned);
+        let result = self.node.on_response(&self.config, outcome, now.mono, jitter);
+        let mut effect = AfterResponse::None;
+        match &result {
+            Err(error) => {
+                let failures = self.node_log.failed(&error.why.to_string(), now.mono);
+                effect = self.after_error(error, failures);
+            }
+            Ok(Progress::Gone) => {
+                self.node_log.gone("deleted on the server; registering again", now.mono);
+            }
+            Ok(Progress::Read) => {
+                self.pods.node_answered(now.mono);
+                if std::mem::take(&mut self.lease_gone) {
+                    // The Node exists, so its Lease can be created again.
+                    self.schedule.lease_continues(now.mono);
+                }
+                let pod_cidrs = self.node.new_pod_cidrs();
+                effect = pod_cidrs.map_or(AfterResponse::None, AfterResponse::PodCidrs);
+            }
+            Ok(Progress::Note(line)) => log::info!("node: {line}"),
+            Ok(Progress::Continue) => {}
+            Ok(Progress::Created | Progress::Adopted | Progress::Done) => {
+                self.node_log.succeeded(now.mono);
+                self.pods.node_answered(now.mono);
+                if let Some(shutdown) = &mut self.shutdown {
+                    shutdown.is_reported = true;
+                }
+                if !std::mem::replace(&mut self.registered, true) {
+                    effect = AfterResponse::Registered;
+                }
+            }
+        }
+        let is_new = result == Ok(Progress::Created);
+        if is_new || result == Ok(Progress::Adopted) {
+            self.server_version.registered();
+        }
+        if let (true, Some(certificate)) = (is_new, &mut self.certificate) {
+            certificate.node_created(now.mono);
+        }
+        if self.node.uid() != owner.as_deref() {
+            self.follow_node_uid(now.mono);
+        }
+        let events = self.node.take_events();
+        self.push_events(events, is_new, now.mono);
+        effect
+    }
+
+    /// Logs and queues events. The first Normal ones of a new Node report no change: no line.
+    fn push_events(&mut self, events: Vec<Event>, is_new: bool, now: Mono) {
+        for event in events {
+            if !self.events.admits(&event, now) {
+                continue;
+            }
+            match event.kind {
+                "Warning" => log::warn!("{}", event.message),
+                _ if is_new => {}
+                _ => log::info!("{}", event.message),
+            }
+            self.events.push(event, now);
+        }
+    }
+
+    /// Starts or stops the Lease: it is owned by the Node, whose uid has changed.
+    fn follow_node_uid(&mut self, now: Mono) {
+        self.lease.forget();
+        self.events.forget();
+        self.lease_gone = false;
+        match self.node.uid() {
+            Some(_) => {
+                self.schedule.start_lease(now);
+                self.node.look_closely(now);
+            }
+            None => self.schedule.stop_lease(),
+        }
+    }
+
+    fn on_pods_response(&mut self, outcome: Outcome, now: Mono) {
+        match self.pods.on_response(outcome, self.wall_clock.boot(), now) {
+            Ok(Progress::Done) => {
+                self.pods_log.succeeded(now);
+            }
+            Ok(Progress::Note(line)) => log::info!("pods: {line}"),
+            Ok(_) => {}
+            Err(error) => {
+                self.pods_log.failed(&error.why.to_string(), now);
+            }
+        }
+    }
+
+    /// The time that decides about the certificate. The supervisor's dates are compared with the
+    /// server's clock only, so neither a wrong clock of the board nor of the server matters.
+    fn certificate_now(&self, now: Now) -> Now {
+        match &self.certificate {
+            Some(certificate) if certificate.is_at_supervisor() => self.wall_clock.of_server(now),
+            _ => self.wall_clock.corrected(now),
+        }
+    }
+
+    /// When the certificate's next step is due. The supervisor renews it for a Node that exists:
+    /// not before the first Lease, after which the time of the server is known, too. Without a
+    /// certificate, or with an expired one, there is no Lease, and the files must be searched.
+    fn certificate_due(&self, now: Now) -> Option<Mono> {
+        let certificate = self.certificate.as_ref()?;
+        let now = self.certificate_now(now);
+        let has_expired = self.wall_clock.knows_server() && !certificate.is_usable(now.wall);
+        let has_none = has_expired || certificate.is_missing();
+        let waits = certificate.is_at_supervisor() && self.renewed.is_none() && !has_none;
+        (!waits).then(|| certificate.due(now))
+    }
+
+    /// Follows the wall clock, which may have been set, and logs once that the certificate has
+    /// expired. At a supervisor the server's clock decides that, and not the board's.
+    fn follow_certificate(&mut self, now: Now) {
+        let knows_server = self.wall_clock.knows_server();
+        let now = self.certificate_now(now);
+        let Some(certificate) = &mut self.certificate else {
+            return;
+        };
+        certificate.follow_clock(now);
+        if (knows_server || !certificate.is_at_supervisor())
+            && let Some(line) = certificate.expiry_to_log(now.wall)
+        {
+            log::warn!("certificate: {line}");
+        }
+    }
+
+    /// Another program replaced the certificate on disk; it is in use.
+    pub fn on_certificate_replaced(&mut self, leaf: Leaf, now: Now) {
+        let jitter = self.schedule.jitter();
+        let now = self.certificate_now(now);
+        if let Some(certificate) = &mut self.certificate {
+            certificate.replaced(leaf, now, jitter);
+            self.certificate_log.succeeded(now.mono);
+        }
+        self.pods.credentials_changed();
+    }
+
+    /// Another program replaced the token on disk; it is in use.
+    pub fn on_token_replaced(&mut self) {
+        self.pods.credentials_changed();
+    }
+
+    /// A task begins after the last change has ended: that may be its own, or one whose files it
+    /// reads.
+    fn certificate_turn(&self, budget: Duration, has_change: bool, now: Now) -> Action {
+        let wall = self.certificate_now(now).wall;
+        match self.certificate.as_ref().and_then(|certificate| certificate.file_task(wall)) {
+            Some(_) if has_change => Action::Change(wall),
+            Some(task) => Action::FileTask(task, wall),
+            None => Action::Send(RequestKind::Certificate, budget),
+        }
+    }
+
+    /// Takes the result of a [`FileTask`].
+    pub fn on_task(&mut self, result: TaskResult, now: Now) {
+        let jitter = self.schedule.jitter();
+        let now = self.certificate_now(now);
+        let Some(certificate) = &mut self.certificate else {
+            return;
+        };
+        let valid_until = match &result {
+            TaskResult::InUse(leaf) => Some(leaf.not_after.time()),
+            _ => None,
+        };
+        if let Err(why) = certificate.on_task(result, now, jitter) {
+            self.certificate_log.failed(&why.to_string(), now.mono);
+        }
+        if let Some(time) = valid_until {
+            self.certificate_log.succeeded(now.mono);
+            self.pods.credentials_changed();
+            log::info!("certificate: a new certificate is in use, valid until {time}");
+        }
+    }
+
+    fn on_certificate_response(&mut self, outcome: Outcome, now: Now) -> AfterResponse {
+        let jitter = self.schedule.jitter();
+        let now = self.certificate_now(now);
+        let Some(certificate) = &mut self.certificate else {
+            return AfterResponse::None;
+        };
+        match certificate.on_response(outcome, now, jitter) {
+            Ok(Progress::Note(line)) => log::info!("certificate: {line}"),
+            Ok(_) => {}
+            Err(error) => {
+                let failures = self.certificate_log.failed(&error.why.to_string(), now.mono);
+                return self.after_error(&error, failures);
+            }
+        }
+        AfterResponse::None
+    }
+
+    /// A server that refuses twice in a row is left for the next address of its name, or at least
+    /// for a new connection, which a gateway may forward to another server; one that asks for more
+    /// patience than the Lease has is left at once. A final refusal keeps the connection, and a
+    /// busy server is left only for another address: a new connection would add to its load.
+    fn after_error(&self, error: &RequestError, failures: u32) -> AfterResponse {
+        let Some(refused) = error.refused.as_deref() else {
+            return AfterResponse::None;
+        };
+        let patience = self.timings.call_budget();
+        let is_late = refused.retry_after.is_some_and(|delay| delay > patience);
+        match refused.code {
+            _ if refused.is_final() || (failures < 2 && !is_late) => AfterResponse::None,
+            429 => AfterResponse::TryOtherAddress,
+            _ if failures < 2 => AfterResponse::TryOtherAddress,
+            _ => AfterResponse::Disconnect,
+        }
+    }
+
+    /// SIGUSR1: the machine is going down. A repeated one changes nothing.
+    pub fn on_shutdown(&mut self, now: Mono) {
+        if self.shutdown.is_none() {
+            log::info!("SIGUSR1: the machine is shutting down; Ready becomes False");
+            self.shutdown = Some(Shutdown::announced(now));
+            self.report_shutdown("Shutdown manager detected shutdown event", now);
+        }
+    }
+
+    /// SIGTERM or SIGINT: whether the process must end now. During an announced shutdown it goes on
+    /// until [`Action::End`]; a second signal, or a server that does not respond, ends it.
+    pub fn on_stop(&mut self) -> bool {
+        let can_report = self.registered && !self.schedule.is_silent();
+        match &mut self.shutdown {
+            Some(shutdown) if can_report => shutdown.stop(),
+            _ => true,
+        }
+    }
+
+    /// Ends an announced shutdown that does not happen.
+    fn follow_shutdown(&mut self, now: Mono) {
+        if self.shutdown.as_ref().is_some_and(|shutdown| shutdown.is_cancelled(now)) {
+            log::info!("no SIGTERM for 60 s after SIGUSR1: the shutdown was cancelled");
+            self.shutdown = None;
+            self.report_shutdown("Shutdown manager detected shutdown cancellation", now);
+        }
+    }
+
+    fn report_shutdown(&mut self, message: &str, now: Mono) {
+        self.events.push(Event::shutdown(message), now);
+        self.node.report_at(now);
+    }
+
+    /// `Ready since 2026-11-21T06:18:51Z, lease renewed 3 s ago; facts: proc/meminfo: …`
+    pub fn summary(&self, now: Mono) -> String {
+        let mut line = match self.node.ready() {
+            Some(ready) if self.registered => ready,
+            _ => "registering".to_owned(),
+        };
+        if let Some(renewed) = self.renewed {
+            let seconds = now.since(renewed).as_secs();
+            line.push_str(&format!(", lease renewed {seconds} s ago"));
+        }
+        let errors = [
+            ("clock", self.wall_clock.last_error()),
+            ("lease", self.lease_log.last_error()),
+            ("node", self.node_log.last_error()),
+            ("pods", self.pods_log.last_error()),
+            ("certificate", self.certificate_log.last_error()),
+            ("facts", self.facts_log.last_error()),
+        ];
+        for (what, why) in errors {
+            if let Some(why) = why {
+                line.push_str(&format!("; {what}: {why}"));
+            }
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,88 @@
+//! A planned shutdown of the machine: the Node says so before the process ends.
+//!
+//! SIGUSR1 announces it, SIGTERM follows (`ExecStop=` of the unit sends the first, systemd the
+//! second). Without SIGUSR1 a SIGTERM writes nothing: a restart or an upgrade is not an outage.
+//! Upstream: `pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go`, setters.go.
+
+use std::time::Duration;
+
+use super::Action;
+use crate::kube::instant::Mono;
+use crate::node::schedule::RequestKind;
+
+/// Longest time from SIGUSR1 to the end of the process, if SIGTERM came; a look at files that is
+/// then under way still ends. systemd waits for `TimeoutStopSec=` of the unit.
+const TIME_TO_REPORT: Duration = Duration::from_secs(5);
+
+/// Without a SIGTERM for this time, the shutdown did not happen.
+const CANCELLED_AFTER: Duration = Duration::from_secs(60);
+
+/// An announced shutdown.
+#[derive(Debug)]
+pub(super) struct Shutdown {
+    since: Mono,
+    /// SIGTERM came.
+    ends: bool,
+    /// The server has the status that says so.
+    pub(super) is_reported: bool,
+}
+
+impl Shutdown {
+    /// SIGUSR1 came at `now`.
+    pub(super) fn announced(now: Mono) -> Self {
+        Self { since: now, ends: false, is_reported: false }
+    }
+
+    /// SIGTERM came. Returns whether one came before.
+    pub(super) fn stop(&mut self) -> bool {
+        std::mem::replace(&mut self.ends, true)
+    }
+
+    /// Whether it does not happen.
+    pub(super) fn is_cancelled(&self, now: Mono) -> bool {
+        !self.ends && now >= self.since.after(CANCELLED_AFTER)
+    }
+
+    /// `turn`, or what is done instead. `is_silent`: the last request had no response. `has_event`:
+    /// an event can be sent.
+    pub(super) fn limit(
+        &self,
+        turn: Action,
+        is_silent: bool,
+        has_event: bool,
+        now: Mono,
+    ) -> Action {
+        let end = self.since.after(TIME_TO_REPORT);
+        let left = end.since(now);
+        if !self.ends {
+            let cancelled = self.since.after(CANCELLED_AFTER);
+            return match turn {
+                Action::Wait(until) => Action::Wait(until.min(cancelled)),
+                // SIGTERM may come during the request, and then has to wait for its end. After
+                // `end` no time is kept free for it: it then ends the process without another
+                // request, and until the shutdown is cancelled the Lease needs its usual limits.
+                Action::Send(kind, budget) if !left.is_zero() => {
+                    Action::Send(kind, budget.min(TIME_TO_REPORT))
+                }
+                Action::Connect(budget) => Action::Connect(budget.min(TIME_TO_REPORT)),
+                turn => turn,
+            };
+        }
+        if left.is_zero() || is_silent {
+            return Action::End;
+        }
+        match turn {
+            Action::Send(kind, budget) => Action::Send(kind, budget.min(left)),
+            // The last events are sent at once.
+            Action::Wait(_) if self.is_reported && has_event => {
+                Action::Send(RequestKind::Event, left)
+            }
+            Action::Wait(_) if self.is_reported => Action::End,
+            Action::Wait(until) => Action::Wait(until.min(end)),
+            Action::Look => Action::Look,
+            Action::Connect(_) | Action::FileTask(..) | Action::Change(_) | Action::End => {
+                Action::End
+            }
+        }
+    }
+}

@@ -1,0 +1,1247 @@
+//! The lease law with the real reconcilers, against servers with random behavior and with random
+//! clocks. proptest shrinks a failing case.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::flags::Flags;
+use crate::kube::delay::Jitter;
+use crate::kube::message::{Method, Outcome, Response, answered, not_found, status_not_found};
+use crate::kube::object;
+use crate::kube::time::Wall;
+use crate::kube::x509::Leaf;
+use crate::node::certificate::tests as certificates;
+use crate::node::certificate::{CertificateKind, FileTask, TaskResult};
+
+mod guest;
+mod heartbeat;
+mod shutdown;
+pub(crate) mod storm;
+
+/// A build time before the true time; 45 % of the clocks in [`step`] show an earlier time.
+fn built() -> Wall {
+    Wall::from_epoch(Duration::from_secs(1_790_000_000))
+}
+
+/// The correct time.
+fn true_time(now: Mono) -> Wall {
+    start_wall().after(now.since(Mono::START))
+}
+
+/// The wall clock at the start.
+fn start_wall() -> Wall {
+    Wall::from_epoch(Duration::from_secs(correct().wall))
+}
+
+fn config() -> Config {
+    Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap()
+}
+
+/// What a server does with one request.
+#[derive(Clone, Copy, Debug)]
+enum Behavior {
+    /// It carries the request out.
+    Correct,
+    /// It refuses with this code, perhaps with `Retry-After`.
+    Refuses(u16, Option<u64>),
+    /// It responds with this code and an invalid body.
+    InvalidBody(u16),
+    /// It does not respond; with `true` it has carried the request out.
+    Silent(bool),
+    /// Another client deletes the Node and its Lease before the request.
+    Deletes,
+    /// Another client deletes the Lease before the request.
+    DeletesLease,
+    /// Another client recreates the Node before the request.
+    Recreates,
+    /// Another client writes to the Node before the request.
+    Writes,
+}
+
+fn behavior() -> impl Strategy<Value = Behavior> {
+    prop_oneof![
+        6 => Just(Behavior::Correct),
+        2 => (prop::sample::select(vec![400, 401, 403, 404, 409, 422, 429, 500, 503]),
+              prop::option::of(0..100_u64)).prop_map(|(code, after)| Behavior::Refuses(code, after)),
+        1 => prop::sample::select(vec![200, 201, 204, 302, 404]).prop_map(Behavior::InvalidBody),
+        2 => any::<bool>().prop_map(Behavior::Silent),
+        1 => Just(Behavior::Deletes),
+        1 => Just(Behavior::DeletesLease),
+        1 => Just(Behavior::Recreates),
+        1 => Just(Behavior::Writes),
+    ]
+}
+
+/// One turn: the server's behavior, how much of its budget the request takes (per mille), whether
+/// the connection is open, whether memory pressure wakes the loop, and the wall clock in seconds.
+#[derive(Clone, Debug)]
+struct Step {
+    behavior: Behavior,
+    takes: u32,
+    connected: bool,
+    woken: bool,
+    wall: u64,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    (
+        behavior(),
+        prop_oneof![Just(1000), 0..1000_u32],
+        any::<bool>(),
+        any::<bool>(),
+        0..4_000_000_000_u64,
+    )
+        .prop_map(|(behavior, takes, connected, woken, wall)| Step {
+            behavior,
+            takes,
+            connected,
+            woken,
+            wall,
+        })
+}
+
+/// A simulated API server with one Node, one Lease and one CertificateSigningRequest.
+#[derive(Default)]
+pub(crate) struct Server {
+    csr: Option<Value>,
+    /// The certificate that it signs, PEM.
+    chain: String,
+    pub(crate) node: Option<Value>,
+    lease: Option<Value>,
+    /// Reasons of the events.
+    pub(crate) events: Vec<String>,
+    /// Pods that are bound to the Node and have not ended.
+    pods: Vec<Value>,
+    /// `gitVersion`.
+    pub(crate) git_version: &'static str,
+    version: u64,
+    uids: u64,
+}
+
+impl Server {
+    fn answer(&mut self, request: &Request, behavior: Behavior) -> Outcome {
+        match behavior {
+            Behavior::Deletes => (self.node, self.lease) = (None, None),
+            Behavior::DeletesLease => self.lease = None,
+            Behavior::Recreates | Behavior::Writes => {
+                let anew = matches!(behavior, Behavior::Recreates);
+                self.node = self.node.take().map(|node| self.store(node, anew));
+            }
+            _ => {}
+        }
+        match behavior {
+            Behavior::Refuses(code, after) => Outcome::Answered(Response {
+                retry_after: after.map(Duration::from_secs),
+                ..Response::test(code, r#"{"reason": "Tested"}"#)
+            }),
+            Behavior::InvalidBody(code) => answered(code, json!([1, {"kind": "Node"}])),
+            Behavior::Silent(applied) => {
+                if applied {
+                    self.carry_out(request);
+                }
+                Outcome::Silent("tested".into())
+            }
+            _ => self.carry_out(request),
+        }
+    }
+
+    /// Deletes the Lease if its owner, the Node, no longer exists.
+    fn collect_garbage(&mut self) {
+        let uid = |object: &Value, path: &[&str]| object::text(object, path).to_owned();
+        let node = self.node.as_ref().map(|node| uid(node, &["metadata", "uid"]));
+        let is_orphan = |lease: &Value| {
+            let owners = object::list(lease, &["metadata", "ownerReferences"]);
+            !owners.is_empty() && !owners.iter().any(|owner| Some(uid(owner, &["uid"])) == node)
+        };
+        self.lease = self.lease.take().filter(|lease| !is_orphan(lease));
+    }
+
+    /// Approves and signs at once.
+    fn sign(&mut self, request: &Request) -> Outcome {
+        match (request.method, &self.csr) {
+            (Method::Post, _) => {
+                let mut csr: Value = serde_json::from_slice(&request.body).unwrap();
+                csr["metadata"] = json!({"name": "csr-1", "uid": "u"});
+                self.csr = Some(csr.clone());
+                answered(201, csr)
+            }
+            (_, Some(csr)) => answered(200, certificates::approved(csr.clone(), &self.chain)),
+            (_, None) => not_found("certificatesigningrequests", "csr-1"),
+        }
+    }
+
+    /// Lists eight pods, or ends one.
+    fn pods(&mut self, request: &Request) -> Outcome {
+        if request.method == Method::Get {
+            let items: Vec<&Value> = self.pods.iter().take(8).collect();
+            return answered(200, json!({"kind": "PodList", "items": items}));
+        }
+        let is_meant = |pod: &Value| {
+            let name = format!("/pods/{}", object::text(pod, &["metadata", "name"]));
+            request.path.ends_with(&name) || request.path.ends_with(&format!("{name}/status"))
+        };
+        self.pods.retain(|pod| !is_meant(pod));
+        answered(200, json!({"kind": "PartialObjectMetadata"}))
+    }
+
+    pub(crate) fn store(&mut self, mut object: Value, anew: bool) -> Value {
+        self.version += 1;
+        self.uids += u64::from(anew);
+        let (version, uid) = (self.version.to_string(), format!("u{}", self.uids));
+        let metadata = object::members(&mut object, &["metadata"]);
+        metadata.insert("resourceVersion".into(), version.into());
+        if anew {
+            metadata.insert("uid".into(), uid.into());
+        }
+        object
+    }
+
+    pub(crate) fn carry_out(&mut self, request: &Request) -> Outcome {
+        if request.path.contains("/events") {
+            let event: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+            self.events.push(object::text(&event, &["reason"]).to_owned());
+            return answered(201, json!({}));
+        }
+        if request.path.contains("/pods") {
+            return self.pods(request);
+        }
+        if request.path == "/version" {
+            return answered(200, json!({"major": "1", "gitVersion": self.git_version}));
+        }
+        if request.path.contains("/certificatesigningrequests") {
+            return self.sign(request);
+        }
+        if request.path == "/v1-k3s/client-kubelet.crt" {
+            return match &self.node {
+                Some(_) => Outcome::Answered(Response::test(200, self.chain.clone())),
+                None => answered(401, json!({"message": "unable to verify node identity"})),
+            };
+        }
+        let about_the_lease = request.path.contains("/leases");
+        let slot = |server: &mut Self| {
+            if about_the_lease { server.lease.take() } else { server.node.take() }
+        };
+        let found = slot(self);
+        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let (code, kept) = match (request.method, found) {
+            (Method::Post, Some(object)) => (409, Some(object)),
+            (Method::Post, None) => (201, Some(self.store(body, true))),
+            (_, None) => (404, None),
+            (Method::Get, Some(object)) => (200, Some(object)),
+            (Method::Patch, Some(object)) => {
+                let version =
+                    |o: &Value| object::text(o, &["metadata", "resourceVersion"]).to_owned();
+                if version(&body).is_empty() || version(&body) == version(&object) {
+                    // What changes nothing is not stored.
+                    let patched = crate::node::patch::tests::apply(object.clone(), &body);
+                    let is_same = patched == object;
+                    (200, Some(if is_same { object } else { self.store(patched, false) }))
+                } else {
+                    (409, Some(object))
+                }
+            }
+            (Method::Delete, Some(object)) => panic!("{} is deleted: {object}", request.path),
+        };
+        let answer = match (code, &kept) {
+            (409, _) if request.method == Method::Post => json!({"reason": "AlreadyExists"}),
+            (409, _) => json!({"reason": "Conflict"}),
+            (404, _) if about_the_lease => status_not_found("leases", "pi"),
+            (404, _) => status_not_found("nodes", "pi"),
+            (_, object) => object.clone().unwrap_or_default(),
+        };
+        if about_the_lease {
+            self.lease = kept
+        } else {
+            self.node = kept
+        }
+        answered(code, answer)
+    }
+}
+
+/// Whether a patch has its precondition alone.
+pub(crate) fn is_look(request: &Request) -> bool {
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+    let version = &body["metadata"]["resourceVersion"];
+    request.method == Method::Patch && body == json!({"metadata": {"resourceVersion": version}})
+}
+
+fn renew_time(request: &Request) -> Option<Wall> {
+    let body: Value = serde_json::from_slice(&request.body).ok()?;
+    Wall::parse(object::text(&body, &["spec", "renewTime"]))
+}
+
+const LAW: LeaseTimings = LeaseTimings { lease_duration: Duration::from_secs(40) };
+
+/// A board and its server, in virtual time.
+struct World {
+    kubelet: Kubelet,
+    server: Server,
+    now: Mono,
+    /// Start of the last Lease attempt, and the longest time until the next one.
+    last: Option<(Mono, Duration)>,
+    /// Number of installed certificates.
+    renewed: u8,
+    /// How long an issued certificate is valid.
+    lifetime: Duration,
+    /// The loop has ended.
+    ended: bool,
+    /// What each request was for, and its method and path.
+    sent: Vec<(RequestKind, String)>,
+    /// The certificate that another program put into the files.
+    in_files: Option<Leaf>,
+    /// When the files were searched.
+    searched: Vec<Mono>,
+    /// The file changes under way: the task that waits for it, if any, and the operations that are
+    /// left.
+    changes: VecDeque<(Option<FileTask>, u32)>,
+    /// Turns that waited.
+    waits: usize,
+    fault: Fault,
+}
+
+/// A rule that the simulated loop breaks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    /// A look is followed by its request in the same turn, with the budget of its begin.
+    WholeBudgetAfterALook,
+    /// All operations of a change are carried out in one turn.
+    WholeChangeInATurn,
+}
+
+/// The board's certificate at the start.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Held {
+    /// It is not renewed.
+    Permanent,
+    /// It expires after a minute, as do those that replace it.
+    OneMinute,
+    /// The same, from a supervisor that signs for the Node if that exists.
+    AtSupervisor,
+    None,
+}
+
+fn held() -> impl Strategy<Value = Held> {
+    prop_oneof![
+        Just(Held::Permanent),
+        Just(Held::OneMinute),
+        Just(Held::AtSupervisor),
+        Just(Held::None)
+    ]
+}
+
+/// A pod that is bound to the Node and was never started.
+fn stray(serial: u32) -> Value {
+    json!({
+        "metadata": {"name": format!("p{serial}"), "namespace": "default", "uid": format!("p{serial}")},
+        "spec": {"nodeName": "pi"},
+        "status": {"phase": "Pending"},
+    })
+}
+
+fn one_minute(now: Mono) -> Leaf {
+    let minute = Duration::from_secs(60);
+    certificates::leaf(true_time(now).before(minute), true_time(now).after(minute))
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with_certificate(None)
+    }
+
+    fn with_certificate(certificate: Option<Certificate>) -> Self {
+        Self::with(config(), certificate)
+    }
+
+    /// Three pods are bound to the Node.
+    fn with(config: Config, certificate: Option<Certificate>) -> Self {
+        let clock = WallClock::new(built(), Duration::ZERO);
+        let server = Server {
+            pods: (0..3).map(stray).collect(),
+            git_version: "v1.38.1",
+            ..Server::default()
+        };
+        Self {
+            kubelet: Kubelet::new(config, clock, certificate, 1, Mono::START),
+            server,
+            now: Mono::START,
+            last: None,
+            renewed: 0,
+            lifetime: Duration::from_secs(60),
+            ended: false,
+            sent: Vec::new(),
+            in_files: None,
+            searched: Vec::new(),
+            changes: VecDeque::new(),
+            waits: 0,
+            fault: Fault::None,
+        }
+    }
+
+    fn holding(held: Held) -> Self {
+        let leaf = (held != Held::None).then(|| one_minute(Mono::START));
+        let kind = match held {
+            Held::None => CertificateKind::RotatedOrBootstrapped,
+            Held::AtSupervisor => CertificateKind::Supervisor,
+            _ => CertificateKind::Rotated,
+        };
+        let certificate =
+            Certificate::new(kind, certificates::subject(), leaf, false, Jitter::new(500));
+        Self::with_certificate((held != Held::Permanent).then_some(certificate))
+    }
+
+    fn has_no_certificate(&self) -> bool {
+        let certificate = self.kubelet.certificate.as_ref();
+        certificate.is_some_and(Certificate::is_missing)
+    }
+
+    /// As `credentials` does.
+    fn carry_out(&mut self, task: &FileTask, now: Now) {
+        let result = match task {
+            FileTask::Find => {
+                self.searched.push(now.mono);
+                self.in_files.clone().map_or(TaskResult::NotFound, TaskResult::InUse)
+            }
+            FileTask::Sign { .. } => {
+                let not_after = true_time(now.mono).after(self.lifetime);
+                let leaf = one_minute(now.mono);
+                let leaf = Leaf { public_key: certificates::key(self.renewed), not_after, ..leaf };
+                self.server.chain = certificates::certificate(&leaf);
+                TaskResult::Signed(certificates::signed(self.renewed))
+            }
+            FileTask::Install(chain) => {
+                self.renewed = self.renewed.wrapping_add(1);
+                TaskResult::InUse(Leaf::of_pem(chain.as_bytes()).unwrap())
+            }
+        };
+        self.kubelet.on_task(result, now);
+    }
+
+    /// The longest time that one read of a look, or one operation, may take without a violation of
+    /// the law.
+    fn slow(step: &Step) -> Duration {
+        LAW.call_budget() / 1000 * step.takes
+    }
+
+    /// One operation of the first change.
+    fn change(&mut self, step: &Step, wall: Wall) {
+        let Some((_, left)) = self.changes.front_mut() else { return };
+        let many = if self.fault == Fault::WholeChangeInATurn { *left } else { 1 };
+        *left -= many;
+        let is_over = *left == 0;
+        self.now = self.now.after(Self::slow(step) * many);
+        if is_over && let Some((Some(task), _)) = self.changes.pop_front() {
+            self.carry_out(&task, Now { mono: self.now, wall });
+            // The kubeconfig.
+            self.changes.push_back((None, 2));
+        }
+    }
+
+    /// One turn of the loop: waits, carries out an operation or sends one request, perhaps after a
+    /// turn with a look.
+    fn turn(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let wall = Wall::from_epoch(Duration::from_secs(step.wall));
+        let mut start = Now { mono: self.now, wall };
+        let next = |world: &mut Self, start| {
+            let has_change = !world.changes.is_empty();
+            world.kubelet.next(start, has_change, || step.connected)
+        };
+        let mut action = next(self, start);
+        if action == Action::Look {
+            let looked_at = start;
+            self.now = self.now.after(Self::slow(step));
+            self.kubelet.on_look(self.now);
+            start.mono = self.now;
+            action = match self.fault {
+                Fault::WholeBudgetAfterALook => next(self, looked_at),
+                _ => next(self, start),
+            };
+        }
+        let (work, budget) = match action {
+            Action::Look => unreachable!("two looks"),
+            Action::Change(_) => {
+                self.change(step, wall);
+                return Ok(());
+            }
+            Action::Wait(until) => {
+                self.waits += 1;
+                prop_assert!(until > self.now, "waits until a time in the past");
+                let start_of_wait = self.now;
+                self.now = until;
+                if step.woken {
+                    // The shortest time between two events of a PSI trigger.
+                    let window = Duration::from_secs(2);
+                    self.now = until.min(start_of_wait.after(window));
+                    self.kubelet.on_memory_pressure(self.now);
+                }
+                return Ok(());
+            }
+            Action::FileTask(FileTask::Find, _) => {
+                self.carry_out(&FileTask::Find, start);
+                return Ok(());
+            }
+            Action::FileTask(task, _) => {
+                self.changes.push_back((Some(task), 5));
+                return Ok(());
+            }
+            Action::Connect(budget) => {
+                self.now = self.now.after(budget / 1000 * step.takes);
+                if !matches!(step.behavior, Behavior::Correct) {
+                    self.kubelet.on_connect_failed("tested", self.now);
+                }
+                return Ok(());
+            }
+            Action::Send(work, budget) => (work, budget),
+            Action::End => {
+                self.ended = true;
+                return Ok(());
+            }
+        };
+        let has_looked = self.kubelet.looked.is_some();
+        let Some(request) = self.kubelet.request(work, start, &Facts::example()) else {
+            return Ok(());
+        };
+        let writes_node = work == RequestKind::Node && request.method != Method::Get;
+        prop_assert!(has_looked || !writes_node, "no facts for {:?}", request.method);
+        prop_assert!(
+            request.method == Method::Get || renew_time(&request).is_none_or(|t| t >= built()),
+            "a time before the build is written"
+        );
+        let line = format!("{:?} {}", request.method, request.path);
+        let line = if is_look(&request) { format!("Look {}", request.path) } else { line };
+        self.sent.push((work, line));
+        let took = budget / 1000 * step.takes;
+        let mut outcome = self.server.answer(&request, step.behavior);
+        self.now = self.now.after(took);
+        if let Outcome::Answered(response) = &mut outcome {
+            response.date = Some(true_time(self.now));
+        }
+        if work == RequestKind::Lease {
+            if let Some((before, limit)) = self.last {
+                let gap = start.mono.since(before);
+                prop_assert!(
+                    gap <= limit,
+                    "an attempt {gap:?} after the previous one, {limit:?} allowed"
+                );
+            }
+            self.last = Some((start.mono, LAW.longest_gap(&outcome, took)));
+        }
+        let end = Now { mono: self.now, wall };
+        self.kubelet.on_response(work, outcome, start.mono, end);
+        if self.kubelet.node.uid().is_none() {
+            // Without a Node there is no Lease.
+            self.last = None;
+        } else if self.last.is_none() {
+            self.last = Some((self.now, LAW.after_success()));
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// With every server the Lease attempts follow the law. After 60 s with a correct server the
+    /// Node is Ready and owns a renewed Lease.
+    #[test]
+    fn the_lease_law_holds_and_the_node_recovers_from_faults(
+        held in held(),
+        steps in prop::collection::vec(step(), 0..120),
+    ) {
+        let mut world = World::holding(held);
+        for step in &steps {
+            world.turn(step)?;
+        }
+        let step = Step { takes: 1, ..correct() };
+        let end_of_faults = world.now;
+        while world.now < end_of_faults.after(Duration::from_secs(180)) {
+            world.server.collect_garbage();
+            world.turn(&step)?;
+        }
+        let node = world.server.node.clone().unwrap_or_default();
+        let ready = object::list(&node, &["status", "conditions"]).last().cloned().unwrap_or_default();
+        prop_assert_eq!(object::text(&ready, &["status"]), "True");
+        let lease = world.server.lease.clone().unwrap_or_default();
+        let owners = object::list(&lease, &["metadata", "ownerReferences"]);
+        prop_assert_eq!(owners.len(), 1);
+        prop_assert_eq!(&owners[0]["uid"], &node["metadata"]["uid"]);
+        prop_assert!(world.kubelet.renewed.is_some_and(|at| world.now.since(at) <= LAW.after_success()));
+        prop_assert!(!world.has_no_certificate());
+    }
+
+    /// The requests of ten minutes are bounded, even with a server that answers in no time and
+    /// while memory pressure wakes the loop.
+    #[test]
+    fn no_server_makes_the_loop_spin(
+        held in held(),
+        behavior in behavior(),
+        rest in behavior(),
+        woken in any::<bool>(),
+    ) {
+        let mut world = World::holding(held);
+        let mut requests = 0;
+        let end = Mono::START.after(Duration::from_secs(600));
+        let mut odd = false;
+        while world.now < end {
+            odd = !odd;
+            let behavior = if odd { behavior } else { rest };
+            let step = Step { behavior, takes: 0, connected: true, woken, wall: 1_800_000_000 };
+            world.turn(&step)?;
+            requests += 1;
+            prop_assert!(requests < 3000, "{requests} turns by {:?}", world.now);
+        }
+    }
+}
+
+/// A board whose reads and fsyncs take as long as one call, in each turn, and a server that answers:
+/// the law holds, and each of two faults breaks it.
+#[test]
+fn slow_files_keep_the_lease_law_and_each_planted_fault_breaks_it() {
+    let run = |fault, takes| {
+        let mut world = World { fault, ..World::holding(Held::OneMinute) };
+        let end = Mono::START.after(Duration::from_secs(900));
+        while world.now < end {
+            // The server answers at once.
+            let takes = if world.kubelet.renewed.is_none() { 1 } else { takes };
+            world.turn(&Step { takes, ..in_time(&world) })?;
+        }
+        Ok::<_, TestCaseError>((world.renewed, world.sent.len()))
+    };
+    let (renewed, sent) = run(Fault::None, 800).unwrap();
+    assert!(renewed > 3 && sent > 60, "{renewed} certificates, {sent} requests");
+    for fault in [Fault::WholeBudgetAfterALook, Fault::WholeChangeInATurn] {
+        let broken = run(fault, 800).unwrap_err().to_string();
+        assert!(broken.contains("after the previous one"), "{fault:?}: {broken}");
+    }
+}
+
+/// A look that takes longer than any request may: its facts are sent after the Lease.
+#[test]
+fn a_node_is_written_although_each_look_takes_longer_than_its_request_may() {
+    let mut world = settled();
+    let before = world.sent.len();
+    world.kubelet.node.report_at(world.now);
+    let mut looks = 0;
+    while !world.sent[before..].iter().any(|(_, line)| line.starts_with("Patch /api/v1/nodes/")) {
+        let action = world.kubelet.next(now(&world), false, || true);
+        if action == Action::Look {
+            looks += 1;
+            assert!(looks < 3, "{:?}", &world.sent[before..]);
+            world.now = world.now.after(Duration::from_secs(16));
+            world.kubelet.on_look(world.now);
+            // No other thing may be between a slow look and the Lease.
+            world.last = None;
+            let action = world.kubelet.next(now(&world), false, || true);
+            assert!(matches!(action, Action::Send(RequestKind::Lease, _)), "{action:?}");
+        }
+        let step = in_time(&world);
+        world.turn(&step).unwrap();
+    }
+}
+
+/// Ten minutes with certificates of one or two minutes: no Lease renewal is late, and before the
+/// first certificate only the certificate is requested.
+#[test]
+fn certificates_are_renewed_between_lease_renewals() {
+    for held in [Held::OneMinute, Held::AtSupervisor, Held::None] {
+        let mut world = World::holding(held);
+        let mut attempts = Vec::new();
+        while world.now < Mono::START.after(Duration::from_secs(600)) {
+            let (start, first) = (world.now, world.has_no_certificate());
+            world.sent.clear();
+            let step = Step { takes: 15, ..in_time(&world) };
+            world.turn(&step).unwrap();
+            for (work, _) in &world.sent {
+                assert!(!first || *work == RequestKind::Certificate, "{work:?}");
+                if *work == RequestKind::Lease {
+                    attempts.push(start);
+                }
+            }
+        }
+        // At 80 % of two minutes, of which one has passed, then at half of the remaining time.
+        assert!(world.renewed > 8, "{held:?}: {}", world.renewed);
+        let gaps = attempts.windows(2).map(|pair| pair[1].since(pair[0]));
+        let latest = gaps.max().unwrap();
+        assert!(latest <= LAW.longest_renew_interval() + Duration::from_millis(300), "{latest:?}");
+    }
+}
+
+/// The server's clock alone decides: the board's may be wrong by years, before or after the true
+/// time, or be set in between. The supervisor is not asked before there is a Node.
+#[test]
+fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
+    let day = Duration::from_secs(86_400);
+    let truth = true_time(Mono::START);
+    let clocks = [truth, truth.before(day * 30), truth.after(day * 2000)];
+    for early in clocks {
+        for late in clocks.into_iter().chain([Wall::default()]) {
+            let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(10_000)));
+            let kind = certificates::SUPERVISOR;
+            let certificate = certificates::holding(kind, Some(leaf));
+            let mut world = World::with_certificate(Some(certificate));
+            let node = json!({"kind": "Node", "metadata": {"name": "pi"}});
+            world.server.node = Some(world.server.store(node, true));
+            let middle = Mono::START.after(Duration::from_secs(3000));
+            while world.renewed == 0 {
+                let clock = if world.now < middle { early } else { late };
+                let wall = clock.after(world.now.since(Mono::START));
+                let wall = wall.since(Wall::default()).as_secs();
+                world.turn(&Step { wall, ..correct() }).unwrap();
+            }
+            let after = world.now.since(Mono::START).as_secs();
+            let clocks = format!("{} {}", early.time(), late.time());
+            assert!((6999..7020).contains(&after), "{after}: {clocks}");
+            let asked: Vec<_> =
+                world.sent.iter().filter(|(work, _)| *work == RequestKind::Certificate).collect();
+            assert_eq!(asked.len(), 1, "{asked:?}");
+        }
+    }
+}
+
+/// The board's clock is ahead of the expiry, and the certificate is good.
+#[test]
+fn at_a_supervisor_the_servers_clock_alone_says_that_a_certificate_has_expired() {
+    let truth = true_time(Mono::START);
+    let later = truth.after(Duration::from_secs(10_000));
+    let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(1000)));
+    for (kind, before_date) in [(certificates::SUPERVISOR, false), (certificates::ROTATE, true)] {
+        let leaf = Some(leaf.clone());
+        let certificate = certificates::holding(kind, leaf);
+        let mut kubelet = World::with_certificate(Some(certificate)).kubelet;
+        let now = Now { mono: Mono::START, wall: later };
+        let was_logged = |kubelet: &Kubelet| {
+            let mut certificate = kubelet.certificate.clone().unwrap();
+            certificate.expiry_to_log(later).is_none()
+        };
+        kubelet.follow_certificate(now);
+        assert_eq!(was_logged(&kubelet), before_date, "{kind:?}");
+        if kind == certificates::SUPERVISOR {
+            kubelet.wall_clock.on_server_date(truth, now.mono);
+            kubelet.follow_certificate(now);
+            assert!(!was_logged(&kubelet));
+            kubelet.wall_clock.on_server_date(later, now.mono);
+            kubelet.follow_certificate(now);
+            assert!(was_logged(&kubelet));
+        }
+    }
+}
+
+/// A certificate of an image or of a join is renewed at once, but after the first Lease.
+#[test]
+fn the_first_renewal_at_a_supervisor_follows_the_first_lease() {
+    let leaf = one_minute(Mono::START);
+    let kind = certificates::SUPERVISOR;
+    let certificate =
+        Certificate::new(kind, certificates::subject(), Some(leaf), true, Jitter::NONE);
+    let mut world = World::with_certificate(Some(certificate));
+    while world.renewed == 0 {
+        world.turn(&correct()).unwrap();
+    }
+    let works: Vec<RequestKind> = world.sent.iter().map(|(work, _)| *work).collect();
+    let first = |work| works.iter().position(|sent| *sent == work).unwrap();
+    assert!(first(RequestKind::Lease) < first(RequestKind::Certificate), "{works:?}");
+    assert!(world.now < Mono::START.after(Duration::from_secs(5)), "{:?}", world.now);
+}
+
+/// k3s deletes the node password with the Node, and one without a Node after ten minutes: until the
+/// board sends it again, another one may get the name.
+#[test]
+fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_restart_by_none() {
+    let second = Duration::from_secs(1);
+    let start = |server: Server| {
+        let truth = true_time(Mono::START);
+        let leaf = certificates::leaf(truth, truth.after(1_000_000 * second));
+        let certificate = certificates::holding(certificates::SUPERVISOR, Some(leaf));
+        let world = World::with_certificate(Some(certificate));
+        World { server, lifetime: 1_000_000 * second, ..world }
+    };
+    let hour = |world: &mut World| {
+        let (end, sent) = (world.now.after(3600 * second), world.sent.len());
+        while world.now < end {
+            world.turn(&Step { takes: 1, ..correct() }).unwrap();
+        }
+        let works = world.sent.iter().skip(sent).map(|(work, _)| *work);
+        works.filter(|work| *work == RequestKind::Certificate).count()
+    };
+    let mut world = start(Server::default());
+    while world.renewed == 0 {
+        world.turn(&Step { takes: 1, ..correct() }).unwrap();
+    }
+    // The garbage collector of k3s has deleted the password of a former Node by then.
+    let after = world.now.since(Mono::START);
+    assert!((10 * second..12 * second).contains(&after), "{after:?}");
+    assert_eq!(hour(&mut world), 0, "it is asked once");
+    (world.server.node, world.server.lease) = (None, None);
+    assert_eq!(hour(&mut world), 1, "of a Node that was deleted");
+    // The Node stays, and the process starts again.
+    let mut again = start(std::mem::take(&mut world.server));
+    assert_eq!(hour(&mut again), 0, "of a Node that exists");
+}
+
+/// The board was off until its certificate had expired: no request succeeds, so there is never a
+/// Lease. A person joins it again while the agent runs.
+#[test]
+fn an_agent_that_starts_with_an_expired_certificate_of_a_supervisor_finds_another_one() {
+    let truth = true_time(Mono::START);
+    let hour = Duration::from_secs(3600);
+    let expired = certificates::leaf(truth.before(hour * 2), truth.before(hour));
+    let certificate = certificates::holding(certificates::SUPERVISOR, Some(expired));
+    let mut world = World::with_certificate(Some(certificate));
+    while world.now < Mono::START.after(hour * 3) {
+        let step = Step { behavior: Behavior::Refuses(401, None), ..in_time(&world) };
+        world.turn(&step).unwrap();
+    }
+    let pauses = world.searched.windows(2).map(|pair| pair[1].since(pair[0]));
+    let longest = pauses.chain([world.now.since(*world.searched.last().unwrap())]).max();
+    assert!(longest <= Some(Duration::from_secs(61)), "{longest:?}");
+    assert!(world.searched.len() < 200, "{}", world.searched.len());
+    // The server, which refuses it for certain, is asked ever more rarely.
+    let is_asked = |(work, _): &&(RequestKind, String)| *work == RequestKind::Certificate;
+    let asked = world.sent.iter().filter(is_asked).count();
+    assert!((10..15).contains(&asked), "{asked}");
+    let end = true_time(world.now).after(hour * 1000);
+    world.in_files = Some(certificates::leaf(true_time(world.now), end));
+    let replaced_at = world.now;
+    while world.kubelet.renewed.is_none() {
+        let is_held = world
+            .kubelet
+            .certificate
+            .as_ref()
+            .is_some_and(|certificate| certificate.is_usable(true_time(world.now)));
+        let behavior = if is_held { Behavior::Correct } else { Behavior::Refuses(401, None) };
+        let step = Step { behavior, ..in_time(&world) };
+        world.turn(&step).unwrap();
+        assert!(world.now < replaced_at.after(hour), "no Lease");
+    }
+    // A minute until it is found, and the pause of a refused registration.
+    assert!(world.now < replaced_at.after(Duration::from_secs(70)), "{:?}", world.now);
+}
+
+/// The connection is opened while the first registration waits. A server that hangs delays that
+/// by the limit of one request, as a registration that hangs does, and has one line.
+#[test]
+fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_at_most() {
+    let limit = LAW.connect_and_call_budget();
+    for takes in [Duration::from_millis(3), limit] {
+        let mut world = World::new();
+        assert_eq!(world.kubelet.next(now(&world), false, || false), Action::Connect(limit));
+        world.now = world.now.after(takes);
+        world.kubelet.on_connect_failed("tested", world.now);
+        let due = Mono::START.after(Duration::from_millis(100));
+        if world.now < due {
+            let turn = world.kubelet.next(now(&world), false, || false);
+            assert_eq!(turn, Action::Wait(due));
+            world.now = due;
+        }
+        let turn = world.kubelet.next(now(&world), false, || false);
+        assert_eq!(turn, Action::Look);
+        world.kubelet.on_look(world.now);
+        let turn = world.kubelet.next(now(&world), false, || false);
+        assert_eq!(turn, Action::Send(RequestKind::Node, limit));
+        assert_eq!(world.kubelet.node_log.last_error(), Some("tested"));
+        world.turn(&correct()).unwrap();
+        assert_eq!(world.kubelet.node_log.last_error(), None);
+    }
+}
+
+/// What is sent at once needs no connection beforehand.
+#[test]
+fn a_board_without_a_certificate_or_the_time_does_not_connect_early() {
+    let mut world = World::holding(Held::None);
+    let turn = world.kubelet.next(now(&world), false, || false);
+    assert!(matches!(turn, Action::FileTask(..)), "{turn:?}");
+    let mut world = World::new();
+    let in_1970 = Now { mono: world.now, wall: Wall::default() };
+    let turn = world.kubelet.next(in_1970, false, || false);
+    assert_eq!(turn, Action::Send(RequestKind::Time, LAW.connect_and_call_budget()));
+    let turn = world.kubelet.next(now(&world), false, || false);
+    assert!(matches!(turn, Action::Wait(_)), "{turn:?}");
+}
+
+/// An idle hour: fewer than six renewals a minute, a report every five minutes in one request, one
+/// look for changes by others and one for stray pods between two reports, and no wakeup without a
+/// renewal. Shortly before it the Node is read between two renewals, as after such a change.
+#[test]
+fn an_idle_hour_costs_one_request_a_renewal_and_three_a_report() {
+    let mut world = settled();
+    let mut wait_begins = world.now;
+    while world.now < Mono::START.after(Duration::from_secs(900)) {
+        wait_begins = world.now;
+        let step = in_time(&world);
+        world.turn(&step).unwrap();
+    }
+    world.now = wait_begins.after(Duration::from_secs(4));
+    world.kubelet.node.read_again(world.now);
+    world.run_until(world.now.after(Duration::from_secs(20)));
+    world.sent.clear();
+    let end = world.now.after(Duration::from_secs(3600));
+    world.waits = 0;
+    while world.now < end {
+        let step = Step { takes: 1, ..in_time(&world) };
+        world.turn(&step).unwrap();
+    }
+    let waits = world.waits;
+    let count = |work, method: &str| {
+        let calls = world.sent.iter().filter(|call| call.0 == work && call.1.starts_with(method));
+        calls.count()
+    };
+    let renewals = count(RequestKind::Lease, "Patch");
+    assert!((346..=359).contains(&renewals), "{renewals} renewals");
+    let reports = count(RequestKind::Node, "Patch");
+    assert!((11..=12).contains(&reports), "{reports} reports");
+    let pods = count(RequestKind::Pods, "Get");
+    assert!((11..=12).contains(&pods), "{pods} looks for stray pods");
+    let looks = count(RequestKind::Node, "Look");
+    assert!((11..=12).contains(&looks), "{looks} looks for changes of the Node");
+    assert_eq!(world.sent.len(), renewals + reports + pods + looks);
+    assert!(waits <= renewals + 1, "{waits} wakeups, {renewals} renewals");
+}
+
+/// Rule 3 of `schedule` holds for the certificate, too.
+#[test]
+fn after_an_unanswered_certificate_request_the_lease_is_next() {
+    let mut world = World::holding(Held::OneMinute);
+    while world.kubelet.renewed.is_none() {
+        world.turn(&correct()).unwrap();
+    }
+    let now = Now { mono: world.now, wall: true_time(world.now) };
+    assert_ne!(
+        world.kubelet.next(now, false, || true),
+        Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
+    );
+    world.kubelet.on_task(TaskResult::Signed(certificates::signed(1)), now);
+    let silent = Outcome::Silent("tested".into());
+    world.kubelet.on_response(RequestKind::Certificate, silent, now.mono, now);
+    assert_eq!(
+        world.kubelet.next(now, false, || true),
+        Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
+    );
+}
+
+/// In a suspended process no request fails, but the control plane sets the Node to Unknown.
+#[test]
+fn after_a_long_gap_between_renewals_the_node_is_read() {
+    let mut world = settled();
+    world.now = world.now.after(Duration::from_secs(60));
+    world.last = None;
+    world.sent.clear();
+    world.turn(&correct()).unwrap();
+    world.turn(&correct()).unwrap();
+    let paths: Vec<&str> = world.sent.iter().map(|(_, line)| line.as_str()).collect();
+    assert!(paths[0].starts_with("Patch ") && paths[0].ends_with("/leases/pi"), "{paths:?}");
+    assert_eq!(paths[1], "Get /api/v1/nodes/pi");
+}
+
+impl Kubelet {
+    /// The size of the cached Node as JSON.
+    pub(crate) fn seen_bytes(&self) -> usize {
+        self.node.seen_bytes()
+    }
+}
+
+impl World {
+    /// As node-lifecycle-controller does when no renewal of the Lease has reached it for the grace
+    /// period: it sets Ready to Unknown, and never back.
+    fn mark(&mut self) {
+        let mut node = self.server.node.take().unwrap();
+        for condition in object::elements(&mut node, &["status", "conditions"]) {
+            condition["status"] = "Unknown".into();
+        }
+        self.server.node = Some(self.server.store(node, false));
+    }
+
+    fn is_ready(&self) -> bool {
+        let conditions =
+            object::list(self.server.node.as_ref().unwrap(), &["status", "conditions"]);
+        let ready = conditions.iter().find(|c| object::text(c, &["type"]) == "Ready");
+        object::text(ready.unwrap(), &["status"]) == "True"
+    }
+
+    fn run_until(&mut self, end: Mono) {
+        while self.now < end {
+            self.turn(&correct()).unwrap();
+        }
+    }
+
+    /// Seconds from `mark`, which is made at `at`, until the Node is Ready again.
+    fn repair_time(&mut self, at: Mono) -> u64 {
+        self.run_until(at);
+        self.mark();
+        let marked = self.now;
+        while !self.is_ready() {
+            self.turn(&correct()).unwrap();
+        }
+        self.now.since(marked).as_secs()
+    }
+}
+
+/// Whenever the controllers mark the Node: in the two minutes after a start or an outage, or without
+/// any.
+#[test]
+fn a_node_that_the_control_plane_has_marked_is_ready_soon() {
+    let mut longest = (0, 0);
+    for second in 0..150 {
+        if second < 120 {
+            let mut world = World::new();
+            while world.server.lease.is_none() {
+                world.turn(&correct()).unwrap();
+            }
+            let start = world.now;
+            longest.0 = world.repair_time(start.after(Duration::from_secs(second))).max(longest.0);
+        }
+        let mut world = settled();
+        let end_of_outage = world.now.after(Duration::from_secs(75));
+        while world.now < end_of_outage {
+            let silent = Step { behavior: Behavior::Silent(false), takes: 1000, ..correct() };
+            world.turn(&silent).unwrap();
+        }
+        // The first renewal follows within 10 s.
+        let time = world.repair_time(end_of_outage.after(Duration::from_secs(second)));
+        if second < 120 {
+            longest.0 = time.max(longest.0)
+        } else {
+            longest.1 = time.max(longest.1)
+        }
+        let later = world.now.after(Duration::from_secs(200 + second * 2));
+        longest.1 = world.repair_time(later).max(longest.1);
+    }
+    assert!(longest.0 <= 15 && longest.1 <= 160, "{longest:?}");
+}
+
+/// A world with a correct server, after 30 s.
+fn settled() -> World {
+    let mut world = World::new();
+    while world.now < Mono::START.after(Duration::from_secs(30)) {
+        world.turn(&correct()).unwrap();
+    }
+    world
+}
+
+/// A turn with a correct server that responds in no time.
+fn correct() -> Step {
+    Step {
+        behavior: Behavior::Correct,
+        takes: 0,
+        connected: true,
+        woken: false,
+        wall: 1_800_000_000,
+    }
+}
+
+/// The same, with a clock that is right.
+fn in_time(world: &World) -> Step {
+    Step { wall: true_time(world.now).since(Wall::default()).as_secs(), ..correct() }
+}
+
+#[test]
+fn a_recreated_node_takes_over_the_lease_before_it_is_garbage_collected() {
+    let mut world = settled();
+    let node = world.server.node.take().unwrap();
+    world.server.node = Some(world.server.store(node, true));
+    let uid = world.server.node.as_ref().unwrap()["metadata"]["uid"].clone();
+    let now = world.now;
+    world.kubelet.node.read_again(now);
+    for _ in 0..6 {
+        world.turn(&correct()).unwrap();
+    }
+    let lease = world.server.lease.unwrap();
+    assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], uid);
+}
+
+#[test]
+fn the_second_server_error_in_a_row_opens_a_new_connection() {
+    let effects = |work: RequestKind, codes: [u16; 3]| {
+        let mut world = settled();
+        if work == RequestKind::Node {
+            world.kubelet.node.read_again(world.now);
+        }
+        codes.map(|code| {
+            let now = now(&world);
+            if work == RequestKind::Node {
+                let request = world.kubelet.request(work, now, &Facts::example());
+                assert!(request.is_some());
+            }
+            let reason = if code == 404 { "" } else { "Tested" };
+            let mut outcome = answered(code, json!({"reason": reason}));
+            if let (503, Outcome::Answered(response)) = (code, &mut outcome) {
+                response.retry_after = Some(Duration::from_secs(6));
+            }
+            world.kubelet.on_response(work, outcome, world.now, now)
+        })
+    };
+    use AfterResponse::{Disconnect, None, TryOtherAddress};
+    for work in [RequestKind::Lease, RequestKind::Node] {
+        for (codes, want) in [
+            ([500, 500, 403], [None, Disconnect, None]),
+            ([500, 502, 401], [None, Disconnect, Disconnect]),
+            ([500, 200, 429], [None, Disconnect, TryOtherAddress]),
+            ([429, 429, 429], [None, TryOtherAddress, TryOtherAddress]),
+            // It asks for more patience than a Lease has.
+            ([503, 409, 422], [TryOtherAddress, None, None]),
+            // The page of a gateway.
+            ([404, 404, 403], [None, Disconnect, None]),
+        ] {
+            assert_eq!(effects(work, codes), want, "{work:?} {codes:?}");
+        }
+    }
+}
+
+/// A gateway's 404 says nothing about the Node and the Lease.
+#[test]
+fn a_gateways_404_page_deletes_nothing() {
+    let mut world = settled();
+    let owner = world.kubelet.node.uid().map(str::to_owned);
+    for (work, body) in [
+        (RequestKind::Lease, "<html>404</html>".to_owned()),
+        (RequestKind::Lease, status_not_found("leases", "other").to_string()),
+        (RequestKind::Node, "404 page not found".to_owned()),
+        (RequestKind::Node, status_not_found("namespaces", "pi").to_string()),
+    ] {
+        world.kubelet.node.read_again(world.now);
+        let now = now(&world);
+        assert!(world.kubelet.request(work, now, &Facts::example()).is_some());
+        let outcome = Outcome::Answered(Response::test(404, body));
+        world.kubelet.on_response(work, outcome, world.now, now);
+        assert_eq!(world.kubelet.node.uid(), owner.as_deref());
+        assert!(world.kubelet.node.is_registered());
+        assert!(!world.kubelet.lease_gone);
+    }
+}
+
+fn now(world: &World) -> Now {
+    Now { mono: world.now, wall: true_time(world.now) }
+}
+
+/// A board without an RTC, from power-on to time synchronization.
+#[test]
+fn nothing_is_written_while_the_time_is_unknown() {
+    let mut world = World::new();
+    while world.now < Mono::START.after(Duration::from_secs(60)) {
+        let start = world.now;
+        let wall = start.since(Mono::START).as_secs();
+        world.turn(&Step { behavior: Behavior::Silent(false), wall, ..correct() }).unwrap();
+        assert!(world.now <= start.after(CLOCK_TICK), "{:?}", world.now);
+    }
+    let is_probe = |(kind, line): &(RequestKind, String)| {
+        *kind == RequestKind::Time && line.starts_with("Get ")
+    };
+    assert!(world.sent.iter().all(is_probe), "{:?}", world.sent);
+    assert_eq!(world.sent.len(), 6);
+    assert!(
+        world
+            .kubelet
+            .summary(world.now)
+            .contains("registering; clock: 1970-01-01T00:00:50Z is before the build of nodelet at")
+    );
+
+    // The clock is set.
+    let set = world.now;
+    while !world.kubelet.registered {
+        world.turn(&correct()).unwrap();
+    }
+    assert!(world.now <= set.after(CLOCK_TICK));
+    let event = world.kubelet.events.request("u1", now(&world)).unwrap();
+    let event: Value = serde_json::from_slice(&event.body).unwrap();
+    assert_eq!(event["reason"], "Starting");
+    assert_eq!(event["firstTimestamp"], start_wall().time(), "not 1970");
+}
+
+/// The server's time replaces the board's until the board's clock is set.
+#[test]
+fn with_the_servers_time_the_board_becomes_ready() {
+    let mut world = World::new();
+    let step = Step { wall: 5, ..correct() };
+    while world.now < Mono::START.after(Duration::from_secs(60)) {
+        world.turn(&step).unwrap();
+    }
+    let renewed = |world: &World| {
+        let lease = world.server.lease.as_ref().unwrap();
+        Wall::parse(object::text(lease, &["spec", "renewTime"])).unwrap()
+    };
+    let late = true_time(world.now).since(renewed(&world));
+    assert!(late < Duration::from_secs(15), "{late:?}");
+    let conditions = object::list(world.server.node.as_ref().unwrap(), &["status", "conditions"]);
+    assert!(conditions.iter().all(|condition| {
+        let times = ["lastHeartbeatTime", "lastTransitionTime"];
+        times.iter().all(|key| Wall::parse(object::text(condition, &[key])) >= Some(start_wall()))
+    }));
+    let summary = world.kubelet.summary(world.now);
+    assert!(summary.starts_with("Ready since 2027-01-15T08:00:0"), "{summary}");
+    assert!(summary.contains("; clock: 1970-01-01T00:00:05Z is 20833 days behind"));
+
+    // The clock is stepped by a day and by years, in both directions: renewTime follows. After a
+    // step back a report follows at once, without which the control plane would ignore it.
+    let patches_of_status = |world: &World| {
+        let is_patch = |(_, line): &&(RequestKind, String)| line.starts_with("Patch /api/v1/nodes");
+        world.sent.iter().filter(is_patch).count()
+    };
+    for (wall, is_back) in [
+        (86_400, false),
+        (0, false),
+        (3_000_000_000, false),
+        (1_800_000_000, true),
+        (1_831_536_000, false),
+        (7, true),
+    ] {
+        let before = patches_of_status(&world);
+        let (mut last, mut stepped) = (renewed(&world), None);
+        let until = world.now.after(Duration::from_secs(30));
+        while world.now < until {
+            world.turn(&Step { wall, ..correct() }).unwrap();
+            if renewed(&world) < std::mem::replace(&mut last, renewed(&world)) {
+                stepped = Some(world.now);
+            }
+            let is_overdue = |at: Mono| world.now.since(at) > Duration::from_secs(2);
+            let is_reported = patches_of_status(&world) > before;
+            assert!(is_reported || !stepped.is_some_and(is_overdue), "{wall}: no report");
+        }
+        assert_eq!(stepped.is_some(), is_back, "{wall}");
+        let clock = if wall < 1_790_000_000 {
+            true_time(world.now)
+        } else {
+            Wall::from_epoch(Duration::from_secs(wall))
+        };
+        let off = renewed(&world).since(clock).max(clock.since(renewed(&world)));
+        assert!(off < Duration::from_secs(15), "{wall}: {off:?} off");
+    }
+}
+
+#[test]
+fn only_the_first_registration_has_an_effect() {
+    let mut kubelet = World::new().kubelet;
+    let mut server = Server::default();
+    let mut registered = 0;
+    for _ in 0..3 {
+        let now = Now { mono: Mono::START, wall: start_wall() };
+        let request = kubelet.request(RequestKind::Node, now, &Facts::example()).unwrap();
+        let outcome = server.carry_out(&request);
+        let effect = kubelet.on_response(RequestKind::Node, outcome, Mono::START, now);
+        registered += u32::from(effect == AfterResponse::Registered);
+        kubelet.node.read_again(Mono::START);
+        server.node = None;
+    }
+    assert_eq!(registered, 1);
+}
+
+/// kubelet_node_status_test.go TestFastStatusUpdateOnce, with `--ready-when-exists` in place of
+/// the runtime: the checks are repeated until they succeed, and for two minutes at most.
+#[test]
+fn test_fast_status_update_once() {
+    let mut world = settled();
+    let lines = ["--ready-when-exists=/data: does not exist".to_owned()];
+    let unhealthy = Facts { unhealthy: lines.to_vec(), ..Facts::example() };
+    let at = |second| Mono::START.after(Duration::from_secs(second));
+    let kubelet = &mut world.kubelet;
+    assert_eq!(kubelet.unhealthy_while_starting(at(31)), None);
+    for (facts, want) in [(unhealthy, Some(&lines[..])), (Facts::example(), None)] {
+        let now = Now { mono: at(31), wall: start_wall() };
+        let request = kubelet.request(RequestKind::Node, now, &facts).unwrap();
+        let outcome = world.server.carry_out(&request);
+        kubelet.on_response(RequestKind::Node, outcome, now.mono, now);
+        assert_eq!(kubelet.unhealthy_while_starting(at(119)), want);
+        assert_eq!(kubelet.unhealthy_while_starting(at(120)), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! A planned shutdown: what the server learns, and when the process ends.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A registered board with a renewed Lease and no event left to send.
+fn ready_world() -> World {
+    let mut world = World::new();
+    run(&mut world, SECOND * 35);
+    assert!(world.kubelet.registered);
+    assert_eq!(ready(&world), ("True".to_owned(), READY.to_owned()));
+    world
+}
+
+/// The same, after SIGUSR1.
+fn announced() -> World {
+    let mut world = ready_world();
+    world.kubelet.on_shutdown(world.now);
+    world
+}
+
+const READY: &str = "kubelet is posting ready status";
+
+/// The server responds at once.
+fn quick(behavior: Behavior) -> Step {
+    Step { behavior, ..correct() }
+}
+
+fn run(world: &mut World, time: Duration) {
+    run_with(world, time, Behavior::Correct);
+}
+
+fn run_with(world: &mut World, time: Duration, behavior: Behavior) {
+    let end = world.now.after(time);
+    while world.now < end && !world.ended {
+        world.turn(&quick(behavior)).unwrap();
+        world.now = world.now.after(Duration::from_millis(1));
+    }
+}
+
+fn ready(world: &World) -> (String, String) {
+    let node = world.server.node.clone().unwrap_or_default();
+    let ready = crate::node::conditions::find(&node, "Ready").cloned();
+    let ready = ready.unwrap_or_default();
+    let text = |key| object::text(&ready, &[key]).to_owned();
+    (text("status"), text("message"))
+}
+
+#[test]
+fn without_an_announcement_a_stop_ends_at_once() {
+    let mut world = ready_world();
+    assert!(world.kubelet.on_stop());
+}
+
+#[test]
+fn an_announced_shutdown_is_told_and_then_the_process_ends() {
+    let mut world = announced();
+    assert!(!world.kubelet.on_stop());
+    let start = world.now;
+    run(&mut world, SECOND);
+    assert!(world.ended);
+    assert!(world.now.since(start) < SECOND / 2);
+    let told = ("False".to_owned(), "node is shutting down".to_owned());
+    assert_eq!(ready(&world), told);
+    assert_eq!(world.kubelet.events.due(world.now), None, "an event is left");
+    let events: Vec<&str> = world.server.events.iter().map(String::as_str).collect();
+    assert_eq!(events[events.len() - 2..], ["Shutdown", "NodeNotReady"], "{events:?}");
+}
+
+/// `systemctl reboot` sends the signals within milliseconds, but a unit that stops before this one
+/// may need its time: Ready is False before SIGTERM.
+#[test]
+fn the_server_is_told_before_sigterm() {
+    let mut world = announced();
+    run(&mut world, SECOND);
+    assert!(!world.ended);
+    assert_eq!(ready(&world).0, "False");
+    run(&mut world, SECOND * 20);
+    assert!(!world.kubelet.on_stop());
+    run(&mut world, SECOND);
+    assert!(world.ended, "5 s since the announcement are over");
+}
+
+#[test]
+fn a_second_sigterm_and_silence_and_five_seconds_end_it() {
+    let mut world = announced();
+    assert!(!world.kubelet.on_stop());
+    assert!(world.kubelet.on_stop(), "a second SIGTERM");
+
+    let mut world = announced();
+    world.turn(&quick(Behavior::Silent(false))).unwrap();
+    assert!(world.kubelet.on_stop(), "silent before SIGTERM");
+
+    let mut world = announced();
+    assert!(!world.kubelet.on_stop());
+    run_with(&mut world, SECOND, Behavior::Silent(false));
+    assert!(world.ended, "silent after SIGTERM");
+
+    let mut world = announced();
+    assert!(!world.kubelet.on_stop());
+    let start = world.now;
+    run_with(&mut world, SECOND * 20, Behavior::Refuses(500, None));
+    assert!(world.ended, "refused for ever");
+    let took = world.now.since(start);
+    assert!(took >= SECOND * 5 && took < SECOND * 6, "{took:?}");
+
+    let mut world = World::new();
+    world.kubelet.on_shutdown(world.now);
+    assert!(world.kubelet.on_stop(), "not registered");
+}
+
+/// A 409 is read and patched again, as at any other time.
+#[test]
+fn a_conflict_does_not_keep_the_message_back() {
+    let mut world = announced();
+    assert!(!world.kubelet.on_stop());
+    world.turn(&quick(Behavior::Writes)).unwrap();
+    assert_eq!(ready(&world).0, "True");
+    run(&mut world, SECOND * 3);
+    assert!(world.ended);
+    assert_eq!(ready(&world).0, "False");
+}
+
+/// The Node is deleted after the message: nothing is left to tell, and the loop does not spin on
+/// events that have no Node.
+#[test]
+fn a_node_that_is_deleted_after_the_message_ends_it() {
+    let mut world = announced();
+    while ready(&world).0 != "False" {
+        world.turn(&quick(Behavior::Correct)).unwrap();
+    }
+    assert!(!world.kubelet.on_stop());
+    world.kubelet.node.read_again(world.now);
+    for _ in 0..10 {
+        world.turn(&quick(Behavior::Deletes)).unwrap();
+    }
+    assert_eq!(world.kubelet.node.uid(), None);
+    assert!(world.ended);
+}
+
+#[test]
+fn a_shutdown_that_does_not_happen_is_cancelled() {
+    let mut world = announced();
+    run(&mut world, SECOND * 59);
+    world.kubelet.on_shutdown(world.now);
+    assert_eq!(ready(&world).0, "False");
+    run(&mut world, SECOND * 2);
+    assert_eq!(ready(&world), ("True".to_owned(), READY.to_owned()));
+    assert!(world.kubelet.on_stop(), "it is over");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// With every server: the law holds, and the process ends within 5 s of both signals, and the
+    /// look that is then under way.
+    #[test]
+    fn the_law_holds_and_the_end_comes_in_time(
+        before in prop::collection::vec(step(), 0..60),
+        during in prop::collection::vec(step(), 200),
+    ) {
+        let mut world = World::new();
+        for step in &before {
+            world.turn(step)?;
+        }
+        let start = world.now;
+        world.kubelet.on_shutdown(start);
+        if world.kubelet.on_stop() {
+            return Ok(());
+        }
+        for step in &during {
+            world.turn(step)?;
+            if world.ended {
+                break;
+            }
+        }
+        prop_assert!(world.ended);
+        prop_assert!(world.now.since(start) <= SECOND * 5 + LAW.call_budget());
+    }
+}

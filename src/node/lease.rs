@@ -1,0 +1,766 @@
+//! The Lease: its next request, and what the response means.
+//!
+//! `kube-node-lease/<node>` is read once, created if it is missing, and then renewed by a merge
+//! patch of only `spec.renewTime`. `schedule` decides when the next attempt follows. A deleted
+//! Lease is reported as [`Progress::Gone`], because the Node may be deleted, too.
+//! Upstream: component-helpers `apimachinery/lease/controller.go`.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::kube::json as bounded_json;
+use crate::kube::message::{Accept, Method, Outcome, Receipt, Refused, Request, RequestError};
+use crate::kube::object;
+use crate::kube::time::Wall;
+use crate::node::Progress;
+use crate::node::patch;
+
+/// The Leases of all Nodes.
+pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+
+/// The Lease of one Node.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    node_name: String,
+    duration_seconds: u32,
+    state: LeaseState,
+    /// The latest `renewTime`, ours or the server's. It increases with each renewal, because the
+    /// control plane ignores an older time (kubernetes#113081), up to [`FUTURE`].
+    renew_time: Wall,
+    /// A renewal wrote an older time, and [`Self::went_back`] was not called since.
+    went_back: bool,
+    /// No admission plugin refused the owner reference since the Node was created.
+    may_own: bool,
+    /// After a refused repair: renewals until the Lease is read, and repaired, again.
+    renewals_until_read: Option<u32>,
+    /// Renewals between the last two repairs that were refused; 0 if none was, and [`CONFLICT`]
+    /// after one that may have met another write.
+    repair_pause: u32,
+}
+
+/// A `renewTime` that is ahead of the clock by more than this was written with a wrong clock. The
+/// clock's time replaces it. The control plane takes an older time after a new heartbeat of the
+/// Ready condition (`nodelifecycle/node_lifecycle_controller.go`, tryUpdateNodeHealth); after a
+/// create it does not, because it remembers the time of a deleted Lease.
+const FUTURE: Duration = Duration::from_secs(60);
+
+/// See [`Lease::repair_pause`].
+const CONFLICT: u32 = 1;
+
+/// Fewest and most renewals between two repairs that are refused.
+const REPAIR_PAUSES: (u32, u32) = (3, 12);
+
+/// The admission plugin OwnerReferencesPermissionEnforcement
+/// (`plugin/pkg/admission/gc/gc_admission.go`): "cannot set an ownerRef on a resource you can't
+/// delete".
+fn refuses_owner(refused: &Refused) -> bool {
+    refused.code == 403 && refused.message.contains("ownerRef")
+}
+
+/// Metadata that makes the server drop managedFields. They are unused and half of every response.
+/// Only an update clears them, and no later update brings them back (apimachinery
+/// `managedfields/internal/skipnonapplied.go`).
+fn clear_managed_fields() -> Map<String, Value> {
+    let mut metadata = Map::new();
+    metadata.insert("managedFields".to_owned(), json!([{}]));
+    metadata
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum LeaseState {
+    /// Not read since the start, or since a response contradicted the cached state.
+    Unknown,
+    /// The server has no Lease.
+    Absent,
+    /// The server has it. `repair` is a patch of the owner reference, the duration and
+    /// managedFields, `None` if all are as wanted.
+    Held { repair: Option<Value> },
+}
+
+impl Lease {
+    /// The Lease of the Node `node_name`, not yet read.
+    pub fn new(node_name: &str, duration_seconds: u32) -> Self {
+        Self {
+            node_name: node_name.to_owned(),
+            duration_seconds,
+            state: LeaseState::Unknown,
+            renew_time: Wall::default(),
+            went_back: false,
+            may_own: true,
+            renewals_until_read: None,
+            repair_pause: 0,
+        }
+    }
+
+    /// The next request. `node_uid` is the uid of the Node that owns the Lease.
+    pub fn request(&mut self, node_uid: &str, now: Wall) -> Request {
+        let path = [LEASES, "/", &self.node_name].concat();
+        match &self.state {
+            LeaseState::Unknown => Request::get(path, Accept::Object),
+            LeaseState::Absent => {
+                let renew_time = self.next_renew_time(now);
+                let owners =
+                    if self.creates_owned() { json!([self.owner(node_uid)]) } else { json!([]) };
+                let lease = json!({
+                    "apiVersion": "coordination.k8s.io/v1",
+                    "kind": "Lease",
+                    "metadata": {
+                        "name": self.node_name,
+                        "namespace": "kube-node-lease",
+                        "ownerReferences": owners,
+                    },
+                    "spec": {
+                        "holderIdentity": self.node_name,
+                        "leaseDurationSeconds": self.duration_seconds,
+                        "renewTime": renew_time,
+                    },
+                });
+                Request::post(LEASES, Accept::Receipt, &lease)
+            }
+            LeaseState::Held { repair: None } => {
+                // A tree of one member takes ten times as many instructions as its text.
+                let renew_time = self.next_renew_time(now);
+                let renewal = ["{\"spec\":{\"renewTime\":\"", &renew_time, "\"}}"].concat();
+                Request {
+                    method: Method::Patch,
+                    path,
+                    accept: Accept::Receipt,
+                    body: renewal.into_bytes(),
+                }
+            }
+            LeaseState::Held { repair: Some(repair) } => {
+                let mut renewal = repair.clone();
+                let renew_time = self.next_renew_time(now);
+                object::set(&mut renewal, &["spec", "renewTime"], renew_time.into());
+                Request::patch(path, Accept::Receipt, &renewal)
+            }
+        }
+    }
+
+    /// Takes the outcome of the last request. After [`Progress::Continue`] one more is needed at
+    /// once. [`Progress::Done`]: the Lease was created or renewed for another
+    /// `leaseDurationSeconds`.
+    pub fn on_response(
+        &mut self,
+        node_uid: &str,
+        outcome: Outcome,
+    ) -> Result<Progress, RequestError> {
+        let response = match outcome.accepted() {
+            Ok(response) => response,
+            Err(RequestError { refused: Some(refused), .. }) => return self.on_refusal(*refused),
+            Err(silent) => return Err(silent),
+        };
+        // A 2xx response without the Lease is not from an API server and renewed nothing.
+        let invalid = || Refused::nonsense("a Lease");
+        if self.state == LeaseState::Unknown {
+            let lease = self.parse(&response.body).ok_or_else(invalid);
+            return match lease.and_then(|lease| self.read(node_uid, lease)) {
+                Ok(()) => Ok(Progress::Continue),
+                Err(nonsense) => self.on_refusal(nonsense),
+            };
+        }
+        if !self.is_receipt(&response.body) {
+            return Err(invalid().into());
+        }
+        self.renewed();
+        Ok(Progress::Done)
+    }
+
+    /// Whether a create has the owner, which a later repair may set.
+    fn creates_owned(&self) -> bool {
+        self.may_own && self.repair_pause == 0
+    }
+
+    /// An admission plugin may refuse the extra members of a repair with any status code. The next
+    /// renewal is sent without them, at once unless the server asks for a delay.
+    fn on_refusal(&mut self, refused: Refused) -> Result<Progress, RequestError> {
+        let is_missing = refused.is_missing("leases", &self.node_name);
+        let is_first = self.repair_pause <= CONFLICT;
+        // The Lease changed since it was read, perhaps by the same repair, whose answer was lost.
+        // After a plain renewal it is read again. A second conflict in a row is a refusal.
+        let is_conflict = refused.code == 409 && self.repair_pause == 0;
+        // The server, or what is before it, and not an admission plugin.
+        let is_general = matches!(refused.code, 401 | 404 | 429 | 500..);
+        match (&self.state, refused.code) {
+            (LeaseState::Unknown, 404) if is_missing => {
+                self.state = LeaseState::Absent;
+                self.repair_pause = 0;
+                return Ok(Progress::Continue);
+            }
+            (LeaseState::Held { .. }, 404) if is_missing => {
+                self.state = LeaseState::Unknown;
+                return Ok(Progress::Gone);
+            }
+            (LeaseState::Held { repair: Some(_) }, _) => {
+                self.state = LeaseState::Held { repair: None };
+            }
+            // Another client created or changed it: read it before the next attempt.
+            (LeaseState::Absent | LeaseState::Held { .. }, 409) => {
+                self.state = LeaseState::Unknown;
+                return Err(refused.into());
+            }
+            (LeaseState::Absent, _) if self.creates_owned() && !is_general => {}
+            // Only the first read tells the time that a renewal must exceed.
+            (LeaseState::Unknown, _) if self.renew_time != Wall::default() => {
+                self.state = LeaseState::Held { repair: None };
+                self.renewals_until_read = Some(REPAIR_PAUSES.0);
+                return Err(refused.into());
+            }
+            _ => return Err(refused.into()),
+        }
+        self.may_own &= !refuses_owner(&refused);
+        if is_conflict {
+            self.repair_pause = CONFLICT;
+            self.renewals_until_read = Some(0);
+        } else {
+            self.repair_pause = (self.repair_pause * 2).clamp(REPAIR_PAUSES.0, REPAIR_PAUSES.1);
+            self.renewals_until_read = Some(self.repair_pause);
+        }
+        if refused.retry_after.is_some() {
+            return Err(refused.into());
+        }
+        Ok(if is_first && !is_general && !is_conflict {
+            Progress::Note(format!(
+                "it is renewed without its owner, duration and managedFields, which the server \
+                 refused to change: {refused}"
+            ))
+        } else {
+            Progress::Continue
+        })
+    }
+
+    /// A repair that was refused is tried again after some renewals.
+    fn renewed(&mut self) {
+        let repair = match self.state {
+            // A create cannot clear managedFields: the next renewal does.
+            LeaseState::Absent if self.repair_pause == 0 => {
+                Some(json!({"metadata": clear_managed_fields()}))
+            }
+            _ => None,
+        };
+        let was_repair = matches!(self.state, LeaseState::Held { repair: Some(_) });
+        self.state = LeaseState::Held { repair };
+        self.renewals_until_read = match self.renewals_until_read {
+            None => None,
+            Some(_) if was_repair => {
+                self.repair_pause = 0;
+                None
+            }
+            Some(0) => {
+                self.state = LeaseState::Unknown;
+                None
+            }
+            Some(left) => Some(left - 1),
+        };
+    }
+
+    /// The Node was recreated: the Lease may need another owner, or be deleted.
+    pub fn forget(&mut self) {
+        self.state = LeaseState::Unknown;
+        self.may_own = true;
+        self.renewals_until_read = None;
+        self.repair_pause = 0;
+    }
+
+    /// Whether the response to a write is our Lease, as protobuf or JSON.
+    fn is_receipt(&self, body: &[u8]) -> bool {
+        match Receipt::parse(body) {
+            Some(receipt) => receipt.kind == "Lease" && receipt.name() == self.node_name,
+            None => self.parse(body).is_some(),
+        }
+    }
+
+    /// The Lease in a response, whole or only its metadata.
+    fn parse(&self, body: &[u8]) -> Option<Value> {
+        let lease = bounded_json::parse(body)?;
+        (object::text(&lease, &["metadata", "name"]) == self.node_name).then_some(lease)
+    }
+
+    /// Takes the Lease as the server holds it.
+    fn read(&mut self, node_uid: &str, seen: Value) -> Result<(), Refused> {
+        if let Some(stored) = Wall::parse(object::text(&seen, &["spec", "renewTime"])) {
+            self.renew_time = self.renew_time.max(stored);
+        }
+        let mut want = seen.clone();
+        object::set(&mut want, &["spec", "leaseDurationSeconds"], self.duration_seconds.into());
+        let metadata = object::members(&mut want, &["metadata"]);
+        if metadata.contains_key("managedFields") {
+            metadata.extend(clear_managed_fields());
+        }
+        let owners = object::list(&seen, &["metadata", "ownerReferences"]);
+        let is_owned = owners.iter().any(|o| object::text(o, &["uid"]) == node_uid);
+        if self.may_own && !is_owned {
+            let owners = object::elements(&mut want, &["metadata", "ownerReferences"]);
+            owners.retain(|o| object::text(o, &["kind"]) != "Node");
+            owners.push(self.owner(node_uid));
+        }
+        let repair = match patch::diff(&seen, &want) {
+            None => None,
+            Some(repair) => {
+                let resource_version = object::text(&seen, &["metadata", "resourceVersion"]);
+                let repair = patch::with_precondition(repair, resource_version);
+                Some(repair.ok_or_else(|| Refused::nonsense("a Lease with a resourceVersion"))?)
+            }
+        };
+        if repair.is_none() {
+            self.repair_pause = 0;
+        }
+        self.state = LeaseState::Held { repair };
+        Ok(())
+    }
+
+    /// The owner reference, without `controller` and `blockOwnerDeletion`: the garbage collector
+    /// deletes the Lease with the Node.
+    fn owner(&self, node_uid: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Node", "name": self.node_name, "uid": node_uid})
+    }
+
+    /// Whether a renewal wrote an older time since the last call. The control plane takes it after
+    /// the next report.
+    pub fn went_back(&mut self) -> bool {
+        std::mem::take(&mut self.went_back)
+    }
+
+    fn next_renew_time(&mut self, now: Wall) -> String {
+        let last = std::mem::replace(&mut self.renew_time, now);
+        if last.since(now) > FUTURE {
+            let (last, now) = (last.time(), now.time());
+            log::warn!("lease: renewTime {last} was written with a wrong clock; writing {now}");
+            self.went_back = true;
+        } else {
+            self.renew_time = now.max(last.next_microsecond());
+        }
+        self.renew_time.micro_time()
+    }
+}
+
+#[cfg(test)]
+#[allow(unused_must_use, reason = "most results have a test of their own")]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::kube::message::{Method, Response, answered, not_found};
+    use crate::kube::text::Fault;
+
+    const UID: &str = "7a82201a";
+
+    fn now(seconds: u64) -> Wall {
+        Wall::from_epoch(Duration::from_secs(seconds))
+    }
+
+    /// The response to a write.
+    fn written(code: u16) -> Outcome {
+        answered(code, json!({"kind": "PartialObjectMetadata", "metadata": {"name": "pi"}}))
+    }
+
+    fn stored(renew_time: &str, owners: Value) -> Outcome {
+        answered(
+            200,
+            json!({
+                "metadata": {"name": "pi", "resourceVersion": "528", "ownerReferences": owners},
+                "spec": {"holderIdentity": "pi", "leaseDurationSeconds": 40, "renewTime": renew_time},
+            }),
+        )
+    }
+
+    /// A Lease after this response to its first read.
+    fn read(outcome: Outcome) -> Lease {
+        let mut lease = Lease::new("pi", 40);
+        lease.request(UID, now(0));
+        assert_eq!(lease.on_response(UID, outcome), Ok(Progress::Continue));
+        lease
+    }
+
+    fn ours() -> Value {
+        json!([{"kind": "Node", "uid": UID}])
+    }
+
+    fn is_refused(step: Result<Progress, RequestError>) -> bool {
+        step.is_err_and(|error| error.refused.is_some())
+    }
+
+    fn body(request: &Request) -> Value {
+        serde_json::from_slice(&request.body).unwrap()
+    }
+
+    #[test]
+    fn a_missing_lease_is_created_with_its_owner_and_then_renewed() {
+        let mut lease = Lease::new("pi", 40);
+        let get = lease.request(UID, now(1));
+        assert_eq!((get.method, get.path.as_str()), (Method::Get, &*format!("{LEASES}/pi")));
+        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
+
+        let post = lease.request(UID, now(1));
+        assert_eq!((post.method, post.path.as_str()), (Method::Post, LEASES));
+        assert_eq!(
+            body(&post),
+            json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {
+                    "name": "pi", "namespace": "kube-node-lease",
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID}],
+                },
+                "spec": {
+                    "holderIdentity": "pi", "leaseDurationSeconds": 40,
+                    "renewTime": "1970-01-01T00:00:01.000000Z",
+                },
+            })
+        );
+        assert_eq!(lease.on_response(UID, written(201)), Ok(Progress::Done));
+
+        let first = lease.request(UID, now(11));
+        assert_eq!(first.method, Method::Patch);
+        assert_eq!(
+            body(&first),
+            json!({
+                "metadata": {"managedFields": [{}]},
+                "spec": {"renewTime": "1970-01-01T00:00:11.000000Z"},
+            })
+        );
+        // It is sent until the server has it.
+        lease.on_response(UID, Outcome::Silent("slow".into()));
+        assert_eq!(body(&lease.request(UID, now(12)))["metadata"], body(&first)["metadata"]);
+        assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+        assert_eq!(
+            body(&lease.request(UID, now(22))),
+            json!({"spec": {"renewTime": "1970-01-01T00:00:22.000000Z"}})
+        );
+    }
+
+    #[test]
+    fn an_existing_lease_keeps_its_owner_and_its_renew_time_increases() {
+        let mut lease = read(stored("1970-01-01T00:00:58.999999Z", ours()));
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({"spec": {"renewTime": "1970-01-01T00:00:59.000000Z"}})
+        );
+        // An unanswered renewal may have been applied.
+        assert_eq!(
+            lease.on_response(UID, Outcome::Silent("slow".into())),
+            Err(Fault::from("slow").into())
+        );
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({"spec": {"renewTime": "1970-01-01T00:00:59.000001Z"}})
+        );
+        assert!(!lease.went_back());
+    }
+
+    /// The clock was ten years ahead for three minutes. A renewal that is not answered may have
+    /// been applied.
+    #[test]
+    fn a_renew_time_of_the_future_is_replaced_once() {
+        for (ahead, is_replaced) in [(60, false), (61, true), (10 * 365 * 86_400, true)] {
+            let last = now(1000 + ahead);
+            let mut lease = read(stored(&last.micro_time(), ours()));
+            let mut renew = |second, outcome| {
+                let renewal = body(&lease.request(UID, now(second)));
+                let is_done = lease.on_response(UID, outcome) == Ok(Progress::Done);
+                let time = Wall::parse(renewal["spec"]["renewTime"].as_str().unwrap()).unwrap();
+                (time, is_done && lease.went_back())
+            };
+            let next = last.next_microsecond();
+            let want = |at| if is_replaced { now(at) } else { next };
+            assert_eq!(renew(1000, Outcome::Silent("slow".into())), (want(1000), false));
+            let second = if is_replaced { now(1010) } else { next.next_microsecond() };
+            assert_eq!(renew(1010, written(200)), (second, is_replaced), "{ahead}");
+            assert!(!renew(1020, written(200)).1);
+        }
+    }
+
+    /// The time of a deleted Lease does not come back with the next one.
+    #[test]
+    fn a_lease_that_was_deleted_is_created_with_the_time_of_the_clock() {
+        let mut lease = read(stored("2036-11-21T06:18:58.000000Z", ours()));
+        lease.request(UID, now(1));
+        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
+        lease.request(UID, now(2));
+        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
+        let create = body(&lease.request(UID, now(2)));
+        assert_eq!(create["spec"]["renewTime"], now(2).micro_time());
+        assert_eq!(lease.on_response(UID, written(201)), Ok(Progress::Done));
+        assert!(lease.went_back());
+    }
+
+    #[test]
+    fn a_lease_of_an_earlier_node_gets_our_owner_with_the_precondition() {
+        for (owners, want) in [
+            (json!(null), json!([{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID}])),
+            (
+                json!([{"kind": "Node", "uid": "old"}, {"kind": "Other", "uid": "x"}]),
+                json!([
+                    {"kind": "Other", "uid": "x"},
+                    {"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID},
+                ]),
+            ),
+        ] {
+            let mut lease = read(stored("yesterday", owners));
+            assert_eq!(
+                body(&lease.request(UID, now(1))),
+                json!({
+                    "metadata": {"resourceVersion": "528", "ownerReferences": want},
+                    "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
+                })
+            );
+            assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+            assert_eq!(
+                body(&lease.request(UID, now(2))),
+                json!({"spec": {"renewTime": "1970-01-01T00:00:02.000000Z"}})
+            );
+        }
+    }
+
+    #[test]
+    fn a_foreign_duration_is_repaired() {
+        let mut lease = Lease::new("pi", 60);
+        lease.request(UID, now(1));
+        lease.on_response(UID, stored("", ours()));
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({
+                "metadata": {"resourceVersion": "528"},
+                "spec": {"leaseDurationSeconds": 60, "renewTime": "1970-01-01T00:00:01.000000Z"},
+            })
+        );
+    }
+
+    #[test]
+    fn after_a_404_or_a_409_the_lease_is_read() {
+        let mut lease = read(stored("", ours()));
+        lease.request(UID, now(1));
+        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
+        assert_eq!(lease.request(UID, now(1)).method, Method::Get);
+        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
+        assert_eq!(lease.request(UID, now(1)).method, Method::Post);
+        let conflict =
+            json!({"reason": "AlreadyExists", "message": "leases \"pi\" already exists"});
+        assert!(is_refused(lease.on_response(UID, answered(409, conflict))));
+        assert_eq!(lease.request(UID, now(1)).method, Method::Get);
+    }
+
+    #[test]
+    fn refusals_and_invalid_bodies_change_nothing() {
+        let mut lease = Lease::new("pi", 40);
+        for outcome in [
+            answered(403, json!({"reason": "Forbidden"})),
+            answered(500, json!("oops")),
+            answered(200, json!({"metadata": {"name": "pi"}, "spec": {}})),
+            answered(200, json!({"metadata": {"name": "other", "resourceVersion": "5"}})),
+            Outcome::Answered(Response::test(200, "<html>")),
+        ] {
+            lease.request(UID, now(1));
+            assert!(is_refused(lease.on_response(UID, outcome)));
+            assert_eq!(lease.state, LeaseState::Unknown);
+        }
+    }
+
+    /// After a false success the Node would not be read when renewals work again.
+    #[test]
+    fn a_200_without_the_lease_is_no_renewal() {
+        let mut lease = read(stored("", ours()));
+        for invalid in [
+            json!({}),
+            json!([1]),
+            json!({"kind": "PodList", "metadata": {"resourceVersion": "7"}}),
+            json!({"kind": "Lease", "metadata": {"name": "other"}}),
+        ] {
+            lease.request(UID, now(1));
+            assert!(is_refused(lease.on_response(UID, answered(200, invalid))));
+        }
+        lease.request(UID, now(1));
+        assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+    }
+
+    #[test]
+    fn a_receipt_counts_only_for_our_lease() {
+        let receipt = |kind: &str, name: &str| {
+            let field = |number: u8, content: &[u8]| -> Vec<u8> {
+                let length = u8::try_from(content.len()).unwrap();
+                [&[number << 3 | 2, length], content].concat()
+            };
+            let metadata = field(1, &field(1, name.as_bytes()));
+            let unknown = [field(1, &field(2, kind.as_bytes())), field(2, &metadata)].concat();
+            let body = [b"k8s\0".to_vec(), unknown].concat();
+            Outcome::Answered(Response::test(200, body))
+        };
+        for (kind, name, counts) in [
+            ("Lease", "pi", true),
+            ("Lease", "other", false),
+            ("Node", "pi", false),
+            ("Status", "", false),
+        ] {
+            let mut lease = read(not_found("leases", "pi"));
+            lease.request(UID, now(1));
+            let step = lease.on_response(UID, receipt(kind, name));
+            assert_eq!(step == Ok(Progress::Done), counts, "{kind} {name}: {step:?}");
+        }
+    }
+
+    #[test]
+    fn managed_fields_of_a_kubelet_are_cleared_once() {
+        let old = json!({
+            "metadata": {
+                "name": "pi", "resourceVersion": "7", "ownerReferences": [{"kind": "Node", "uid": UID}],
+                "managedFields": [{"manager": "kubelet"}],
+            },
+            "spec": {"leaseDurationSeconds": 40},
+        });
+        let mut lease = read(answered(200, old));
+        assert_eq!(
+            body(&lease.request(UID, now(1))),
+            json!({
+                "metadata": {"resourceVersion": "7", "managedFields": [{}]},
+                "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
+            })
+        );
+        assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+        let next = body(&lease.request(UID, now(11)));
+        assert_eq!(next.get("metadata"), None);
+    }
+
+    fn owner_refused() -> Outcome {
+        let message = "leases.coordination.k8s.io \"pi\" is forbidden: cannot set an ownerRef on a \
+                       resource you can't delete: , <nil>";
+        answered(403, json!({"reason": "Forbidden", "message": message}))
+    }
+
+    fn orphan() -> Value {
+        json!({
+            "metadata": {
+                "name": "pi", "resourceVersion": "7", "managedFields": [{"manager": "kubelet"}],
+            },
+            "spec": {"leaseDurationSeconds": 30, "renewTime": "2026-11-21T06:18:51.000000Z"},
+        })
+    }
+
+    /// A server that refuses everything but plain renewals, and a create without owners.
+    fn plain_server(request: &Request, exists: &mut bool, refusal: &Outcome) -> Outcome {
+        let adds = |body: Value| match request.method {
+            Method::Post => body["metadata"]["ownerReferences"] != json!([]),
+            _ => body.get("metadata").is_some(),
+        };
+        match (request.method, *exists) {
+            (Method::Get, true) => answered(200, orphan()),
+            (Method::Get, false) => not_found("leases", "pi"),
+            _ if adds(body(request)) => refusal.clone(),
+            _ => {
+                *exists = true;
+                written(200)
+            }
+        }
+    }
+
+    /// A webhook refuses with any code, and asks for no delay.
+    #[test]
+    fn a_refused_addition_delays_no_renewal() {
+        for code in [400, 401, 403, 404, 405, 409, 418, 422, 429, 500, 503] {
+            let refusal = answered(code, json!({"message": "denied by a webhook"}));
+            for has_lease in [true, false] {
+                // A create that meets another one reads it; these are not about the create.
+                if !has_lease && [401, 404, 409, 429, 500, 503].contains(&code) {
+                    continue;
+                }
+                let (mut lease, mut exists) = (Lease::new("pi", 40), has_lease);
+                let (mut refusals, mut notes, mut since_renewal) = (0, 0, 0);
+                for second in 0..100 {
+                    let request = lease.request(UID, now(second));
+                    let outcome = plain_server(&request, &mut exists, &refusal);
+                    refusals += u32::from(outcome == refusal);
+                    since_renewal += 1;
+                    match lease.on_response(UID, outcome) {
+                        Ok(Progress::Done) => since_renewal = 0,
+                        Ok(Progress::Note(_)) => notes += 1,
+                        step => assert_eq!(step, Ok(Progress::Continue), "{code}"),
+                    }
+                    assert!(since_renewal < 3, "{code}: no renewal until second {second}");
+                }
+                assert!((5..12).contains(&refusals), "{code}: {refusals} refusals");
+                assert_eq!(notes, u32::from(![401, 404, 429, 500, 503].contains(&code)), "{code}");
+            }
+        }
+    }
+
+    /// The answer to a repair is lost, or another client writes meanwhile: nothing was refused.
+    #[test]
+    fn a_repair_that_meets_another_write_is_renewed_and_read_again_without_a_word() {
+        for is_ours in [true, false] {
+            let mut lease = read(answered(200, orphan()));
+            let repair = lease.request(UID, now(1));
+            assert!(lease.on_response(UID, Outcome::Silent("lost".into())).is_err());
+            assert_eq!(body(&lease.request(UID, now(1)))["metadata"], body(&repair)["metadata"]);
+            let conflict = answered(409, json!({"reason": "Conflict", "message": "was modified"}));
+            assert_eq!(lease.on_response(UID, conflict), Ok(Progress::Continue));
+            assert_eq!(body(&lease.request(UID, now(2))).get("metadata"), None);
+            assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+            assert_eq!(lease.request(UID, now(12)).method, Method::Get);
+            let seen = if is_ours { stored("", ours()) } else { answered(200, orphan()) };
+            assert_eq!(lease.on_response(UID, seen), Ok(Progress::Continue));
+            let renewal = body(&lease.request(UID, now(12)));
+            assert_eq!(renewal.get("metadata").is_none(), is_ours);
+            assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+            assert_eq!(body(&lease.request(UID, now(22))).get("metadata"), None);
+        }
+    }
+
+    #[test]
+    fn a_refusal_with_a_delay_is_followed_by_a_renewal_alone() {
+        let mut lease = read(answered(200, orphan()));
+        let mut busy = Response::test(429, "");
+        busy.retry_after = Some(Duration::from_secs(1));
+        assert!(is_refused(lease.on_response(UID, Outcome::Answered(busy))));
+        assert_eq!(body(&lease.request(UID, now(1))).get("metadata"), None);
+    }
+
+    /// The read for another repair fails for good: the renewals go on.
+    #[test]
+    fn a_refused_read_of_a_known_lease_is_followed_by_a_renewal() {
+        for refusal in [answered(403, json!({})), answered(200, json!({"kind": "Other"}))] {
+            let mut lease = read(answered(200, orphan()));
+            lease.on_response(UID, answered(422, json!({"reason": "Invalid"})));
+            for _ in 0..4 {
+                lease.request(UID, now(1));
+                assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+            }
+            assert_eq!(lease.request(UID, now(2)).method, Method::Get);
+            lease.on_response(UID, refusal);
+            let renewal = lease.request(UID, now(3));
+            assert_eq!((renewal.method, body(&renewal).get("metadata")), (Method::Patch, None));
+        }
+    }
+
+    /// An owner that admission refuses by its name is not tried again, and does not hinder the
+    /// other repairs.
+    #[test]
+    fn a_refused_owner_is_not_tried_again() {
+        let mut lease = read(answered(200, orphan()));
+        let repair = body(&lease.request(UID, now(1)));
+        assert_eq!(repair["metadata"]["ownerReferences"][0]["uid"], UID);
+        assert!(matches!(lease.on_response(UID, owner_refused()), Ok(Progress::Note(_))));
+        for second in 2..6 {
+            assert_eq!(body(&lease.request(UID, now(second))).get("metadata"), None);
+            assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+        }
+        assert_eq!(lease.request(UID, now(6)).method, Method::Get);
+        lease.on_response(UID, answered(200, orphan()));
+        let again = body(&lease.request(UID, now(7)));
+        assert_eq!(again["metadata"], json!({"resourceVersion": "7", "managedFields": [{}]}));
+    }
+
+    #[test]
+    fn each_renewal_changes_the_lease_even_after_the_last_time() {
+        for last in ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999998Z"] {
+            let mut lease = read(stored(last, ours()));
+            let mut sent = vec![last.to_owned()];
+            for second in 2..6 {
+                let renewal = body(&lease.request(UID, now(second)));
+                sent.push(renewal["spec"]["renewTime"].as_str().unwrap().to_owned());
+                lease.on_response(UID, written(200));
+            }
+            sent.dedup();
+            assert_eq!(sent.len(), 5, "{sent:?}");
+            assert_eq!(sent.last().unwrap(), "1970-01-01T00:00:05.000000Z");
+        }
+    }
+}

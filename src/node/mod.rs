@@ -1,0 +1,42 @@
+//! All decisions of the agent, as functions of plain values: no clock, file, socket or
+//! environment.
+//!
+//! `kubelet` combines the parts. `schedule` decides what is due. `node`, `lease`, `pods`,
+//! `events` and `certificate` each build their next request and take its response, by
+//! `due`, `request` and `on_response`.
+
+pub mod certificate;
+pub mod conditions;
+pub mod events;
+pub mod eviction;
+pub mod facts;
+pub mod health;
+pub mod heartbeat;
+pub mod kubelet;
+pub mod lease;
+pub mod object;
+pub mod patch;
+pub mod pods;
+pub mod schedule;
+pub mod server_version;
+pub mod status;
+pub mod wall_clock;
+
+/// What a response that was no failure means for its object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More requests may follow; there is nothing to report yet.
+    Continue,
+    /// As [`Self::Continue`], with a line for the log.
+    Note(String),
+    /// The object was read.
+    Read,
+    /// The object was created.
+    Created,
+    /// An object that existed before this process is ours now.
+    Adopted,
+    /// The server has what it should have: the object was sent, or nothing is wrong with it.
+    Done,
+    /// The object was deleted on the server.
+    Gone,
+}

@@ -1,0 +1,83 @@
+//! Changes that other clients made to the Node, and what follows: an event or a forced report.
+
+use serde_json::Value;
+
+use super::Node;
+use crate::config::Config;
+use crate::kube::instant::Mono;
+use crate::kube::object;
+use crate::node::events::{self, Event};
+
+impl Node {
+    /// Compares the Node that was just read with the cached one.
+    pub(super) fn detect_foreign_changes(&mut self, config: &Config, node: &Value, now: Mono) {
+        self.detect_cordon(config, node);
+        self.detect_pod_cidrs(node, now);
+        self.detect_name_conflict(config, node);
+    }
+
+    /// The events of the change from the cached Node to `after`.
+    pub(super) fn events_of(&self, config: &Config, after: &Value) -> Vec<Event> {
+        let before = self.seen.as_ref();
+        let mut events = self.events_between(config, before, after);
+        if before.is_some_and(|before| boot_id(before) == self.foreign_boot_id) {
+            // The replaced boot id was another board's: no reboot.
+            events.retain(|event| event.reason != "Rebooted");
+        }
+        events
+    }
+
+    pub(super) fn events_between(
+        &self,
+        config: &Config,
+        before: Option<&Value>,
+        after: &Value,
+    ) -> Vec<Event> {
+        let conditions = |node| object::list(node, &["status", "conditions"]);
+        let health = self.health.events(before.map_or(&[], conditions), conditions(after));
+        let mut events = events::of_change(&config.node.name, before, after);
+        events.extend(health);
+        events
+    }
+
+    fn detect_cordon(&mut self, config: &Config, node: &Value) {
+        let unschedulable =
+            object::at(node, &["spec", "unschedulable"]) == Some(&Value::Bool(true));
+        if unschedulable != self.unschedulable {
+            self.unschedulable = unschedulable;
+            self.events.push(Event::cordoned(&config.node.name, unschedulable));
+        }
+    }
+
+    /// As upstream's updatePodCIDR: a change forces a patch.
+    fn detect_pod_cidrs(&mut self, node: &Value, now: Mono) {
+        let pod_cidrs: Vec<&str> =
+            object::list(node, &["spec", "podCIDRs"]).iter().filter_map(Value::as_str).collect();
+        let pod_cidrs = pod_cidrs.join(",");
+        if !pod_cidrs.is_empty() && pod_cidrs != self.pod_cidrs {
+            self.pod_cidrs.clone_from(&pod_cidrs);
+            self.new_pod_cidrs = Some(pod_cidrs);
+            self.report_due = self.report_due.min(now);
+        }
+    }
+
+    /// A boot id that is neither the cached one nor that of an unanswered patch is another board's:
+    /// copies of one SD card have the same host name.
+    fn detect_name_conflict(&mut self, config: &Config, node: &Value) {
+        let theirs = boot_id(node);
+        let ours = self.seen.as_ref().map(boot_id).unwrap_or_default();
+        let unconfirmed = self.unconfirmed.as_ref().map(boot_id);
+        let is_foreign = self.is_registered()
+            && !ours.is_empty()
+            && !["", ours, self.foreign_boot_id.as_str()].contains(&theirs)
+            && unconfirmed != Some(theirs);
+        if is_foreign {
+            theirs.clone_into(&mut self.foreign_boot_id);
+            self.events.push(Event::name_conflict(&config.node.name, theirs));
+        }
+    }
+}
+
+fn boot_id(node: &Value) -> &str {
+    object::text(node, &["status", "nodeInfo", "bootID"])
+}

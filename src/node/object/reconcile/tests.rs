@@ -1,0 +1,151 @@
+use serde_json::json;
+
+use super::*;
+use crate::config::Config;
+use crate::config::flags::Flags;
+use crate::kube::time::Wall;
+use crate::node::eviction::Pressures;
+use crate::node::facts::{Facts, HugePages};
+use crate::node::status;
+
+fn config() -> Config {
+    Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap()
+}
+
+/// Capacity and allocatable of a Node with these that a board with these huge pages adopts, without
+/// the resources that every board has.
+fn adopted(huge_pages: &[(u64, u64)], capacity: &Value, allocatable: &Value) -> [Value; 2] {
+    let config = config();
+    let pages = huge_pages
+        .iter()
+        .map(|(page_bytes, count)| HugePages { page_bytes: *page_bytes, count: *count });
+    let facts = Facts { huge_pages: Ok(pages.collect()), ..Facts::example() };
+    let (none, now) = (Pressures::default(), Wall::default());
+    let initial = status::initial(&config, &facts, none, now).node;
+    let mut node = json!({"status": {"capacity": capacity, "allocatable": allocatable}});
+    reconcile(&config.node, &initial, &mut node);
+    let mut node = status::desired(&config, &facts, none, &node, now).node;
+    ["capacity", "allocatable"].map(|resources| {
+        let resources = object::members(&mut node, &["status", resources]);
+        for common in ["cpu", "memory", "pods", "ephemeral-storage"] {
+            assert!(resources.remove(common).is_some(), "{common}");
+        }
+        resources.clone().into()
+    })
+}
+
+/// kubelet_node_status_test.go TestTryRegisterWithApiServer, the cases of the annotation.
+#[test]
+fn our_annotations_follow_the_new_node() {
+    let node = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+    let yes = node(json!({ATTACH_DETACH: "true"}));
+    let none = json!({"metadata": {}});
+    for (name, initial, existing, want) in [
+        ("same", &yes, &yes, yes.clone()),
+        ("neither has one", &none, &none, none.clone()),
+        (
+            "absent and empty are equal",
+            &none,
+            &node(json!({ATTACH_DETACH: ""})),
+            node(json!({ATTACH_DETACH: ""})),
+        ),
+        (
+            "removed, others stay",
+            &none,
+            &node(json!({ATTACH_DETACH: "true", "a": "b"})),
+            node(json!({"a": "b"})),
+        ),
+        (
+            "set, others stay",
+            &yes,
+            &node(json!({"a": "b"})),
+            node(json!({ATTACH_DETACH: "true", "a": "b"})),
+        ),
+        ("set where there is none", &yes, &none, yes.clone()),
+        (
+            "the other one of ours",
+            &node(json!({DOCUMENTATION: "man:nodelet(8)"})),
+            &node(json!({DOCUMENTATION: "old", "a": "b"})),
+            node(json!({DOCUMENTATION: "man:nodelet(8)", "a": "b"})),
+        ),
+    ] {
+        let mut existing = existing.clone();
+        annotations(initial, &mut existing);
+        assert_eq!(existing, want, "{name}");
+    }
+}
+
+/// kubelet_node_status_test.go TestReconcileHugePageResource, TestReconcileExtendedResource and
+/// TestUpdateDefaultResources (nil).
+#[test]
+fn test_reconcile_huge_page_resource_and_extended_resource() {
+    const KIBI: u64 = 1 << 10;
+    const MEBI: u64 = 1 << 20;
+    const GIBI: u64 = 1 << 30;
+    let null = json!(null);
+    let equal = json!({"hugepages-2Mi": "102400Ki", "hugepages-64Ki": "0k"});
+    let extended = json!({"test.com/resource1": "2", "test.com/resource2": "10"});
+    let zeroed = json!({"test.com/resource1": "0", "test.com/resource2": "0"});
+    let theirs = json!({"attachable-volumes-x": "9", "x.kubernetes.io/y": "1"});
+    for (name, huge_pages, capacity, allocatable, want) in [
+        ("nil", &[][..], &null, &null, &json!({})),
+        ("equal, numerically", &[(2 * MEBI, 50), (64 * KIBI, 0)], &equal, &equal, &equal),
+        (
+            "another size, one with another amount, and one that the board lacks",
+            &[(2 * MEBI, 0), (GIBI, 2)],
+            &json!({"hugepages-2Mi": "100Mi", "hugepages-64Ki": "1Mi"}),
+            &json!({"hugepages-2Mi": "100Mi", "hugepages-64Ki": "1Mi"}),
+            &json!({"hugepages-2Mi": "0", "hugepages-1Gi": "2Gi"}),
+        ),
+        ("extended resources are zeroed", &[], &extended, &extended, &zeroed),
+        ("allocatable nil", &[], &extended, &null, &zeroed),
+        (
+            "names with the domain kubernetes.io or without one are no extended resources",
+            &[],
+            &theirs,
+            &json!({"test.com/allocatable-only": "1"}),
+            &theirs,
+        ),
+    ] {
+        assert_eq!(
+            adopted(huge_pages, capacity, allocatable),
+            [want.clone(), want.clone()],
+            "{name}"
+        );
+    }
+}
+
+/// setters_test.go TestVolumesInUse (not synced), and kubelet_node_status_test.go
+/// TestUpdateNodeStatusAndVolumesInUseWithNodeLease (volume on node only). `volumesInUse` is
+/// removed when the Node is adopted, and unchanged otherwise.
+#[test]
+fn other_parts_of_an_adopted_node_are_unchanged() {
+    let initial = json!({
+        "metadata": {"annotations": {"ours": "1"}},
+        "spec": {"providerID": "ours", "taints": [{"key": "ours"}]},
+        "status": {
+            "capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"},
+            "conditions": [{"type": "Ready"}],
+        },
+    });
+    let existing = json!({
+        "metadata": {
+            "labels": {}, "annotations": {"theirs": "1"},
+            "finalizers": ["f"], "uid": "7",
+        },
+        "spec": {"taints": [{"key": "theirs"}], "unschedulable": true},
+        "status": {
+            "capacity": {"cpu": "8"}, "allocatable": {"cpu": "8"},
+            "conditions": [{"type": "Theirs"}],
+            "volumesAttached": [{"name": "v"}],
+            "volumesInUse": ["v"],
+        },
+    });
+    let mut want = existing.clone();
+    object::members(&mut want, &["status"]).remove("volumesInUse");
+    let mut node = existing;
+    reconcile(&config().node, &initial, &mut node);
+    // `status::labels` tests the labels.
+    object::set(&mut node, &["metadata", "labels"], json!({}));
+    assert_eq!(node, want);
+}

@@ -1,0 +1,1062 @@
+//! The Node's requests and responses, one by one. Cases of upstream are in `upstream`.
+
+mod upstream;
+
+use super::*;
+use crate::config::Config;
+use crate::config::flags::Flags;
+use crate::kube::instant::Now;
+use crate::kube::message::{
+    Accept, Method, Outcome, Request, RequestError, Response, answered, not_found,
+};
+use crate::kube::time::Wall;
+use crate::node::Progress;
+use crate::node::conditions;
+use crate::node::eviction::{Eviction, Pressures};
+use crate::node::facts::{Facts, Unread};
+use crate::node::health::{HealthCondition, HealthConditions};
+use crate::node::kubelet::tests::is_look;
+use crate::node::status;
+
+/// `--node-status-update-frequency=10s`, and 4 %.
+const TICK: Duration = Duration::from_millis(10_400);
+
+/// 2026-11-21T06:18:51Z.
+const BOOT: Duration = Duration::from_secs(1_795_241_931);
+
+impl Node {
+    /// The size of the cached Node as JSON.
+    pub(crate) fn seen_bytes(&self) -> usize {
+        self.seen.as_ref().map_or(0, |seen| seen.to_string().len())
+    }
+}
+
+/// A Node, its inputs and the requests that it sent.
+struct NodeTest {
+    config: Config,
+    node: Node,
+    facts: Facts,
+    pressures: Pressures,
+    now: Now,
+    requests: Vec<Request>,
+}
+
+/// What became of a turn.
+type Turn = Option<Result<Progress, RequestError>>;
+
+fn is_refused(turn: Turn) -> bool {
+    turn.is_some_and(|turn| turn.is_err_and(|error| error.refused.is_some()))
+}
+
+fn is_silent(turn: Turn) -> bool {
+    turn.is_some_and(|turn| turn.is_err_and(|error| error.refused.is_none()))
+}
+
+impl NodeTest {
+    fn new(flags: Flags) -> Self {
+        let config = Config::new(flags, || Ok("pi".to_owned())).unwrap();
+        Self {
+            node: Node::new(&config, Mono::START),
+            config,
+            facts: Facts::example(),
+            pressures: Pressures::default(),
+            now: Now { mono: Mono::START, wall: Wall::from_epoch(BOOT) },
+            requests: Vec::new(),
+        }
+    }
+
+    /// One turn at the time when the Node is due. `None` if no request is needed.
+    fn turn(&mut self, answer: impl FnOnce(&Request) -> Outcome) -> Turn {
+        self.pass(self.node.due().since(self.now.mono));
+        let request = if self.node.must_read() {
+            self.node.read(&self.config)
+        } else {
+            self.node.write(&self.config, &self.facts, self.pressures, self.now).0?
+        };
+        self.requests.push(request.clone());
+        let outcome = answer(&request);
+        Some(self.node.on_response(&self.config, outcome, self.now.mono, Jitter::new(500)))
+    }
+
+    /// Advances both clocks.
+    fn pass(&mut self, time: Duration) {
+        self.now.mono = self.now.mono.after(time);
+        self.now.wall = Wall::from_epoch(BOOT + self.now.mono.since(Mono::START));
+    }
+
+    fn last(&self) -> &Request {
+        self.requests.last().unwrap()
+    }
+
+    fn body(&self) -> Value {
+        serde_json::from_slice(&self.last().body).unwrap()
+    }
+
+    /// Time until the next turn.
+    fn pause(&self) -> Duration {
+        self.node.due().since(self.now.mono)
+    }
+
+    /// One line for each request.
+    fn calls(&self) -> Vec<String> {
+        let line = |r: &Request| format!("{:?} {}", r.method, r.path.replace("/api/v1/nodes", "~"));
+        self.requests.iter().map(line).collect()
+    }
+
+    /// A Node that the server created.
+    fn registered() -> Self {
+        let mut test = Self::new(Flags::default());
+        assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
+        test
+    }
+
+    /// A Node that existed before; it was just read.
+    fn found(existing: Value) -> Self {
+        let mut test = Self::new(Flags::default());
+        test.turn(|_| refuse(409, "AlreadyExists"));
+        assert_eq!(test.turn(|_| answered(200, existing)), Some(Ok(Progress::Read)));
+        test
+    }
+
+    /// The reasons of the new events.
+    fn reasons(&mut self) -> Vec<&'static str> {
+        self.node.take_events().iter().map(|event| event.reason).collect()
+    }
+}
+
+fn refuse(code: u16, reason: &str) -> Outcome {
+    answered(code, json!({"kind": "Status", "reason": reason, "message": "no"}))
+}
+
+/// The response to the POST.
+fn created(request: &Request) -> Outcome {
+    assert_eq!(request.method, Method::Post);
+    let mut node: Value = serde_json::from_slice(&request.body).unwrap();
+    let metadata = object::members(&mut node, &["metadata"]);
+    metadata.insert("uid".into(), "u1".into());
+    metadata.insert("resourceVersion".into(), "512".into());
+    metadata.insert("managedFields".into(), json!([{"manager": "nodelet"}]));
+    answered(201, node)
+}
+
+/// A Node that another client created.
+fn foreign(metadata: Value, status: Value) -> Value {
+    let mut node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "pi", "uid": "u0", "resourceVersion": "7"},
+        "spec": {"taints": [{"key": "theirs", "effect": "NoSchedule"}]},
+        "status": status,
+    });
+    for (key, value) in metadata.as_object().unwrap() {
+        node["metadata"][key] = value.clone();
+    }
+    node
+}
+
+/// What a correct server says to a look that finds nothing.
+fn unchanged(request: &Request) -> Outcome {
+    assert!(is_look(request), "{request:?}");
+    let body: Value = serde_json::from_slice(&request.body).unwrap();
+    let mut node = foreign(json!({"uid": "u1"}), json!({}));
+    node["kind"] = "PartialObjectMetadata".into();
+    node["metadata"]["resourceVersion"] = body["metadata"]["resourceVersion"].clone();
+    answered(200, node)
+}
+
+/// The response to a patch: metadata alone.
+fn patched(request: &Request) -> Outcome {
+    assert_eq!((request.method, request.accept), (Method::Patch, Accept::Metadata));
+    answered(
+        200,
+        json!({"kind": "PartialObjectMetadata", "metadata":
+        {"name": "pi", "uid": "u1", "resourceVersion": "600", "labels": {
+            "kubernetes.io/os": "nodelet", "kubernetes.io/arch": status::ARCHITECTURE,
+        }}}),
+    )
+}
+
+#[test]
+fn a_node_is_created_with_one_request() {
+    let test = NodeTest::registered();
+    assert_eq!(test.calls(), ["Post ~"]);
+    assert_eq!(test.node.uid(), Some("u1"));
+    assert!(test.node.is_registered());
+    assert_eq!(test.pause(), TICK);
+    let body = test.body();
+    assert_eq!(body["status"]["conditions"][3]["status"], "True");
+    assert_eq!(test.node.seen.as_ref().unwrap()["metadata"].get("managedFields"), None);
+}
+
+#[test]
+fn registration_is_retried_after_100_ms_doubled_to_7_s() {
+    let mut test = NodeTest::new(Flags::default());
+    let mut pauses = vec![test.node.due().since(Mono::START).as_millis()];
+    for outcome in [
+        refuse(500, ""),
+        refuse(409, "Conflict"),
+        refuse(422, "Invalid"),
+        refuse(401, "Unauthorized"),
+    ] {
+        assert!(is_refused(test.turn(|_| outcome)));
+        pauses.push(test.pause().as_millis());
+    }
+    for _ in 0..5 {
+        assert!(is_silent(test.turn(|_| Outcome::Silent("slow".into()))));
+        pauses.push(test.pause().as_millis());
+    }
+    assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]);
+    assert!(test.calls().iter().all(|call| call == "Post ~"));
+}
+
+/// kubelet_node_status_test.go TestRegisterWithApiServer: AlreadyExists, then GET. A label that a
+/// guest does not have is removed; the others are in `node/status/labels`, the annotation is in
+/// `test_try_register_with_api_server`.
+#[test]
+fn an_existing_node_is_adopted_with_one_patch() {
+    let existing = foreign(
+        json!({"labels": {
+            "theirs": "1", "kubernetes.io/arch": "wrong", "kubernetes.io/hostname": "pi",
+        }}),
+        json!({
+            "capacity": {"example.com/gpu": "2", "hugepages-1Gi": "1Gi"},
+            "conditions": [{"type": "NetworkUnavailable", "status": "False"}],
+            "images": [{"names": ["old"]}], "volumesInUse": ["v"],
+        }),
+    );
+    let mut test = NodeTest::found(existing);
+    assert_eq!(test.node.uid(), Some("u0"));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
+    assert_eq!(test.calls(), ["Post ~", "Get ~/pi", "Patch ~/pi/status"]);
+
+    let body = test.body();
+    assert_eq!(body.get("spec"), None);
+    let metadata = &body["metadata"];
+    assert_eq!(metadata["resourceVersion"], "7");
+    assert_eq!(
+        metadata["labels"],
+        json!({
+            "kubernetes.io/hostname": null,
+            "kubernetes.io/os": "nodelet", "beta.kubernetes.io/os": "nodelet",
+            "kubernetes.io/arch": status::ARCHITECTURE,
+            "beta.kubernetes.io/arch": status::ARCHITECTURE,
+            "node.kubernetes.io/exclude-disruption": "true",
+            "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+        })
+    );
+    let status = &body["status"];
+    assert_eq!(status["capacity"]["example.com/gpu"], "0");
+    let theirs = json!({"type": "NetworkUnavailable", "status": "False"});
+    assert_eq!(status["conditions"][0], theirs);
+    let null = Some(&Value::Null);
+    assert_eq!(status["capacity"].get("hugepages-1Gi"), null);
+    assert_eq!((status.get("images"), status.get("volumesInUse")), (null, null));
+}
+
+#[test]
+fn after_a_failed_adoption_the_node_is_created() {
+    let mut test = NodeTest::new(Flags::default());
+    test.turn(|_| refuse(409, "AlreadyExists"));
+    assert!(is_refused(test.turn(|_| refuse(500, ""))));
+    assert_eq!(test.pause(), Duration::from_millis(200));
+    test.turn(|_| refuse(409, "AlreadyExists"));
+    test.turn(|_| answered(200, foreign(json!({}), json!({}))));
+    assert!(is_refused(test.turn(|_| refuse(422, "Invalid"))));
+    assert_eq!(test.pause(), Duration::from_millis(400));
+    assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
+}
+
+#[test]
+fn without_a_node_the_403_of_the_create_is_reported() {
+    let mut test = NodeTest::new(Flags::default());
+    test.turn(|_| refuse(403, "Forbidden"));
+    let step = test.turn(|_| not_found("nodes", "pi"));
+    assert!(
+        matches!(step, Some(Err(RequestError { refused: Some(refused), .. })) if refused.code == 403)
+    );
+    assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
+}
+
+#[test]
+fn only_the_changed_members_of_the_status_are_sent() {
+    let mut test = NodeTest::registered();
+    for _ in 0..3 {
+        // The working set is no part of the status.
+        test.facts.working_set_bytes = test.facts.working_set_bytes.map(|bytes| bytes + 1);
+        assert_eq!(test.turn(|_| unreachable!()), None);
+        assert_eq!(test.pause(), TICK);
+    }
+    test.facts.memory.as_mut().unwrap().total_bytes *= 2;
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+    let body = test.body();
+    assert_eq!(body["metadata"], json!({"resourceVersion": "512"}));
+    let keys: Vec<&String> = body["status"].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["allocatable", "capacity", "conditions"]);
+    // The next patch has the resourceVersion of that response.
+    test.facts.memory.as_mut().unwrap().total_bytes *= 2;
+    test.turn(patched);
+    assert_eq!(test.body()["metadata"], json!({"resourceVersion": "600"}));
+    assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Patch ~/pi/status"]);
+}
+
+/// setters_test.go TestMachineInfo 14: the Rebooted event is sent once.
+#[test]
+fn a_change_has_one_event_after_the_server_stored_it() {
+    let mut test = NodeTest::registered();
+    assert_eq!(
+        test.reasons(),
+        ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]
+    );
+    test.pressures.memory = Some(true);
+    test.turn(|_| refuse(500, ""));
+    assert_eq!(test.reasons(), [] as [&str; 0]);
+    let shown = answered(200, test.node.seen.clone().unwrap());
+    test.turn(|_| shown);
+    test.turn(patched);
+    assert_eq!(test.reasons(), ["NodeHasInsufficientMemory"]);
+
+    test.facts.boot_id = Ok("another".to_owned());
+    test.turn(patched);
+    assert_eq!(test.reasons(), ["Rebooted"]);
+
+    let mut cordoned = test.node.seen.clone().unwrap();
+    cordoned["spec"]["unschedulable"] = true.into();
+    for want in [&["NodeNotSchedulable"][..], &[]] {
+        test.node.read_again(test.now.mono);
+        let shown = answered(200, cordoned.clone());
+        test.turn(|_| shown);
+        assert_eq!(test.reasons(), want);
+    }
+}
+
+#[test]
+fn a_report_is_one_patch_after_the_period() {
+    let mut test = NodeTest::registered();
+    // After a change: 0.5 to 1.5 periods; a random number of 500 gives exactly one.
+    test.node.due = Mono::START.after(Duration::from_secs(299));
+    assert_eq!(test.turn(unchanged), Some(Ok(Progress::Continue)));
+    test.requests.pop();
+    test.node.due = test.node.report_due;
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+    // Without a change the next report follows after exactly one period, and reads nothing.
+    let period = Duration::from_secs(300);
+    assert_eq!(test.node.report_due, test.now.mono.after(period));
+    test.node.due = test.node.report_due;
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+    assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Patch ~/pi/status"]);
+    let body = test.body();
+    assert_eq!(body["metadata"], json!({"resourceVersion": "600"}));
+    assert_eq!(body["status"].as_object().unwrap().len(), 1, "conditions alone");
+    for condition in body["status"]["conditions"].as_array().unwrap() {
+        assert_eq!(condition["lastHeartbeatTime"], test.now.wall.time());
+        assert_eq!(condition["lastTransitionTime"], "2026-11-21T06:18:51Z");
+    }
+}
+
+#[test]
+fn a_409_is_read_then_patched_again_five_times_at_once() {
+    let mut test = NodeTest::registered();
+    test.facts.cpus = Ok(2);
+    let mut theirs = test.node.seen.clone().unwrap();
+    theirs["metadata"]["resourceVersion"] = "513".into();
+    theirs["status"]["conditions"].as_array_mut().unwrap().insert(0, json!({"type": "Theirs"}));
+    for _ in 0..4 {
+        assert_eq!(test.turn(|_| refuse(409, "Conflict")), Some(Ok(Progress::Continue)));
+        let shown = answered(200, theirs.clone());
+        assert_eq!(test.turn(|_| shown), Some(Ok(Progress::Read)));
+        assert_eq!(test.pause(), Duration::ZERO);
+    }
+    assert!(is_refused(test.turn(|_| refuse(409, "Conflict"))));
+    assert_eq!(test.pause(), TICK);
+    test.turn(|_| answered(200, theirs));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+    let body = test.body();
+    assert_eq!(body["metadata"]["resourceVersion"], "513");
+    assert_eq!(body["status"]["conditions"][0], json!({"type": "Theirs"}));
+    assert_eq!(body["status"]["capacity"], json!({"cpu": "2"}));
+}
+
+#[test]
+fn a_deleted_node_is_registered_again() {
+    let mut test = NodeTest::registered();
+    test.facts.cpus = Ok(2);
+    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+    assert_eq!(test.node.uid(), None);
+    assert_eq!(test.pause(), Duration::from_millis(100));
+    assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
+}
+
+/// kubelet_node_status_test.go TestUpdateNodeStatusError (no Node): one request a tick, not five.
+/// All that etcd stores: 6,500 images, 7,000 annotations and their managedFields.
+#[test]
+fn a_node_of_any_size_is_adopted() {
+    let annotations: Value = (0..7000).map(|n| (format!("a{n}"), json!(""))).collect();
+    let fields: Value = (0..7000).map(|n| (format!("f:a{n}"), json!({}))).collect();
+    let names = vec![format!("registry/{}", "x".repeat(180))];
+    let images = vec![json!({"names": names, "sizeBytes": 1}); 6500];
+    let metadata = json!({
+        "annotations": annotations, "managedFields": [{"fieldsV1": {"f:metadata": fields}}],
+    });
+    let node = foreign(metadata, json!({"images": images}));
+    assert!((1_500_000..4_000_000).contains(&node.to_string().len()));
+    let mut test = NodeTest::found(node);
+    assert!(test.node.seen_bytes() < 300 << 10, "{}", test.node.seen_bytes());
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
+    assert_eq!(test.body()["metadata"]["annotations"].get("a1"), None);
+}
+
+/// The Lease needs no more than the uid.
+#[test]
+fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
+    let labels: Value = (0..20_000).map(|n| (format!("l{n}"), json!(""))).collect();
+    let labels = json!({ "labels": labels });
+    let huge = answered(200, foreign(labels.clone(), json!({})));
+    let mut test = NodeTest::new(Flags::default());
+    test.turn(|_| refuse(409, "AlreadyExists"));
+    let Some(Err(RequestError { refused: Some(refused), .. })) = test.turn(|_| huge) else {
+        panic!("no refusal")
+    };
+    assert_eq!(
+        refused.to_string(),
+        "200: the Node has more than 32768 values; kubectl get node -o yaml shows what to remove"
+    );
+    assert_eq!(test.node.uid(), Some("u0"));
+    // Larger than the limit in bytes, or too slow.
+    let exceeds = Response { exceeds: Some(4), ..Response::test(200, "") };
+    for outcome in [Outcome::Answered(exceeds), Outcome::Silent("slow".into())] {
+        let mut partial = foreign(labels.clone(), json!({}));
+        partial["kind"] = "PartialObjectMetadata".into();
+        let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
+        test.turn(|_| outcome.clone());
+        assert_eq!(test.node.uid(), None);
+        assert_eq!(test.turn(|_| answered(200, partial)), Some(Ok(Progress::Continue)));
+        assert_eq!(test.last().accept, Accept::Metadata);
+        assert_eq!(test.node.uid(), Some("u0"));
+        // It is tried again, until it can be read.
+        test.turn(|_| outcome.clone());
+        test.turn(|_| outcome);
+        assert_eq!(test.last().accept, Accept::Object);
+        assert!(!test.node.is_registered());
+        assert_eq!(
+            test.turn(|_| answered(200, foreign(json!({}), json!({})))),
+            Some(Ok(Progress::Read))
+        );
+        // And a Node that is gone has no uid.
+        test.turn(patched);
+        test.node.read_again(test.now.mono);
+        assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+        assert_eq!(test.node.uid(), None);
+    }
+}
+
+/// A cache before the server may be broken.
+#[test]
+fn the_node_of_another_name_is_not_ours() {
+    let mut test = NodeTest::new(Flags::default());
+    test.turn(|_| refuse(409, "AlreadyExists"));
+    let other = || answered(200, foreign(json!({"name": "other"}), json!({})));
+    assert_eq!(test.turn(|_| other()), Some(Err(Refused::nonsense("a Node").into())));
+    assert_eq!(test.node.uid(), None);
+    let mut test = NodeTest::registered();
+    test.facts.cpus = Ok(2);
+    assert_eq!(test.turn(|_| other()), Some(Ok(Progress::Done)));
+    assert!(test.node.must_read());
+    assert_eq!(test.node.uid(), Some("u1"));
+}
+
+#[test]
+fn with_register_node_false_no_node_is_created() {
+    let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
+    for _ in 0..2 {
+        assert!(is_refused(test.turn(|_| not_found("nodes", "pi"))));
+        assert_eq!(test.pause(), TICK);
+    }
+    test.turn(|_| answered(200, foreign(json!({}), json!({}))));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+    test.facts.cpus = Ok(2);
+    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+    test.turn(|_| not_found("nodes", "pi"));
+    assert_eq!(
+        test.calls(),
+        ["Get ~/pi", "Get ~/pi", "Get ~/pi", "Patch ~/pi/status", "Patch ~/pi/status", "Get ~/pi"]
+    );
+}
+
+/// kubelet_node_status_test.go TestUpdateExistingNodeStatusTimeout (server hangs): one request a
+/// turn, then the Lease first, instead of five attempts at once.
+#[test]
+fn after_an_unanswered_patch_the_node_is_read_before_the_next_one() {
+    let mut test = NodeTest::registered();
+    test.facts.cpus = Ok(2);
+    assert!(is_silent(test.turn(|_| Outcome::Silent("slow".into()))));
+    // The server had applied the patch, so no further request is needed.
+    let mut stored = test.node.seen.clone().unwrap();
+    let facts = test.facts.clone();
+    stored =
+        status::desired(&test.config, &facts, Pressures::default(), &stored, test.now.wall).node;
+    test.turn(|_| answered(200, stored));
+    assert_eq!(test.turn(|_| unreachable!()), None);
+    assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Get ~/pi"]);
+
+    test.node.read_again(test.now.mono);
+    assert_eq!(test.pause(), Duration::ZERO);
+    assert!(test.node.must_read());
+}
+
+#[test]
+fn invalid_bodies_change_nothing() {
+    let invalid = [
+        b"<html>".to_vec(),
+        b"{}".to_vec(),
+        b"7".to_vec(),
+        br#"{"kind": "Status", "metadata": {}}"#.to_vec(),
+        br#"{"kind": "Node", "metadata": {"uid": "u9", "resourceVersion": ""}}"#.to_vec(),
+        br#"{"kind": "Node", "metadata": {"uid": "", "resourceVersion": "9"}}"#.to_vec(),
+    ];
+    for body in invalid {
+        let invalid = || Outcome::Answered(Response::test(200, body.clone()));
+        // After a create the Node is unknown, and a read changes nothing.
+        let mut test = NodeTest::new(Flags::default());
+        assert!(is_refused(test.turn(|_| invalid())));
+        assert_eq!(test.node.uid(), None);
+        test.turn(|_| refuse(409, "AlreadyExists"));
+        assert!(is_refused(test.turn(|_| invalid())));
+        assert_eq!(test.node.uid(), None);
+
+        // A patch counts as accepted, so the Lease keeps its owner; then the Node is read.
+        let mut test = NodeTest::registered();
+        test.facts.cpus = Ok(2);
+        assert_eq!(test.turn(|_| invalid()), Some(Ok(Progress::Done)));
+        assert_eq!(test.node.uid(), Some("u1"));
+        assert!(test.node.must_read());
+        assert!(is_refused(test.turn(|_| invalid())));
+        assert_eq!(test.node.uid(), Some("u1"));
+    }
+    // Members with unexpected types.
+    let odd = foreign(json!({}), json!({"conditions": 7, "capacity": []}));
+    let mut test = NodeTest::found(odd);
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
+}
+
+#[test]
+fn an_adoption_within_one_second_of_the_last_heartbeat_sends_a_patch() {
+    let mut test = NodeTest::registered();
+    let stored = test.node.seen.clone().unwrap();
+    let mut again = NodeTest::found(stored);
+    again.now.wall = test.now.wall;
+    test.pass(Duration::ZERO);
+    assert_eq!(again.turn(patched), Some(Ok(Progress::Adopted)));
+    assert_eq!(again.body()["status"].as_object().unwrap().len(), 1);
+}
+
+#[test]
+fn a_node_deleted_between_read_and_patch_is_retried_with_backoff() {
+    let mut test = NodeTest::new(Flags::default());
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        test.turn(|_| refuse(409, "AlreadyExists"));
+        test.turn(|_| answered(200, foreign(json!({}), json!({}))));
+        assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+        pauses.push(test.pause().as_millis());
+    }
+    assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]);
+}
+
+#[test]
+fn annotations_alone_and_a_drifting_amount_need_no_patch() {
+    let seen = json!({"status": {"capacity": {"ephemeral-storage": "100Gi", "cpu": "4"}}});
+    let needs = |change| needs_patch(&seen, &change);
+    let capacity = |name: &str, amount: &str| json!({"status": {"capacity": {name: amount}}});
+    assert!(!needs(json!({"metadata": {"annotations": {"a": "b"}}})));
+    assert!(!needs(capacity("ephemeral-storage", "101Gi")));
+    assert!(!needs(capacity("ephemeral-storage", "99Gi")));
+    assert!(needs(capacity("ephemeral-storage", "101.1Gi")));
+    assert!(needs(capacity("memory", "1Gi")), "a new one");
+    assert!(needs(capacity("cpu", "3999m")), "no bytes");
+    assert!(needs(json!({"status": {"capacity": {"ephemeral-storage": null}}})));
+    assert!(needs(json!({"status": {"conditions": []}})));
+    assert!(needs(json!({"status": {}})));
+    assert!(needs(json!({"metadata": {"labels": {"a": "b"}}})));
+}
+
+/// A burst of six, then one each ten seconds; a report is not counted against it, nor a first
+/// change after a rest.
+#[test]
+fn whatever_flaps_the_node_is_written_every_ten_seconds_at_most() {
+    let mut test = NodeTest::registered();
+    let mut patches = 0;
+    let end = test.now.mono.after(Duration::from_secs(600));
+    while test.now.mono < end {
+        test.facts.kernel_version = Ok(test.now.mono.since(Mono::START).as_millis().to_string());
+        test.node.compute_status_by(test.now.mono.after(Duration::from_secs(1)));
+        patches += u32::from(test.turn(patched) == Some(Ok(Progress::Done)));
+    }
+    assert!((60..=68).contains(&patches), "{patches}");
+    let stable = test.facts.kernel_version.clone();
+    test.facts.kernel_version = Ok("last".to_owned());
+    test.node.report_at(test.now.mono);
+    assert_eq!((test.pause(), test.turn(patched)), (Duration::ZERO, Some(Ok(Progress::Done))));
+    // The last change of a storm is sent, too.
+    test.facts.kernel_version = stable;
+    let end = test.now.mono.after(TICK * 2);
+    while test.now.mono < end && test.turn(patched).is_none() {}
+    assert!(test.now.mono < end);
+}
+
+/// Runs until the next look, which gets this answer.
+fn look(test: &mut NodeTest, answer: impl FnOnce(&Request) -> Outcome) -> Turn {
+    let mut answer = Some(answer);
+    loop {
+        let turn = test.turn(|request| match is_look(request) {
+            true => answer.take().unwrap()(request),
+            false => patched(request),
+        });
+        if answer.is_none() {
+            return turn;
+        }
+    }
+}
+
+#[test]
+fn a_look_that_finds_nothing_is_no_report() {
+    let mut test = NodeTest::registered();
+    test.node.report_later(&test.config, false, test.now.mono, Jitter::NONE);
+    test.node.take_events();
+    let (report_due, before) = (test.node.report_due, test.node.seen.clone());
+    // An amount that drifts is sent with the next report.
+    test.facts.memory.as_mut().unwrap().total_bytes += 1 << 20;
+    assert_eq!(look(&mut test, unchanged), Some(Ok(Progress::Continue)));
+    let time = test.now.mono.since(Mono::START);
+    assert!(time >= Duration::from_secs(149) && time < Duration::from_secs(160), "{time:?}");
+    assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status"]);
+    assert_eq!(test.last().accept, Accept::Metadata);
+    assert_eq!(test.body(), json!({"metadata": {"resourceVersion": "512"}}));
+    assert_eq!((test.node.report_due, &test.node.seen), (report_due, &before));
+    assert_eq!(test.reasons(), [""; 0]);
+    assert_eq!(test.pause(), TICK);
+    // The report follows in its time, without another look.
+    while test.calls().len() < 3 {
+        test.turn(patched);
+    }
+    assert!(test.now.mono >= report_due && test.now.mono < report_due.after(TICK));
+    assert!(!is_look(test.last()));
+    assert_eq!(test.pause(), TICK);
+}
+
+#[test]
+fn whatever_a_look_does_not_confirm_is_read() {
+    let other = |name: &str, version: &str| {
+        let metadata = json!({"name": name, "uid": "u1", "resourceVersion": version});
+        answered(200, json!({"kind": "PartialObjectMetadata", "metadata": metadata}))
+    };
+    for (answer, is_error, pause) in [
+        (refuse(409, "Conflict"), false, Duration::ZERO),
+        // It was written, whatever the precondition says, or is not ours.
+        (other("pi", "513"), false, TICK),
+        (other("other", "512"), false, TICK),
+        (Outcome::Answered(Response::test(200, "")), false, TICK),
+        (refuse(403, "Forbidden"), true, Duration::from_millis(200)),
+        (refuse(429, "TooManyRequests"), true, Duration::from_millis(200)),
+        (Outcome::Silent("slow".into()), true, Duration::from_millis(200)),
+    ] {
+        let mut test = NodeTest::registered();
+        test.node.backoff.next_delay();
+        test.node.take_events();
+        let turn = look(&mut test, |_| answer);
+        assert_eq!(turn.clone().map(|turn| turn.is_err()), Some(is_error), "{turn:?}");
+        assert_eq!(test.pause(), pause, "{turn:?}");
+        assert_eq!(test.node.uid(), Some("u1"));
+        let read = shown(&test, &["spec", "unschedulable"], true.into());
+        assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)), "{turn:?}");
+        assert_eq!(test.reasons(), ["NodeNotSchedulable"]);
+        // Nothing is wrong with our part, and the next look is not due before its period.
+        let calls = test.calls().len();
+        let end = test.now.mono.after(Duration::from_secs(120));
+        while test.now.mono < end && test.now.mono < test.node.report_due {
+            test.turn(patched);
+        }
+        let more = &test.requests[calls..];
+        assert!(more.iter().all(|request| !is_look(request)), "{more:?}");
+    }
+    let mut test = NodeTest::registered();
+    assert_eq!(look(&mut test, |_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+    assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
+}
+
+/// Five conflicts in a row are a failure, which is told; those of five looks are not.
+#[test]
+fn another_client_that_writes_before_each_look_is_no_failure() {
+    let mut test = NodeTest::new(Flags::of(&["--node-resync-frequency=1s"]));
+    test.turn(created);
+    for _ in 0..10 {
+        let turn = look(&mut test, |_| refuse(409, "Conflict"));
+        assert_eq!(turn, Some(Ok(Progress::Continue)));
+        let read = answered(200, test.node.seen.clone().unwrap());
+        assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+        assert_eq!(test.turn(|_| unreachable!()), None);
+    }
+}
+
+#[test]
+fn retry_after_is_followed_up_to_7_s() {
+    let mut test = NodeTest::registered();
+    test.facts.cpus = Ok(2);
+    for (retry_after, pause) in [(3, 3), (3600, 7)] {
+        let busy = Outcome::Answered(Response {
+            retry_after: Some(Duration::from_secs(retry_after)),
+            ..Response::test(429, "")
+        });
+        test.turn(|_| busy);
+        assert_eq!(test.pause(), Duration::from_secs(pause));
+    }
+}
+
+#[test]
+fn the_events_of_an_unanswered_patch_follow_when_a_read_shows_it() {
+    for applied in [true, false] {
+        let mut test = NodeTest::registered();
+        test.node.take_events();
+        let before = test.node.seen.clone().unwrap();
+        test.pressures.memory = Some(true);
+        test.turn(|_| Outcome::Silent("slow".into()));
+        let stored =
+            if applied { crate::node::patch::tests::apply(before, &test.body()) } else { before };
+        test.turn(|_| answered(200, stored));
+        assert_eq!(test.node.take_events().len(), usize::from(applied));
+        if !applied {
+            test.turn(patched);
+            assert_eq!(test.node.take_events().len(), 1);
+        }
+    }
+}
+
+#[test]
+fn an_unanswered_patch_of_a_node_that_was_deleted_has_no_second_event() {
+    let mut test = NodeTest::registered();
+    test.pressures.memory = Some(true);
+    test.turn(|_| Outcome::Silent("slow".into()));
+    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+    assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
+    assert!(test.reasons().contains(&"NodeHasInsufficientMemory"));
+    test.node.read_again(test.now.mono);
+    let shown = answered(200, test.node.seen.clone().unwrap());
+    assert_eq!(test.turn(|_| shown), Some(Ok(Progress::Read)));
+    assert_eq!(test.reasons(), [""; 0]);
+}
+
+/// lxcfs died, and the agent was restarted.
+#[test]
+fn an_adopted_pressure_stays_while_its_fact_is_unread() {
+    for status in ["True", "Unknown", "False"] {
+        let old = json!({
+            "type": "MemoryPressure", "status": status, "reason": "r", "message": "m",
+            "lastHeartbeatTime": "2026-11-21T00:00:00Z", "lastTransitionTime": "2026-11-21T00:00:00Z",
+        });
+        let mut test = NodeTest::found(foreign(json!({}), json!({"conditions": [old]})));
+        test.facts.memory = Err(Unread::new("proc/meminfo", "socket not connected"));
+        let thresholds = test.config.thresholds.clone();
+        let mut eviction = Eviction::new(&thresholds, Duration::from_secs(300));
+        test.pressures = eviction.synchronize(&test.facts, test.now.mono);
+        test.turn(patched);
+        let mut want = old;
+        want["lastHeartbeatTime"] = test.now.wall.time().into();
+        assert_eq!(conditions::find(&test.body(), "MemoryPressure"), Some(&want));
+        assert!(!test.reasons().iter().any(|reason| reason.contains("Memory")), "{status}");
+        // Read again.
+        test.facts.memory = Facts::example().memory;
+        test.pass(Duration::from_secs(3600));
+        test.pressures = eviction.synchronize(&test.facts, test.now.mono);
+        test.turn(patched);
+        let is_known = status == "False";
+        assert_eq!(test.reasons().contains(&"NodeHasSufficientMemory"), !is_known, "{status}");
+    }
+}
+
+/// Another client wrote a second `Ready`, which the node lifecycle controller looks at, too.
+#[test]
+fn doubles_of_our_conditions_are_removed_and_those_of_others_stay() {
+    let mut test = NodeTest::registered();
+    test.facts.health.known.push(condition("NTPProblem", true, "m"));
+    test.pass(Duration::from_secs(3600));
+    test.turn(patched);
+    let good = test.node.conditions().to_vec();
+    let kinds = |list: &[Value]| -> Vec<String> {
+        list.iter().map(|c| object::text(c, &["type"]).to_owned()).collect()
+    };
+    assert_eq!(good.len(), 5, "{good:?}");
+    let other = json!({"type": "Theirs", "status": "True"});
+    let mut list = good.clone();
+    list.extend([other.clone(), other]);
+    for double in &good {
+        let mut double = double.clone();
+        double["status"] = if double["type"] == "Ready" { "False" } else { "True" }.into();
+        list.push(double);
+    }
+    let mut stored = test.node.seen.clone().unwrap();
+    stored["status"]["conditions"] = list.into();
+    test.node.read_again(test.now.mono);
+    test.turn(|_| answered(200, stored));
+    test.pass(Duration::from_secs(3600));
+    test.turn(patched);
+    let sent = test.body()["status"]["conditions"].as_array().unwrap().clone();
+    let mut want = kinds(&good);
+    want.extend(["Theirs".to_owned(), "Theirs".to_owned()]);
+    assert_eq!(kinds(&sent), want);
+    assert_eq!(conditions::find(&test.body(), "Ready").unwrap()["status"], "True");
+}
+
+/// Else each status would have a wakeup of its own, beside that of the renewal, for minutes.
+#[test]
+fn an_additional_computation_does_not_move_the_regular_ones() {
+    let mut test = NodeTest::registered();
+    let regular = test.node.due();
+    for early in [3, 6] {
+        let by = regular.since(test.now.mono) * early / 10;
+        test.node.compute_status_by(test.now.mono.after(by));
+        test.turn(|_| unreachable!());
+        assert_eq!(test.node.due(), regular);
+    }
+    test.turn(|_| unreachable!());
+    assert_eq!(test.pause(), TICK);
+    test.node.compute_status_with_renewal(test.now.mono.after(TICK / 2));
+    test.turn(|_| unreachable!());
+    assert_eq!(test.pause(), TICK);
+}
+
+#[test]
+fn compute_status_by_does_not_move_a_retry() {
+    let mut test = NodeTest::registered();
+    test.node.compute_status_by(test.now.mono);
+    assert_eq!(test.pause(), Duration::ZERO);
+    test.facts.cpus = Ok(2);
+    test.turn(|_| refuse(500, ""));
+    let pause = test.pause();
+    test.node.compute_status_by(test.now.mono);
+    assert_eq!(test.pause(), pause);
+}
+
+/// The response to a GET after another client set the member at `path`.
+fn shown(test: &NodeTest, path: &[&str], value: Value) -> Outcome {
+    let mut node = test.node.seen.clone().unwrap();
+    let (last, parents) = path.split_last().unwrap();
+    object::members(&mut node, parents).insert((*last).to_owned(), value);
+    object::members(&mut node, &[]).insert("kind".into(), "Node".into());
+    answered(200, node)
+}
+
+#[test]
+fn new_pod_cidrs_are_returned_once_and_force_one_patch() {
+    let mut test = NodeTest::registered();
+    let cidrs = json!(["10.244.1.0/24", "fd00::/64"]);
+    test.node.read_again(test.now.mono);
+    let read = shown(&test, &["spec", "podCIDRs"], cidrs);
+    assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+    let cidrs = test.node.new_pod_cidrs();
+    assert_eq!(cidrs.as_deref(), Some("10.244.1.0/24,fd00::/64"));
+    assert_eq!(test.node.new_pod_cidrs(), None);
+
+    // One patch is sent without another change.
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+    assert_eq!(test.body().get("spec"), None);
+    assert_eq!(test.turn(|_| unreachable!()), None);
+    test.node.read_again(test.now.mono);
+    let read = shown(&test, &["spec", "podCIDR"], "10.244.1.0/24".into());
+    assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+    assert_eq!(test.node.new_pod_cidrs(), None);
+    assert_eq!(test.turn(|_| unreachable!()), None);
+}
+
+#[test]
+fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
+    let mut test = NodeTest::registered();
+    test.node.take_events();
+    let boot_id = ["status", "nodeInfo", "bootID"];
+    for (theirs, want) in [
+        ("theirs", vec!["NodeNameConflict"]),
+        ("theirs", vec![]),
+        // The other board was rebooted.
+        ("another", vec!["NodeNameConflict"]),
+    ] {
+        test.node.read_again(test.now.mono);
+        let read = shown(&test, &boot_id, theirs.into());
+        assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+        assert_eq!(test.reasons(), want);
+        assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+        assert_eq!(test.reasons(), [""; 0], "no reboot");
+    }
+    // The boot id of our own unanswered patch is not another board's.
+    test.facts.boot_id = Ok("after-kexec".to_owned());
+    let silent = test.turn(|_| Outcome::Silent("slow".into()));
+    assert!(is_silent(silent));
+    let read = shown(&test, &boot_id, "after-kexec".into());
+    assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+    assert_eq!(test.reasons(), ["Rebooted"]);
+}
+
+#[test]
+fn a_node_of_an_earlier_boot_is_not_another_boards() {
+    let old = foreign(json!({}), json!({"nodeInfo": {"bootID": "yesterday"}}));
+    let mut test = NodeTest::found(old);
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
+    let reasons = test.reasons();
+    assert!(reasons.contains(&"Rebooted"), "{reasons:?}");
+    assert!(!reasons.contains(&"NodeNameConflict"), "{reasons:?}");
+}
+
+/// Even if the resourceVersion is unchanged.
+#[test]
+fn a_foreign_change_is_repaired_after_a_read_without_new_facts() {
+    let mut test = NodeTest::registered();
+    assert_eq!(test.turn(|_| unreachable!()), None);
+    test.node.read_again(test.now.mono);
+    let mut other = test.node.seen.clone().unwrap();
+    other["status"]["capacity"]["memory"] = json!("1Ki");
+    assert_eq!(test.turn(|_| answered(200, other)), Some(Ok(Progress::Read)));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+    let capacity = &test.body()["status"]["capacity"];
+    assert_eq!(*capacity, json!({"memory": "1Gi"}));
+}
+
+#[test]
+fn resync_frequency_is_the_period_of_looks() {
+    let looks = |resync: u64| {
+        let flag = format!("--node-resync-frequency={resync}s");
+        let mut test = NodeTest::new(Flags::of(&[&flag]));
+        assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
+        let end = test.now.mono.after(Duration::from_secs(120));
+        while test.now.mono < end {
+            test.turn(unchanged);
+        }
+        test.requests.len() - 1
+    };
+    assert_eq!([looks(200), looks(30), looks(1)], [0, 4, 12]);
+}
+
+/// A type of the board's health, and its message.
+fn condition(name: &'static str, is_true: bool, message: &'static str) -> HealthCondition {
+    HealthCondition {
+        name: name.into(),
+        is_true,
+        reason: "R".into(),
+        message: message.into(),
+        event_reason: "R",
+        is_always_listed: false,
+    }
+}
+
+impl NodeTest {
+    fn set_health(&mut self, known: &[HealthCondition]) {
+        self.facts.health = HealthConditions { known: known.to_vec(), absent: Vec::new() };
+    }
+
+    /// Status and message of a condition.
+    fn health(&self, name: &str) -> Option<(&str, &str)> {
+        let found = self.node.conditions().iter().find(|c| c["type"] == name)?;
+        Some((object::text(found, &["status"]), object::text(found, &["message"])))
+    }
+
+    /// A turn whose request succeeds; a report may read first.
+    fn turn_or_read(&mut self) {
+        let stored = self.node.seen.clone().unwrap();
+        self.turn(|request| match request.method {
+            Method::Get => answered(200, stored),
+            _ => patched(request),
+        });
+    }
+
+    fn events(&mut self) -> usize {
+        let events = self.node.take_events();
+        events.into_iter().filter(|event| event.is_of_health).count()
+    }
+}
+
+#[test]
+fn a_changed_health_has_one_early_patch_a_minute_and_a_changed_text_waits_for_the_report() {
+    let mut test = NodeTest::registered();
+    let low = |message| condition("UnderVoltage", true, message);
+    test.set_health(&[low("a")]);
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)), "at once");
+    assert_eq!(test.health("UnderVoltage"), Some(("True", "a")));
+    assert_eq!(test.events(), 1);
+    let since = test.now.mono;
+
+    // A second one, and a worse text of the first.
+    test.set_health(&[low("b"), condition("KernelDeadlock", true, "c")]);
+    while test.health("KernelDeadlock").is_none() {
+        assert!(test.now.mono.since(since) < Duration::from_secs(70), "it is not forgotten");
+        test.turn_or_read();
+    }
+    assert!(test.now.mono.since(since) >= Duration::from_secs(60));
+    assert_eq!(test.health("UnderVoltage"), Some(("True", "b")));
+    assert_eq!(test.events(), 1);
+
+    test.set_health(&[low("d"), condition("KernelDeadlock", true, "c")]);
+    while test.health("UnderVoltage") == Some(("True", "b")) {
+        test.turn_or_read();
+    }
+    assert!(test.now.mono.since(since) > Duration::from_secs(150), "with a report");
+    assert_eq!(test.health("UnderVoltage"), Some(("True", "d")));
+    assert_eq!(test.events(), 0);
+}
+
+#[test]
+fn a_lost_or_conflicting_patch_of_the_health_is_sent_again_at_once_and_has_one_event() {
+    for (lost, is_applied) in [
+        (Outcome::Silent("slow".into()), false),
+        (Outcome::Silent("slow".into()), true),
+        (refuse(409, "Conflict"), false),
+    ] {
+        let mut test = NodeTest::registered();
+        let before = test.node.seen.clone().unwrap();
+        test.set_health(&[condition("UnderVoltage", true, "a")]);
+        test.turn(|_| lost);
+        let mut stored = before;
+        if is_applied {
+            test.facts
+                .health
+                .apply(object::elements(&mut stored, &["status", "conditions"]), test.now.wall);
+        }
+        assert_eq!(test.turn(|_| answered(200, stored)), Some(Ok(Progress::Read)));
+        test.turn(patched);
+        assert_eq!(test.health("UnderVoltage"), Some(("True", "a")));
+        assert_eq!(test.events(), 1, "{is_applied}");
+        assert!(test.now.mono < Mono::START.after(Duration::from_secs(20)));
+    }
+}
+
+/// node-problem-detector writes what it sees every 5 minutes: the same type is written by both no
+/// more often. One that writes without a pause is overwritten once a minute at most.
+#[test]
+fn a_type_with_two_writers_is_written_as_often_as_the_other_one_writes() {
+    let writes = |every: u64| {
+        let mut test = NodeTest::registered();
+        test.set_health(&[condition("KernelDeadlock", true, "c")]);
+        let mut stored = test.node.seen.clone().unwrap();
+        let (mut theirs, mut count) = (Mono::START, 0);
+        while test.now.mono < Mono::START.after(Duration::from_secs(3600)) {
+            if test.now.mono >= theirs {
+                theirs = test.now.mono.after(Duration::from_secs(every));
+                let said = HealthConditions {
+                    known: vec![HealthCondition {
+                        is_always_listed: true,
+                        ..condition("KernelDeadlock", false, "m")
+                    }],
+                    ..HealthConditions::default()
+                };
+                said.apply(object::elements(&mut stored, &["status", "conditions"]), test.now.wall);
+                let version: u64 = resource_version(&stored).parse().unwrap();
+                stored["metadata"]["resourceVersion"] = (version + 1).to_string().into();
+            }
+            let is_true = |node: &Value| {
+                let found = conditions::find(node, "KernelDeadlock");
+                found.is_some_and(|found| object::text(found, &["status"]) == "True")
+            };
+            let before = is_true(&stored);
+            test.turn(upstream::serve(&mut stored));
+            count += u32::from(!before && is_true(&stored));
+        }
+        count
+    };
+    let [detector, endless] = [300, 1].map(writes);
+    assert!((11..=13).contains(&detector), "{detector}");
+    assert!((20..=60).contains(&endless), "{endless}");
+}

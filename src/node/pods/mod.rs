@@ -1,0 +1,345 @@
+//! Stray pods: pods that are bound to a Node that offers none.
+//!
+//! A pod with `nodeName`, of `kubectl debug node` or of a kubelet that had the name before, would
+//! wait for ever, and terminate for ever after a delete. As a kubelet with maxPods 0, a guest
+//! rejects it; the deletion of a terminating one is completed. A look is one bounded list. It comes
+//! with a request of the Node, so that a healthy board sends one list with each report.
+//! With `--max-pods` above 0 nothing of this happens.
+//! Upstream: `pkg/kubelet/kubelet.go` HandlePodAdditions, `pkg/kubelet/lifecycle/predicate.go`.
+
+mod judge;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::config::NodeConfig;
+use crate::kube::delay::TokenBucket;
+use crate::kube::instant::Mono;
+use crate::kube::json;
+use crate::kube::message::{Accept, Outcome, Refused, Request, RequestError};
+use crate::kube::object;
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::node::Progress;
+
+use self::judge::{ChangeKind, PodChange, StrayAction, judge};
+
+/// All pods.
+const PODS: &str = "/api/v1/pods";
+
+/// Most pods of one look, which is the list's `limit`. The list has no `resourceVersion=0`, with
+/// which the server would ignore the limit.
+const PODS_A_LOOK: usize = 8;
+/// Shortest time between two looks. A status that changes all the time causes no more of them.
+const LOOK_SPACING: Duration = Duration::from_secs(15);
+/// Shortest time between two looks, of one pod each, while eight pods are too large for a list.
+const LARGE_LOOK_SPACING: Duration = Duration::from_secs(3600);
+/// Period of the looks that follow a change.
+const LOOK_PERIOD: Duration = Duration::from_secs(30);
+/// How long looks follow a change: a controller may make a new pod.
+const LOOKS_AFTER_A_CHANGE: Duration = Duration::from_secs(300);
+
+/// The rejections: at most 10, and one more each 10 min. A Deployment with `nodeName` in its
+/// template makes a new pod for each rejected one, 15 a second.
+const REJECTIONS: u32 = 10;
+const REJECTION_PERIOD: Duration = Duration::from_secs(600);
+
+/// Finalizers, or an admission plugin, may keep a pod as it is: the next attempt follows after an
+/// hour. Eight pods that stay hide all others.
+const RETRY_PERIOD: Duration = Duration::from_secs(3600);
+/// Most pods whose last attempt is known.
+const MAX_TRIED: usize = 64;
+
+/// The path of the list of the pods that are bound to the Node and have not ended.
+pub fn list_path(node_name: &str) -> String {
+    limited_path(node_name, PODS_A_LOOK)
+}
+
+fn limited_path(node_name: &str, limit: usize) -> String {
+    format!(
+        "{PODS}?fieldSelector=spec.nodeName%3D{node_name}%2Cstatus.phase%21%3DFailed%2C\
+         status.phase%21%3DSucceeded&limit={limit}"
+    )
+}
+
+/// How many of the pods in a list a look would end, and how many it would leave; `None` if `list`
+/// is no PodList.
+pub fn count(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<(usize, usize)> {
+    let actions = actions(list, node_name, boot)?;
+    let is_change = |action: &&StrayAction| matches!(action, StrayAction::Change(_));
+    let is_left = |action: &&StrayAction| matches!(action, StrayAction::Leave(_));
+    let changes = actions.iter().filter(is_change).count();
+    Some((changes, actions.iter().filter(is_left).count()))
+}
+
+fn actions(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<Vec<StrayAction>> {
+    let is_list = object::text(list, &["kind"]) == "PodList";
+    let items = object::list(list, &["items"]).iter().take(PODS_A_LOOK);
+    is_list.then(|| items.map(|pod| judge(pod, node_name, boot)).collect())
+}
+
+/// The pods of one Node, and when to look for them.
+#[derive(Debug)]
+pub struct Pods {
+    node_name: String,
+    state: PodsState,
+    /// The next look; `None` until a request of the Node.
+    due: Option<Mono>,
+    looked_at: Option<Mono>,
+    /// Looks follow each other until then.
+    busy_until: Mono,
+    rejections: TokenBucket,
+    /// Pods of the last look, oldest first.
+    changes: VecDeque<PodChange>,
+    /// The pods of the last attempts, oldest first.
+    tried: VecDeque<Tried>,
+    was_forbidden: bool,
+    /// `limit` of the next list: [`PODS_A_LOOK`], or 1 after an answer that is too large.
+    limit: usize,
+}
+
+/// A pod that a change was accepted or forbidden for.
+#[derive(Debug)]
+struct Tried {
+    uid: String,
+    at: Mono,
+}
+
+/// What may be sent.
+#[derive(Clone, Debug, PartialEq)]
+enum PodsState {
+    /// The Node offers pods, or `--reject-pods=false`: nothing.
+    Off,
+    /// The server forbids the list: nothing until the credentials change.
+    Forbidden,
+    /// A list, or the next change.
+    Ready,
+    /// A list was sent.
+    Listing,
+    /// A change was sent.
+    Changing(PodChange),
+}
+
+impl Pods {
+    /// The first look is due at once. Nothing is ever sent for a Node that offers pods.
+    pub fn new(config: &NodeConfig) -> Self {
+        Self {
+            node_name: config.name.clone(),
+            state: if config.is_guest() && config.reject_pods {
+                PodsState::Ready
+            } else {
+                PodsState::Off
+            },
+            due: Some(Mono::START),
+            looked_at: None,
+            busy_until: Mono::START,
+            rejections: TokenBucket::new(REJECTION_PERIOD, REJECTIONS),
+            changes: VecDeque::new(),
+            tried: VecDeque::new(),
+            was_forbidden: false,
+            limit: PODS_A_LOOK,
+        }
+    }
+
+    /// When the next request is due, if one is.
+    pub fn due(&self) -> Option<Mono> {
+        match (&self.state, self.changes.is_empty()) {
+            (PodsState::Off | PodsState::Forbidden, _) => None,
+            (_, false) => Some(Mono::START),
+            (_, true) => self.due,
+        }
+    }
+
+    /// The server answered a request of the Node: a look now costs no further wakeup of the radio.
+    pub fn node_answered(&mut self, now: Mono) {
+        let spacing = if self.limit == 1 { LARGE_LOOK_SPACING } else { LOOK_SPACING };
+        let is_recent = |then: Mono| now.since(then) < spacing;
+        if !self.looked_at.is_some_and(is_recent) {
+            self.due = Some(now);
+            self.limit = PODS_A_LOOK;
+        }
+    }
+
+    /// The new credentials may allow what the old ones did not.
+    pub fn credentials_changed(&mut self) {
+        if self.state == PodsState::Forbidden {
+            self.state = PodsState::Ready;
+            self.looked_at = None;
+        }
+    }
+
+    /// The next request: a list, or a change of a pod of the last one.
+    pub fn request(&mut self, now: Mono) -> Request {
+        match self.changes.pop_front() {
+            Some(change) => {
+                if let ChangeKind::Reject(_) = change.kind {
+                    self.rejections.take(now);
+                }
+                let request = change.request();
+                self.state = PodsState::Changing(change);
+                request
+            }
+            None => {
+                self.state = PodsState::Listing;
+                self.due = None;
+                self.looked_at = Some(now);
+                let path = limited_path(&self.node_name, self.limit);
+                // One pod may have any size.
+                let accept = if self.limit == 1 { Accept::Object } else { Accept::List };
+                Request::get(path, accept)
+            }
+        }
+    }
+
+    /// Takes the outcome of the last request. `boot` is the time of this boot by the server's
+    /// clock, if known. [`Progress::Done`] is a list without a pod that stays; pods that stay are
+    /// an error.
+    pub fn on_response(
+        &mut self,
+        outcome: Outcome,
+        boot: Option<Wall>,
+        now: Mono,
+    ) -> Result<Progress, RequestError> {
+        let sent = std::mem::replace(&mut self.state, PodsState::Ready);
+        let error = match (sent, outcome.accepted()) {
+            (PodsState::Listing, Ok(response)) => {
+                let list = json::parse(&response.body).unwrap_or_default();
+                let actions = actions(&list, &self.node_name, boot);
+                let actions = actions.ok_or_else(|| Refused::nonsense("a PodList"))?;
+                if actions.is_empty() {
+                    self.limit = PODS_A_LOOK;
+                }
+                return self.on_list(actions, now);
+            }
+            (PodsState::Changing(change), Ok(response)) => {
+                let pod = json::parse(&response.body).unwrap_or_default();
+                return Ok(self.on_changed(change, &pod, now));
+            }
+            (_, Ok(_)) => return Ok(Progress::Continue),
+            (sent, Err(error)) => match (sent, error.refused.as_deref()) {
+                (PodsState::Listing, Some(refused)) if refused.code == 403 => {
+                    self.state = PodsState::Forbidden;
+                    return Ok(self.on_forbidden(refused));
+                }
+                // The list is too large.
+                (PodsState::Listing, Some(Refused { code: 200..300, .. })) if self.limit > 1 => {
+                    self.limit = 1;
+                    self.due = Some(now);
+                    return Ok(Progress::Continue);
+                }
+                // It is another pod of the same name, or gone.
+                (PodsState::Changing(_), Some(Refused { code: 404 | 409 | 422, .. })) => {
+                    return Ok(Progress::Continue);
+                }
+                (PodsState::Changing(change), Some(Refused { code: 403, .. })) => {
+                    self.remember(change.uid, now);
+                    error
+                }
+                _ => error,
+            },
+        };
+        self.changes.clear();
+        if self.limit == 1 && error.refused.is_some() {
+            self.looked_at = None;
+        }
+        Err(error)
+    }
+
+    /// A ServiceAccount has no such rights, which is no fault: one note.
+    fn on_forbidden(&mut self, refused: &Refused) -> Progress {
+        if std::mem::replace(&mut self.was_forbidden, true) {
+            return Progress::Continue;
+        }
+        Progress::Note(format!(
+            "pods that are bound to this Node would stay: the server forbids listing them: {}; a \
+             node's certificate is allowed to",
+            refused.message
+        ))
+    }
+
+    fn on_list(&mut self, actions: Vec<StrayAction>, now: Mono) -> Result<Progress, RequestError> {
+        let (mut changes, mut left) = (Vec::new(), Vec::new());
+        for action in actions {
+            match action {
+                StrayAction::Change(change) => changes.push(change),
+                StrayAction::Leave(name) => left.push(name),
+                StrayAction::Ignore => {}
+            }
+        }
+        let waits =
+            |tried: &Tried, uid: &str| tried.uid == uid && now.since(tried.at) < RETRY_PERIOD;
+        changes.retain(|change| !self.tried.iter().any(|tried| waits(tried, &change.uid)));
+        changes.sort_by(|one, other| one.created.cmp(&other.created));
+        let mut tokens = self.rejections.tokens(now);
+        let found = changes.len();
+        changes.retain(|change| match change.kind {
+            ChangeKind::Delete => true,
+            ChangeKind::Reject(_) => {
+                let has_token = tokens > 0;
+                tokens = tokens.saturating_sub(1);
+                has_token
+            }
+        });
+        let waiting = found - changes.len();
+        self.changes = changes.into();
+        if !self.changes.is_empty() {
+            self.busy_until = now.after(LOOKS_AFTER_A_CHANGE);
+        }
+        if now < self.busy_until && tokens > 0 {
+            self.due = Some(now.after(LOOK_PERIOD));
+        }
+        Err(match (left.as_slice(), waiting) {
+            ([first, ..], _) => {
+                let number = left.len();
+                let what = format!(
+                    "{number} may still be running, such as {first}: a kubelet started them since this \
+                     boot"
+                );
+                Fault::new(what, "drain the Node and reboot").into()
+            }
+            ([], 0) => return Ok(Progress::Done),
+            ([], waiting) => {
+                let what =
+                    format!("{waiting} wait to be rejected, because a controller creates new ones");
+                let remedy = format!("remove nodeName {} from its template", self.node_name);
+                Fault::new(what, remedy).into()
+            }
+        })
+    }
+
+    /// `pod` is the pod after the change, as far as the server shows it.
+    fn on_changed(&mut self, change: PodChange, pod: &Value, now: Mono) -> Progress {
+        let PodChange { name, kind, uid, .. } = change;
+        let is_repeated = self.remember(uid, now);
+        let finalizers = object::list(pod, &["metadata", "finalizers"]);
+        Progress::Note(match (kind, finalizers) {
+            (ChangeKind::Reject(_), _) => format!(
+                "{name} was bound to this Node and is rejected with OutOfpods; nodelet runs no pods"
+            ),
+            (ChangeKind::Delete, []) => {
+                format!("{name} waited for its kubelet and is deleted")
+            }
+            (ChangeKind::Delete, _) if is_repeated => return Progress::Continue,
+            (ChangeKind::Delete, [first, ..]) => format!(
+                "{name} waited for its kubelet; its finalizer {first} keeps it until the \
+                 finalizer's controller removes it"
+            ),
+        })
+    }
+
+    /// Returns whether there was an attempt before.
+    fn remember(&mut self, uid: String, now: Mono) -> bool {
+        let last = self.tried.iter().position(|tried| tried.uid == uid);
+        let is_repeated = last.and_then(|index| self.tried.remove(index)).is_some();
+        self.tried.push_back(Tried { uid, at: now });
+        if self.tried.len() > MAX_TRIED {
+            self.tried.pop_front();
+        }
+        is_repeated
+    }
+}
+
+#[cfg(test)]
+mod tests;

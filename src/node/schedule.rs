@@ -1,0 +1,618 @@
+//! The lease law: the rules for the order and the time limits of requests.
+//!
+//! One thread renews the Lease, which must happen in time, and sends the Node's requests, which
+//! may hang. It also reads files and writes them, and a sensor or a card may be slow. Four rules
+//! limit the delay of the Lease:
+//!
+//! 1. A turn does one thing: it sends a request, looks at files, or carries out one operation of a
+//!    file change. GET then POST is two turns, and so is a look and the request that it is for.
+//! 2. In every turn a due Lease goes first. A due Node or file change waits.
+//! 3. After an unanswered request only Lease requests are sent, until one of them is answered. If
+//!    the Lease would be due again within half an interval, it is renewed before the retry.
+//! 4. Every request has a limit for its whole duration. The delay of a retry counts from the start
+//!    of the failed attempt.
+//!
+//! Therefore the time from the start of a Lease attempt to the start of the next one is limited:
+//! `LeaseTimings::after_success`, `LeaseTimings::after_refusal`, or for an unanswered attempt
+//! its own limit. An answered attempt that takes longer than the first two limits, because it
+//! opened a connection, is followed at once. The tests check [`Schedule`] against these limits in
+//! simulations.
+//!
+//! A read or an operation of a file change (one fsync) has no time limit: it is within these limits
+//! up to one call. If it takes longer, they are longer by the rest: the next attempt follows after
+//! the renewal interval and the one fsync.
+
+use std::time::Duration;
+
+use crate::kube::delay::Jitter;
+use crate::kube::instant::Mono;
+#[cfg(test)]
+use crate::kube::message::Outcome;
+
+/// The duration of the Lease, from which all other periods are derived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTimings {
+    /// `nodeLeaseDurationSeconds`.
+    pub lease_duration: Duration,
+}
+
+impl LeaseTimings {
+    /// Shortest time between renewals: a quarter of the duration, upstream's
+    /// nodeLeaseRenewIntervalFraction.
+    pub fn renew_interval(self) -> Duration {
+        self.lease_duration / 4
+    }
+
+    /// Longest time between renewals: 4 % more, upstream's leaseRenewJitter
+    /// (component-helpers `apimachinery/lease/controller.go`).
+    pub fn longest_renew_interval(self) -> Duration {
+        self.renew_interval() + self.renew_interval() / 25
+    }
+
+    /// Time limit of a Lease request over an open connection. A Node request may delay the Lease
+    /// by the same time. An eighth of the duration, at most 5 s, so that a turn is much shorter
+    /// than the watchdog's timeout.
+    pub fn call_budget(self) -> Duration {
+        (self.lease_duration / 8).min(Duration::from_secs(5))
+    }
+
+    /// Time limit of DNS, TCP and TLS: three round trips over NB-IoT take 9 s.
+    pub fn connect_budget(self) -> Duration {
+        self.call_budget() * 3
+    }
+
+    /// Time limit of a request that may have to open a connection. The start of the next Lease
+    /// attempt follows the start of an unanswered one within this time.
+    pub fn connect_and_call_budget(self) -> Duration {
+        self.connect_budget() + self.call_budget()
+    }
+
+    /// Longest time from the start of a successful renewal to the next attempt: a Node request
+    /// may have started just before the attempt was due.
+    #[cfg(test)]
+    pub(crate) fn after_success(self) -> Duration {
+        self.longest_renew_interval() + self.call_budget()
+    }
+
+    /// Longest time from the start of a refused attempt to the next one without `Retry-After`.
+    /// With it, the limit is `after_success`. The same holds after an attempt that failed at once: a
+    /// file change waits for no server.
+    #[cfg(test)]
+    pub(crate) fn after_refusal(self) -> Duration {
+        self.call_budget() * 2
+    }
+
+    /// The longest time from the start of a Lease attempt to the start of the next one. `took` is
+    /// the duration of the attempt; if it exceeds the limit, the next attempt follows at once.
+    #[cfg(test)]
+    pub(crate) fn longest_gap(self, outcome: &Outcome, took: Duration) -> Duration {
+        let budget = self.connect_and_call_budget();
+        assert!(took <= budget, "an attempt took {took:?}");
+        let limit = match outcome {
+            Outcome::Silent(_) => self.after_refusal(),
+            Outcome::Answered(response) => match (response.accepted(), response.retry_after) {
+                (Err(_), None) => self.after_refusal(),
+                _ => self.after_success(),
+            },
+        };
+        took.max(limit)
+    }
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// Reads, creates or renews the Lease.
+    Lease,
+    /// Creates or reads the CertificateSigningRequest.
+    Certificate,
+    /// Reads, creates or patches the Node.
+    Node,
+    /// Reads the version of the API server.
+    Version,
+    /// Looks for stray pods, or ends one.
+    Pods,
+    /// Sends the oldest event.
+    Event,
+    /// Asks for the server's time, while the board's clock is wrong.
+    Time,
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// The next request of this kind; the whole request must end within the duration.
+    Request(RequestKind, Duration),
+    /// Nothing before this time.
+    Wait(Mono),
+}
+
+/// When each request but the Lease's is due, the most important first.
+pub type DueTimes = [(RequestKind, Option<Mono>); 4];
+
+/// When the Lease is due, and whether other requests may be sent before that.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    timings: LeaseTimings,
+    /// `None` until a Node exists that owns the Lease.
+    lease_due: Option<Mono>,
+    /// Rule 3: the last request was not answered. Also true before the first request.
+    silent: bool,
+    /// The last request other than the Lease's was not answered, and the Lease may be renewed early
+    /// for its retry.
+    retries: bool,
+    /// State of a xorshift generator, which spreads boards that were powered on together.
+    random: u64,
+}
+
+impl Schedule {
+    /// A schedule with no Lease yet. `seed` is any number that differs between boards.
+    pub fn new(timings: LeaseTimings, seed: u64) -> Self {
+        Self { timings, lease_due: None, silent: true, retries: false, random: seed | 1 }
+    }
+
+    /// What is due. `connected` returns whether the connection is still open.
+    pub fn next(&self, now: Mono, times: &DueTimes, connected: impl FnOnce() -> bool) -> Due {
+        let call = self.timings.call_budget();
+        let connect_and_call = self.timings.connect_and_call_budget();
+        let is_due = |(_, due): &&(_, Option<Mono>)| due.is_some_and(|due| due <= now);
+        let first = times.iter().find(is_due).map(|(kind, _)| *kind);
+        let budget = match self.lease_due {
+            Some(due) if due <= now || self.renews_early(due, now, first) => {
+                let has_connection = !self.silent && connected();
+                let budget = if has_connection { call } else { connect_and_call };
+                return Due::Request(RequestKind::Lease, budget);
+            }
+            Some(due) if self.silent => return Due::Wait(due),
+            // The time until the Lease is due, plus the delay that the law allows. A Node is 3 KB,
+            // and a narrow link transfers 1 KB/s.
+            Some(due) => (due.since(now) + call).min(connect_and_call),
+            None => connect_and_call,
+        };
+        match first {
+            // An event is optional: it must end before the Lease is due.
+            Some(RequestKind::Event) if self.lease_due.is_none_or(|due| due < now.after(call)) => {}
+            Some(RequestKind::Event) => return Due::Request(RequestKind::Event, call),
+            Some(kind) => return Due::Request(kind, budget),
+            None => {}
+        }
+        let times = times.iter().filter_map(|(_, due)| *due).filter(|due| *due > now);
+        let earliest = times.chain(self.lease_due).min();
+        Due::Wait(earliest.unwrap_or(now.after(self.timings.renew_interval())))
+    }
+
+    /// Whether the Lease, due at `due`, is renewed now, to leave a retry of `first` at least half
+    /// an interval and one call. On a narrow link the first attempt may have had too little,
+    /// because the Lease was due soon; after each timeout the same would follow, as reconnecting
+    /// takes as long as an interval.
+    fn renews_early(&self, due: Mono, now: Mono, first: Option<RequestKind>) -> bool {
+        use RequestKind::{Certificate, Node, Version};
+        let waits = matches!(first, Some(Certificate | Node | Version));
+        let is_close = due.since(now) < self.timings.renew_interval() / 2;
+        self.retries && !self.silent && waits && is_close
+    }
+
+    /// A Node exists that owns the Lease: the Lease's first request is due.
+    pub fn start_lease(&mut self, now: Mono) {
+        self.lease_due.get_or_insert(now);
+    }
+
+    /// The Node no longer exists.
+    pub fn stop_lease(&mut self) {
+        self.lease_due = None;
+    }
+
+    /// The Lease was renewed by a request that was sent at `start`.
+    ///
+    /// A random part of the 4 % spreads the renewals of boards that were powered on together. It
+    /// only adds, as upstream: a shorter interval would cost bytes. Upstream counts from the end of
+    /// the renewal.
+    pub fn lease_renewed(&mut self, start: Mono) {
+        self.silent = false;
+        // Early once for each retry.
+        let was_early = self.lease_due.is_some_and(|due| start < due);
+        self.retries &= !was_early;
+        let interval = self.timings.renew_interval();
+        let spread = self.jitter().of(self.timings.longest_renew_interval() - interval);
+        self.lease_due = Some(start.after(interval + spread));
+    }
+
+    /// The Lease needs another request at once: it was read, or must be created.
+    pub fn lease_continues(&mut self, start: Mono) {
+        self.silent = false;
+        self.lease_due = Some(start);
+    }
+
+    /// The server refused the Lease request that was sent at `start`.
+    pub fn lease_refused(&mut self, start: Mono, retry_after: Option<Duration>) {
+        self.silent = false;
+        self.retries = false;
+        self.lease_due = Some(start.after(self.retry_delay(retry_after)));
+    }
+
+    /// The server did not answer the Lease request that was sent at `start`.
+    pub fn lease_silent(&mut self, start: Mono) {
+        self.silent = true;
+        self.lease_due = Some(start.after(self.timings.call_budget()));
+    }
+
+    /// The server answered a request other than the Lease's.
+    pub fn request_answered(&mut self) {
+        self.silent = false;
+        self.retries = false;
+    }
+
+    /// The server did not answer such a request: the next request is the Lease's, now.
+    pub fn request_silent(&mut self, now: Mono) {
+        self.silent = true;
+        self.retries = true;
+        if let Some(due) = &mut self.lease_due {
+            *due = now.min(*due);
+        }
+    }
+
+    /// Whether the last request was not answered.
+    pub fn is_silent(&self) -> bool {
+        self.silent
+    }
+
+    /// Follows `Retry-After`, but at most one renewal interval, so that the Lease does not expire.
+    fn retry_delay(&self, retry_after: Option<Duration>) -> Duration {
+        retry_after
+            .unwrap_or_default()
+            .clamp(self.timings.call_budget(), self.timings.renew_interval())
+    }
+
+    /// The next pseudorandom part of a time.
+    pub fn jitter(&mut self) -> Jitter {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        Jitter::new(self.random)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::kube::message::Response;
+
+    const LAW: LeaseTimings = LeaseTimings { lease_duration: Duration::from_secs(40) };
+
+    /// A rule that the simulated loop breaks.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Fault {
+        None,
+        TwoRequestsInATurn,
+        NodeBeforeLease,
+        NodeAfterSilence,
+        RetryFromTheEnd,
+        /// The request has the budget of the turn's begin, after a slow look in the same turn.
+        WholeBudgetAfterALook,
+        WholeChangeInATurn,
+    }
+
+    /// xorshift: one seed gives the same run each time.
+    pub(crate) struct Random(pub(crate) u64);
+
+    impl Random {
+        pub(crate) fn below(&mut self, n: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % n
+        }
+
+        /// Up to `limit`, in one of three calls exactly `limit`.
+        fn up_to(&mut self, limit: Duration) -> Duration {
+            match self.below(3) {
+                0 => limit,
+                1 => limit * 9 / 10,
+                _ => limit / 1000 * u32::try_from(self.below(1000)).unwrap_or(0),
+            }
+        }
+    }
+
+    /// The place of the Node in the times below.
+    const NODE: usize = 1;
+
+    /// The next turn of a loop with this fault; without one, that of [`Schedule`].
+    fn choose(
+        schedule: &Schedule,
+        now: Mono,
+        times: &DueTimes,
+        connected: bool,
+        fault: Fault,
+    ) -> Due {
+        let node_is_due = times[NODE].1 <= Some(now);
+        match fault {
+            Fault::NodeBeforeLease if node_is_due && !schedule.silent => {
+                Due::Request(RequestKind::Node, LAW.call_budget())
+            }
+            // The Node's request opens a connection.
+            Fault::NodeAfterSilence
+                if node_is_due && schedule.lease_due.is_none_or(|due| due > now) =>
+            {
+                Due::Request(RequestKind::Node, LAW.connect_and_call_budget())
+            }
+            _ => schedule.next(now, times, || connected),
+        }
+    }
+
+    /// Runs one random schedule for 300 virtual seconds, in which a look, or one operation of a file
+    /// change, takes up to `slowest`. Returns the first violation of the law.
+    fn simulate(seed: u64, fault: Fault, slowest: Duration) -> Result<(), String> {
+        let random = &mut Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        // Of ten requests, how many are not answered, and how many are not accepted.
+        let failures = [random.below(10), random.below(10)];
+        let mut schedule = Schedule::new(LAW, seed);
+        let mut now = Mono::START;
+        let mut last: Option<(Mono, Duration)> = None;
+        let mut registered = false;
+        let mut turns = 0;
+        // Operations that are left of a file change, and whether a look was the last turn.
+        let (mut operations, mut has_looked) = (0, false);
+        let mut times = times(Some(now), now, Some(now));
+        while now < Mono::START.after(Duration::from_secs(300)) {
+            turns += 1;
+            if turns > 100_000 {
+                return Err(format!("the loop spins at {now:?}"));
+            }
+            // In one of four turns there is an event.
+            times[3].1 = (random.below(4) == 0).then_some(now);
+            let (kind, budget) = match choose(&schedule, now, &times, random.below(2) == 0, fault) {
+                Due::Wait(until) if until <= now => {
+                    return Err("waits until a time in the past".to_owned());
+                }
+                Due::Wait(_) if operations > 0 => {
+                    let count = if fault == Fault::WholeChangeInATurn { operations } else { 1 };
+                    operations -= count;
+                    for _ in 0..count {
+                        now = now.after(random.up_to(slowest));
+                    }
+                    continue;
+                }
+                Due::Request(RequestKind::Node, _)
+                    if !has_looked && fault != Fault::WholeBudgetAfterALook =>
+                {
+                    has_looked = true;
+                    now = now.after(random.up_to(slowest));
+                    continue;
+                }
+                Due::Wait(until) => {
+                    operations = random.below(20);
+                    now = until;
+                    continue;
+                }
+                Due::Request(kind, budget) => (kind, budget),
+            };
+            let start = now;
+            if kind == RequestKind::Node && !std::mem::take(&mut has_looked) {
+                now = now.after(random.up_to(slowest));
+            }
+            let took = random.up_to(budget).max(Duration::from_millis(1));
+            let outcome = match random.below(10) {
+                n if n < failures[0] => Outcome::Silent("".into()),
+                n if n < failures[1] => Outcome::Answered(Response {
+                    retry_after: (random.below(2) == 0)
+                        .then(|| Duration::from_secs(random.below(120))),
+                    ..Response::test(503, "")
+                }),
+                _ => Outcome::Answered(Response::test(200, "")),
+            };
+            now = now.after(took);
+            if kind == RequestKind::Lease {
+                if let Some((before, limit)) = last
+                    && start.since(before) > limit + slowest.saturating_sub(LAW.call_budget())
+                {
+                    return Err(format!(
+                        "attempt {:?} after the previous one, {limit:?} allowed",
+                        start.since(before)
+                    ));
+                }
+                last = Some((start, LAW.longest_gap(&outcome, took)));
+                let counted_from = match fault {
+                    Fault::RetryFromTheEnd => now,
+                    _ => start,
+                };
+                match &outcome {
+                    Outcome::Silent(_) => schedule.lease_silent(counted_from),
+                    Outcome::Answered(response) => match response.accepted() {
+                        Ok(()) => schedule.lease_renewed(start),
+                        Err(no) => schedule.lease_refused(counted_from, no.retry_after),
+                    },
+                }
+                continue;
+            }
+            if fault == Fault::TwoRequestsInATurn {
+                now = now.after(random.up_to(budget));
+            }
+            match outcome {
+                Outcome::Silent(_) => schedule.request_silent(now),
+                Outcome::Answered(_) => {
+                    schedule.request_answered();
+                    if kind == RequestKind::Node && !registered {
+                        registered = true;
+                        schedule.start_lease(now);
+                        last = Some((now, Duration::ZERO));
+                    }
+                }
+            }
+            let delay = match random.below(3) {
+                0 => Duration::ZERO,
+                1 => Duration::from_secs(10),
+                _ => Duration::from_millis(random.below(10_000)),
+            };
+            let rarely = now.after(Duration::from_millis(500 + random.below(20_000)));
+            match times.iter_mut().find(|(sent, _)| *sent == kind) {
+                Some((RequestKind::Node, due)) => *due = Some(now.after(delay)),
+                Some((_, due)) => *due = Some(rarely),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Due times without an event.
+    fn times(certificate: Option<Mono>, node: Mono, pods: Option<Mono>) -> DueTimes {
+        [
+            (RequestKind::Certificate, certificate),
+            (RequestKind::Node, Some(node)),
+            (RequestKind::Pods, pods),
+            (RequestKind::Event, None),
+        ]
+    }
+
+    const SCHEDULES: u64 = 20_000;
+
+    #[test]
+    fn the_lease_law_holds_for_every_random_schedule() {
+        for seed in 0..SCHEDULES {
+            assert_eq!(simulate(seed, Fault::None, LAW.call_budget()), Ok(()), "seed {seed}");
+        }
+    }
+
+    /// A card whose fsync takes longer than a call: each distance is longer by the rest of one.
+    #[test]
+    fn one_operation_that_takes_longer_than_the_law_allows_delays_the_lease_once() {
+        for (seed, slowest) in (0..SCHEDULES / 4).zip([7, 12, 30].into_iter().cycle()) {
+            let simulated = simulate(seed, Fault::None, Duration::from_secs(slowest));
+            assert_eq!(simulated, Ok(()), "seed {seed}, {slowest} s");
+        }
+    }
+
+    #[test]
+    fn each_simulated_fault_violates_the_lease_law() {
+        for fault in [
+            Fault::TwoRequestsInATurn,
+            Fault::NodeBeforeLease,
+            Fault::NodeAfterSilence,
+            Fault::RetryFromTheEnd,
+            Fault::WholeBudgetAfterALook,
+            Fault::WholeChangeInATurn,
+        ] {
+            let breaks = |seed: &u64| simulate(*seed, fault, LAW.call_budget()).is_err();
+            let found = (0..SCHEDULES).filter(breaks).count();
+            println!("{fault:?}: found in {found} of {SCHEDULES} schedules");
+            assert!(found > 4_000, "{fault:?} was found {found} times");
+        }
+    }
+
+    fn at(seconds: u64) -> Mono {
+        Mono::START.after(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn the_bounds_of_a_40_s_lease() {
+        assert_eq!(LAW.renew_interval(), Duration::from_secs(10));
+        assert_eq!(LAW.call_budget(), Duration::from_secs(5));
+        assert_eq!(LAW.after_success(), Duration::from_millis(15_400));
+        assert_eq!(LAW.after_refusal(), Duration::from_secs(10));
+        assert_eq!(LAW.connect_and_call_budget(), Duration::from_secs(20));
+    }
+
+    #[test]
+    fn renewals_are_spread_over_the_kubelets_interval() {
+        let mut schedule = Schedule::new(LAW, 7);
+        let mut seen = Vec::new();
+        for _ in 0..100 {
+            schedule.lease_renewed(at(100));
+            seen.extend(schedule.lease_due.map(|due| due.since(at(100)).as_millis()));
+        }
+        assert!(seen.iter().all(|millis| (10_000..=10_400).contains(millis)), "{seen:?}");
+        seen.dedup();
+        assert!(seen.len() > 50, "{seen:?}");
+    }
+
+    #[test]
+    fn after_an_unanswered_request_only_the_lease_is_sent() {
+        let mut schedule = Schedule::new(LAW, 1);
+        schedule.start_lease(at(0));
+        schedule.lease_renewed(at(0));
+        let due = |seconds| times(None, at(seconds), Some(at(seconds)));
+        let Due::Request(RequestKind::Node, budget) = schedule.next(at(1), &due(1), || true) else {
+            panic!("the Node is due");
+        };
+        assert!(at(1).after(budget) <= at(0).after(LAW.after_success()));
+        assert!(budget > LAW.call_budget() * 5 / 2, "{budget:?}");
+        schedule.request_silent(at(6));
+        assert_eq!(
+            schedule.next(at(6), &due(6), || true),
+            Due::Request(RequestKind::Lease, LAW.connect_and_call_budget())
+        );
+        schedule.lease_silent(at(6));
+        assert_eq!(schedule.next(at(7), &due(6), || true), Due::Wait(at(11)));
+        assert_eq!(
+            schedule.next(at(26), &due(6), || true),
+            Due::Request(RequestKind::Lease, LAW.connect_and_call_budget())
+        );
+        schedule.lease_refused(at(26), None);
+        assert_eq!(
+            schedule.next(at(26), &due(6), || true),
+            Due::Request(RequestKind::Node, LAW.after_refusal())
+        );
+    }
+
+    /// A reconnect on a narrow link takes as long as an interval.
+    #[test]
+    fn a_retry_has_at_least_half_an_interval_and_one_call() {
+        let mut schedule = Schedule::new(LAW, 1);
+        schedule.start_lease(at(0));
+        schedule.lease_renewed(at(0));
+        let due = |seconds| times(None, at(seconds), None);
+        let budget = |next| match next {
+            Due::Request(RequestKind::Node, budget) => budget.as_secs(),
+            next => panic!("{next:?}"),
+        };
+        // The first attempt, just before the Lease is due.
+        assert_eq!(budget(schedule.next(at(9), &due(9), || true)), 6);
+        schedule.request_silent(at(15));
+        // The renewal opens a connection and ends just before the next one is due.
+        schedule.lease_renewed(at(15));
+        let early = schedule.next(at(24), &due(24), || true);
+        assert_eq!(early, Due::Request(RequestKind::Lease, LAW.call_budget()));
+        schedule.lease_renewed(at(24));
+        assert!(budget(schedule.next(at(28), &due(24), || true)) >= 10);
+        // It is renewed early once for a retry, and never while it is refused.
+        assert!(budget(schedule.next(at(33), &due(33), || true)) < 10);
+        schedule.request_silent(at(33));
+        schedule.lease_refused(at(33), None);
+        assert_eq!(budget(schedule.next(at(34), &due(34), || true)), 9);
+        // Nor after an answer.
+        schedule.request_silent(at(40));
+        schedule.lease_renewed(at(40));
+        schedule.request_answered();
+        assert!(budget(schedule.next(at(49), &due(49), || true)) < 10);
+    }
+
+    #[test]
+    fn retry_after_delays_the_lease_by_at_most_one_renewal_interval() {
+        let mut schedule = Schedule::new(LAW, 1);
+        let times = times(None, at(1000), None);
+        for (asked, due) in [(0, 5), (7, 7), (3600, 10)] {
+            schedule.lease_refused(at(0), Some(Duration::from_secs(asked)));
+            assert_eq!(schedule.next(at(0), &times, || true), Due::Wait(at(due)));
+        }
+    }
+
+    /// An hour after the start the renewals of 1000 boards are spread over the whole interval.
+    #[test]
+    fn renewals_of_boards_powered_on_together_spread() {
+        const TENTHS: usize = 100;
+        let mut busy = [0_u32; TENTHS];
+        for seed in 0..1000_u64 {
+            let mut schedule = Schedule::new(LAW, seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let mut renewed = Mono::START;
+            while renewed < Mono::START.after(Duration::from_secs(3600)) {
+                schedule.lease_renewed(renewed);
+                renewed = schedule.lease_due.unwrap_or_default();
+            }
+            let tenth = renewed.since(Mono::START).as_millis() / 100;
+            let tenth = usize::try_from(tenth).unwrap_or_default() % TENTHS;
+            busy[tenth] += 1;
+        }
+        // The mean of each tenth of a second is 10; at the start one of them has all 1000.
+        let most = busy.iter().max().copied().unwrap_or_default();
+        assert!(most < 50, "{busy:?}");
+    }
+}

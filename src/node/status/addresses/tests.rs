@@ -1,0 +1,446 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::config::Config;
+use crate::config::flags::Flags;
+use crate::node::facts::{DefaultRoute, Facts, Read, Unread};
+
+/// `eth0 192.0.2.10 fe80::2`; `!` before the name: down, `>`: point-to-point.
+fn interfaces(lines: &[&str]) -> Read<Vec<Interface>> {
+    let interface = |line: &&str| {
+        let mut words = line.split(' ');
+        let name = words.next().unwrap();
+        Interface {
+            name: name.trim_matches(['!', '>']).to_owned(),
+            up: !name.contains('!'),
+            loopback: name.starts_with("lo"),
+            point_to_point: name.contains('>'),
+            addresses: words.map(|ip| ip.parse().unwrap()).collect(),
+        }
+    };
+    Ok(lines.iter().map(interface).collect())
+}
+
+fn network(routes: &[&str], lines: &[&str]) -> Network {
+    let route = |line: &&str| {
+        let (interface, gateway) = line.split_once(' ').unwrap();
+        DefaultRoute { interface: interface.to_owned(), gateway: gateway.parse().unwrap() }
+    };
+    Network {
+        default_routes: Ok(Some(routes.iter().map(route).collect())),
+        interfaces: interfaces(lines),
+        hosts: Vec::new(),
+        dns: Vec::new(),
+    }
+}
+
+/// The address that the default routes choose, or the error, where IPv4 is preferred and where IPv6
+/// is.
+fn choice(network: &Network) -> [String; 2] {
+    [false, true].map(|prefers_v6| {
+        let chosen = by_default_route(prefers_v6, network);
+        chosen.map_or_else(|error| error, |ip| ip.to_string())
+    })
+}
+
+fn config(node_ip: &str, cloud_provider: &str, name: &str) -> NodeConfig {
+    let flags = Flags::of(&[
+        &format!("--hostname-override={name}"),
+        &format!("--node-ip={node_ip}"),
+        &format!("--cloud-provider={cloud_provider}"),
+    ]);
+    Config::new(flags, || unreachable!()).unwrap().node
+}
+
+fn addresses(ips: &[&str]) -> Value {
+    let mut list: Vec<Value> =
+        ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect();
+    list.push(json!({"type": "Hostname", "address": "pi-3"}));
+    list.into()
+}
+
+/// The Node `seen` after the setter ran, and its error.
+fn set_on(seen: &Value, node_ip: &str, cloud: &str, network: &Network) -> (Value, Option<String>) {
+    let mut node = seen.clone();
+    let error = set(&mut node, &config(node_ip, cloud, "pi-3"), network).err();
+    (node, error)
+}
+
+/// setters_test.go TestNodeAddress 1 to 10, 12 and 15, and TestNodeAddress_NoCloudProvider (dual
+/// stack). The annotation (10) is compared in every row with an external cloud.
+#[test]
+fn test_node_address() {
+    let v4 = network(&["eth0 192.0.2.1"], &["eth0 10.0.0.2 10.0.0.1 10.1.1.1"]);
+    let v6 = network(&["eth0 fe80::1"], &["eth0 2001:db2::2"]);
+    let both = network(
+        &["eth0 192.0.2.1", "eth0 fe80::1"],
+        &["eth0 10.1.1.1 10.1.1.2 2600:1f14:1d4:d101::ba3d"],
+    );
+    for (name, cloud, node_ip, network, want) in [
+        ("1, 10", "external", "10.0.0.1", &v4, &["10.0.0.1"][..]),
+        ("2", "", "0.0.0.0", &v4, &["10.0.0.2"]),
+        ("3", "", "::", &v6, &["2001:db2::2"]),
+        ("4", "external", "0.0.0.0", &v4, &["10.0.0.2"]),
+        ("5", "external", "::", &v6, &["2001:db2::2"]),
+        ("6", "", "", &v4, &["10.0.0.2"]),
+        ("7", "", "", &v6, &["2001:db2::2"]),
+        ("8", "external", "", &v4, &[]),
+        ("9", "external", "", &v6, &[]),
+        ("12", "", "10.1.1.1", &v4, &["10.1.1.1"]),
+        ("2, dual stack", "", "0.0.0.0", &both, &["10.1.1.1"]),
+        ("3, dual stack", "", "::", &both, &["2600:1f14:1d4:d101::ba3d"]),
+        (
+            "15",
+            "external",
+            "2600:1f14:1d4:d101::ba3d,10.1.1.2",
+            &both,
+            &["2600:1f14:1d4:d101::ba3d", "10.1.1.2"],
+        ),
+        (
+            "NoCloudProvider, dual",
+            "",
+            "10.1.1.1,2600:1f14:1d4:d101::ba3d",
+            &both,
+            &["10.1.1.1", "2600:1f14:1d4:d101::ba3d"],
+        ),
+    ] {
+        let (mut node, error) = set_on(&json!({}), node_ip, cloud, network);
+        assert_eq!(error, None, "{name}");
+        let mut want = json!({"status": {"addresses": addresses(want)}});
+        if cloud == "external" && !["", "0.0.0.0", "::"].contains(&node_ip) {
+            want["metadata"] = json!({"annotations": {PROVIDED_NODE_IP: node_ip}});
+        }
+        assert_eq!(node, want, "{name}");
+        // The second run changes nothing.
+        assert!(set(&mut node, &config(node_ip, cloud, "pi-3"), network).is_ok());
+        assert_eq!(node, want, "{name}, again");
+    }
+}
+
+/// setters_test.go TestNodeAddress 11, 13, 14, 16 and 17.
+#[test]
+fn test_node_address_on_a_node_with_addresses() {
+    let pair = "10.1.1.1,2600:1f14:1d4:d101::ba3d";
+    let network = network(&[], &["eth0 10.1.1.1 2600:1f14:1d4:d101::ba3d"]);
+    let seen = |annotation: &str, addresses: Value| {
+        json!({
+            "metadata": {"annotations": {PROVIDED_NODE_IP: annotation, "other": "stays"}},
+            "status": {"addresses": addresses},
+        })
+    };
+    let clouds = json!([
+        {"type": "ExternalIP", "address": "203.0.113.9", "of": "the cloud"},
+        {"type": "InternalIP", "address": "10.9.9.9"},
+    ]);
+    for (name, annotation, cloud, node_ip, want) in [
+        ("11 addresses kept", "10.1.1.1", "external", "10.1.1.1", "10.1.1.1"),
+        ("14 wrong annotation", "9.9.9.9", "external", "10.1.1.1", "10.1.1.1"),
+        ("16 upgrade", "10.1.1.1", "external", pair, pair),
+        ("17 downgrade", pair, "external", "10.1.1.1", "10.1.1.1"),
+    ] {
+        assert_eq!(
+            set_on(&seen(annotation, clouds.clone()), node_ip, cloud, &network),
+            (seen(want, clouds.clone()), None),
+            "{name}"
+        );
+    }
+    let (node, error) = set_on(&seen("9.9.9.9", clouds.clone()), "10.1.1.1", "", &network);
+    assert_eq!(error, None);
+    assert_eq!(
+        node,
+        json!({
+            "metadata": {"annotations": {"other": "stays"}},
+            "status": {"addresses": addresses(&["10.1.1.1"])},
+        }),
+        "13 stale annotation, and stale addresses"
+    );
+    let (node, _) = set_on(&seen("9.9.9.9", clouds.clone()), "0.0.0.0", "external", &network);
+    assert_eq!(
+        node,
+        json!({
+            "metadata": {"annotations": {"other": "stays"}},
+            "status": {"addresses": clouds},
+        }),
+        "an unspecified address is no provided IP"
+    );
+}
+
+/// k3s `pkg/agent/run.go` updateAddressAnnotations. With an external cloud the controller writes
+/// the addresses that the annotations have.
+#[test]
+fn a_board_of_k3s_annotates_its_addresses_as_a_k3s_agent_does() {
+    let network =
+        network(&["eth0 192.0.2.1", "eth0 fe80::1"], &["eth0 10.1.1.1 2600:1f14:1d4:d101::ba3d"]);
+    let pair = "10.1.1.1,2600:1f14:1d4:d101::ba3d";
+    let stale = json!({
+        "metadata": {"annotations": {"k3s.io/internal-ip": "10.9.9.9", "other": "stays"}},
+        "status": {"addresses": addresses(&["10.9.9.9"])},
+    });
+    for (seen, node_ip, cloud, want, written) in [
+        (&json!({}), "", "", "10.1.1.1", addresses(&["10.1.1.1"])),
+        (&json!({}), pair, "", pair, addresses(&pair.split(',').collect::<Vec<_>>())),
+        (&stale, "", "", "10.1.1.1", addresses(&["10.1.1.1"])),
+        (&json!({}), "", "external", "10.1.1.1", addresses(&[])),
+        (&stale, "", "external", "10.1.1.1", addresses(&["10.9.9.9"])),
+    ] {
+        let config = NodeConfig { is_of_k3s: true, ..config(node_ip, cloud, "pi-3") };
+        let mut node = seen.clone();
+        assert_eq!(set(&mut node, &config, &network), Ok(()));
+        let annotations = &node["metadata"]["annotations"];
+        for distribution in ["k3s", "rke2"] {
+            assert_eq!(annotations[format!("{distribution}.io/internal-ip")], want);
+            assert_eq!(annotations[format!("{distribution}.io/hostname")], "pi-3");
+        }
+        assert_eq!(annotations["other"], seen["metadata"]["annotations"]["other"]);
+        assert_eq!(node["status"]["addresses"], written, "{node_ip} {cloud}");
+        let again = node.clone();
+        assert_eq!(set(&mut node, &config, &network), Ok(()));
+        assert_eq!(node, again, "nothing changes, so nothing is sent");
+        assert!(needs_lookup(&config, &network) == node_ip.is_empty(), "the choice may need DNS");
+    }
+}
+
+/// kubelet_node_status_test.go TestValidateNodeIPParam, and setters_test.go
+/// TestNodeAddress_NoCloudProvider (10.1.1.1, 127.0.0.1, secondary 224.0.0.0).
+#[test]
+fn test_validate_node_ip_param() {
+    let network = network(&[], &["lo 127.0.0.1 ::1", "!eth0 10.1.1.1 fd01::1234"]);
+    let nothing = json!({"metadata": {"annotations": {PROVIDED_NODE_IP: "old"}}, "status": {}});
+    for (node_ip, want) in [
+        ("127.0.0.1", "nodeIP can't be loopback address"),
+        ("::1", "nodeIP can't be loopback address"),
+        ("::ffff:127.0.0.1", "nodeIP can't be loopback address"),
+        ("224.0.0.1", "nodeIP can't be a multicast address"),
+        ("ff00::1", "nodeIP can't be a multicast address"),
+        ("169.254.0.1", "nodeIP can't be a link-local unicast address"),
+        ("fe80::0202:b3ff:fe1e:8329", "nodeIP can't be a link-local unicast address"),
+        ("1.2.3.4", "node IP: \"1.2.3.4\" not found in the host's network interfaces"),
+    ] {
+        let error = Some(format!("failed to validate nodeIP: {want}"));
+        // The Node and its annotation are unchanged.
+        assert_eq!(set_on(&nothing, node_ip, "", &network), (nothing.clone(), error), "{node_ip}");
+    }
+    assert_eq!(
+        set_on(&nothing, "10.1.1.1,ff02::1", "", &network).1,
+        Some("failed to validate secondaryNodeIP: nodeIP can't be a multicast address".to_owned())
+    );
+    assert_eq!(
+        set_on(&nothing, "fd01::1234,224.0.0.0", "external", &network),
+        (
+            nothing.clone(),
+            Some(
+                "failed to validate secondaryNodeIP: nodeIP can't be a multicast address"
+                    .to_owned()
+            )
+        )
+    );
+    // Addresses of the host; the interface may be down.
+    for good in ["10.1.1.1", "fd01::1234"] {
+        assert_eq!(
+            set_on(&json!({}), good, "", &network),
+            (json!({"status": {"addresses": addresses(&[good])}}), None)
+        );
+    }
+    // Unspecified addresses are never valid.
+    for zeros in ["0.0.0.0", "::"] {
+        assert_eq!(
+            validate(zeros.parse().unwrap(), &network),
+            Err("nodeIP can't be an all zeros address".to_owned())
+        );
+    }
+}
+
+#[test]
+fn the_host_name_comes_before_the_default_route() {
+    let mut network = network(
+        &["eth0 192.0.2.1"],
+        &["lo 127.0.0.1 127.0.1.1", "eth0 192.0.2.10 192.0.2.11 fd00::5"],
+    );
+    for (hosts, node_ip, want) in [
+        (&["192.0.2.11"][..], "", "192.0.2.11"),
+        (&["127.0.1.1"], "", "192.0.2.10"),
+        (&["127.0.1.1", "192.0.2.11"], "", "192.0.2.11"),
+        (&["198.51.100.7"], "", "192.0.2.10"),
+        (&["fd00::5", "192.0.2.11"], "", "192.0.2.11"),
+        (&["fd00::5", "192.0.2.11"], "::", "fd00::5"),
+        (&["192.0.2.11", "fd00::5"], "0.0.0.0", "192.0.2.11"),
+        (&["fd00::5"], "", "fd00::5"),
+        (&["192.0.2.11"], "::", "192.0.2.11"),
+        (&["::ffff:192.0.2.11", "fd00::5"], "", "192.0.2.11"),
+    ] {
+        network.hosts = hosts.iter().map(|ip| ip.parse().unwrap()).collect();
+        let chosen = choose(&config(node_ip, "", "pi-3"), &network);
+        assert_eq!(chosen, Ok(want.parse().unwrap()), "{hosts:?} {node_ip}");
+    }
+    // A name that is an IP is not compared with the interfaces.
+    let mut node = json!({});
+    assert_eq!(set(&mut node, &config("", "", "010.9.9.9"), &network), Ok(()));
+    assert_eq!(
+        node["status"]["addresses"],
+        json!([
+            {"type": "InternalIP", "address": "10.9.9.9"},
+            {"type": "Hostname", "address": "010.9.9.9"},
+        ])
+    );
+}
+
+#[test]
+fn dns_is_used_if_the_hosts_file_lacks_the_name() {
+    let network = network(&["eth0 192.0.2.1"], &["lo 127.0.0.1", "eth0 10.0.0.1 10.0.0.2 fd00::2"]);
+    let list = |ips: &[&str]| ips.iter().map(|ip| ip.parse().unwrap()).collect();
+    for (hosts, dns, node_ip, want) in [
+        (&[][..], &["10.0.0.2"][..], "", "10.0.0.2"),
+        (&[], &["fd00::2", "10.0.0.2"], "", "10.0.0.2"),
+        (&[], &["fd00::2", "10.0.0.2"], "::", "fd00::2"),
+        (&[], &["fd00::2"], "", "fd00::2"),
+        (&[], &["192.0.2.7", "127.0.0.1"], "", "10.0.0.1"),
+        (&["10.0.0.2"], &["10.0.0.1"], "", "10.0.0.2"),
+        // Go's resolver stops at Debian's line; then the default route decides.
+        (&["127.0.1.1"], &["10.0.0.2"], "", "10.0.0.1"),
+    ] {
+        let network = Network { hosts: list(hosts), dns: list(dns), ..network.clone() };
+        let chosen = choose(&config(node_ip, "", "pi-3"), &network);
+        assert_eq!(chosen, Ok(want.parse().unwrap()), "{hosts:?} {dns:?} {node_ip}");
+    }
+    for (node_ip, cloud, name, hosts, want) in [
+        ("", "", "pi-3", &[][..], true),
+        ("0.0.0.0", "", "pi-3", &[], true),
+        ("::", "external", "pi-3", &[], true),
+        ("10.0.0.1", "", "pi-3", &[], false),
+        ("", "external", "pi-3", &[], false),
+        ("", "", "10.0.0.9", &[], false),
+        ("", "", "pi-3", &["127.0.1.1"], false),
+    ] {
+        let network = Network { hosts: list(hosts), ..network.clone() };
+        let needs = needs_lookup(&config(node_ip, cloud, name), &network);
+        assert_eq!(needs, want, "{node_ip} {cloud} {name} {hosts:?}");
+    }
+}
+
+/// interface_test.go TestChooseHostInterfaceFromRoute, TestGetIPFromInterface (v4, v6, wrong
+/// family, down, unknown), TestGetIPFromLoopbackInterface, TestFinalIP and TestGetAllDefaultRoutes
+/// (none, only v4, only v6, both).
+#[test]
+fn test_choose_host_interface_from_route() {
+    let none = "unable to select an IP from default routes.";
+    let empty = "no default routes found in \"/proc/net/route\" or \"/proc/net/ipv6_route\"";
+    let unknown = "route ip+net: no such network interface wlan0";
+    let v4 = &["eth3 10.254.0.1"][..];
+    let v6 = &["eth3 fe80::1"][..];
+    let dual = &["eth3 10.254.0.1", "eth3 fe80::1"][..];
+    let lo = "lo 127.0.0.1 ::1";
+    for (name, routes, interfaces, want) in [
+        ("IPv4 only", v4, &[lo, "eth3 fe80::2 10.254.71.145"][..], ["10.254.71.145"; 2]),
+        ("IPv6 only", v6, &[lo, "eth3 fe80::2 2001::200"], ["2001::200"; 2]),
+        ("dual stack", dual, &[lo, "eth3 10.254.71.145 2001::10"], ["10.254.71.145", "2001::10"]),
+        ("IPv6 route, IPv4 addresses alone", v6, &[lo, "eth3 10.254.71.145"], [none; 2]),
+        (
+            "link-local NIC, global loopback",
+            dual,
+            &["lo 127.0.0.1 10.1.1.1 ::1 fd00:1:1::1", "eth3 169.254.1.1 fe80::2"],
+            ["10.1.1.1", "fd00:1:1::1"],
+        ),
+        (
+            "global NIC wins over global loopback",
+            dual,
+            &["lo 10.1.1.1 fd00:1:1::1", "eth3 192.168.1.1 fd00::200"],
+            ["192.168.1.1", "fd00::200"],
+        ),
+        ("all link-local", dual, &[lo, "eth3 169.254.1.1 fe80::2"], [none; 2]),
+        ("link-local NIC, loopback down", v4, &["!lo 10.1.1.1", "eth3 169.254.1.1"], [none; 2]),
+        (
+            "an interface without a route is not used",
+            v4,
+            &[lo, "eth3 169.254.1.1", "eth4 10.253.71.145"],
+            [none; 2],
+        ),
+        (
+            "interface down: next route",
+            &["eth3 10.254.0.1", "eth4 10.253.0.1"],
+            &[lo, "!eth3 10.254.71.145", "eth4 10.253.71.145"],
+            ["10.253.71.145"; 2],
+        ),
+        (
+            "file order decides, not metrics",
+            &["eth4 10.253.0.1", "eth3 10.254.0.1"],
+            &[lo, "eth3 10.254.71.145", "eth4 10.253.71.145"],
+            ["10.253.71.145"; 2],
+        ),
+        (
+            "unknown interface ends the search",
+            &["wlan0 10.253.0.1", "eth3 10.254.0.1"],
+            &[lo, "eth3 10.254.71.145"],
+            [unknown; 2],
+        ),
+        (
+            "point-to-point and gateway-less",
+            &["ppp0 0.0.0.0"],
+            &[lo, ">ppp0 100.64.0.7"],
+            ["100.64.0.7"; 2],
+        ),
+        (
+            "multicast, broadcast and unspecified addresses are skipped",
+            dual,
+            &["eth3 224.0.0.1 255.255.255.255 0.0.0.0 ff02::1 :: 10.0.0.1 fd00::1"],
+            ["10.0.0.1", "fd00::1"],
+        ),
+        ("no routes", &[], &[lo, "eth3 10.254.71.145"], [empty; 2]),
+    ] {
+        assert_eq!(choice(&network(routes, interfaces)), want, "{name}");
+    }
+}
+
+/// interface_test.go TestGetIPFromHostInterfaces; one error text for all cases.
+#[test]
+fn test_get_ip_from_host_interfaces() {
+    let none = "no acceptable interface with global unicast address found on host";
+    for (name, lines, want) in [
+        ("no interfaces", &[][..], [none; 2]),
+        ("down", &["!eth0 10.0.0.1"], [none; 2]),
+        ("loopback only", &["lo 10.0.0.1"], [none; 2]),
+        ("point-to-point only", &[">ppp0 10.0.0.1"], [none; 2]),
+        ("no addresses", &["eth0"], [none; 2]),
+        ("link-local only", &["eth0 fe80::2 169.254.0.2"], [none; 2]),
+        ("IPv4", &["eth0 10.254.71.145"], ["10.254.71.145"; 2]),
+        ("IPv6", &["eth0 2001::200"], ["2001::200"; 2]),
+        (
+            "dual, in index order",
+            &["lo 127.0.0.1", "eth0 fe80::2", "eth1 2001::10 10.0.0.1", "eth2 10.0.0.2 2001::20"],
+            ["10.0.0.1", "2001::10"],
+        ),
+    ] {
+        let network = Network { default_routes: Ok(None), ..network(&[], lines) };
+        assert_eq!(choice(&network), want, "{name}");
+    }
+}
+
+/// interface_test.go TestGetIPFromInterface (addrs error), TestChooseHostInterfaceFromRoute (addr
+/// failure), TestGetIPFromHostInterfaces (list error, addr failure) and TestGetAllDefaultRoutes
+/// (file open failures).
+#[test]
+fn without_the_network_facts_the_addresses_are_unchanged() {
+    let seen = json!({"status": {"addresses": addresses(&["192.0.2.99"])}});
+    let routes = Network {
+        default_routes: Err(Unread::new("proc/net/route", "permission denied")),
+        ..Facts::example().network
+    };
+    let interfaces = Network {
+        interfaces: Err(Unread::new("getifaddrs", "too many open files")),
+        ..Facts::example().network
+    };
+    for (network, node_ip, want) in [
+        (
+            &routes,
+            "",
+            "can't get ip address of node pi-3. error: proc/net/route: permission denied",
+        ),
+        (
+            &interfaces,
+            "",
+            "can't get ip address of node pi-3. error: getifaddrs: too many open files",
+        ),
+        (&interfaces, "192.0.2.10", "failed to validate nodeIP: getifaddrs: too many open files"),
+    ] {
+        assert_eq!(set_on(&seen, node_ip, "", network), (seen.clone(), Some(want.to_owned())));
+    }
+}

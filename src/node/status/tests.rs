@@ -1,0 +1,527 @@
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+use crate::config::flags::Flags;
+use crate::kube::object::keeps_annotation;
+use crate::node::facts::{Network, Unread};
+use crate::node::patch;
+
+fn flags(words: &[&str]) -> Flags {
+    Flags::of(&[&["--hostname-override=Pi-3"], words].concat())
+}
+
+fn config(flags: Flags) -> Config {
+    Config::new(flags, || unreachable!()).unwrap()
+}
+
+fn at(text: &str) -> Wall {
+    Wall::parse(text).unwrap()
+}
+
+const THEN: &str = "2012-01-01T00:00:00Z";
+const NOW: &str = "2026-11-21T06:18:51Z";
+
+fn initial_node(flags: Flags) -> Value {
+    let desired = initial(&config(flags), &Facts::example(), Pressures::default(), at(NOW));
+    assert_eq!(desired.missing, [] as [&str; 0]);
+    desired.node
+}
+
+fn condition(kind: &str, status: &str, reason: &str, message: &str, since: &str) -> Value {
+    json!({
+        "type": kind, "status": status, "reason": reason, "message": message,
+        "lastHeartbeatTime": since, "lastTransitionTime": since,
+    })
+}
+
+/// Four conditions, each written as `type status reason message`.
+fn conditions(lines: [&str; 4], since: &str) -> [Value; 4] {
+    lines.map(|line| {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        condition(words[0], words[1], words[2], words[3], since)
+    })
+}
+
+fn good_conditions(since: &str) -> [Value; 4] {
+    let lines = [
+        "MemoryPressure False KubeletHasSufficientMemory kubelet has sufficient memory available",
+        "DiskPressure False KubeletHasNoDiskPressure kubelet has no disk pressure",
+        "PIDPressure False KubeletHasSufficientPID kubelet has sufficient PID available",
+        "Ready True KubeletReady kubelet is posting ready status",
+    ];
+    conditions(lines, since)
+}
+
+/// Of a Node that was read, no other annotation is known: one that a read drops would be sent again
+/// with each report.
+#[test]
+fn each_annotation_of_the_node_is_one_that_a_read_keeps() {
+    let node = initial_node(flags(&[]));
+    let annotations = node["metadata"]["annotations"].as_object().unwrap();
+    assert!(!annotations.is_empty());
+    for name in annotations.keys() {
+        assert!(keeps_annotation(name), "{name}");
+    }
+}
+
+/// The body of the first POST. kubelet_node_status_test.go TestUpdateNewNodeStatus, and
+/// setters_test.go TestVersionInfo (ok).
+#[test]
+fn the_initial_node() {
+    assert_eq!(
+        initial_node(flags(&[])),
+        json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": "pi-3",
+                "labels": {
+                    "kubernetes.io/os": "nodelet",
+                    "beta.kubernetes.io/os": "nodelet",
+                    "kubernetes.io/arch": ARCHITECTURE,
+                    "beta.kubernetes.io/arch": ARCHITECTURE,
+                    "node.kubernetes.io/exclude-disruption": "true",
+                    "node.kubernetes.io/exclude-from-external-load-balancers": "true",
+                },
+                "annotations": {
+                    "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+                    "nodelet/documentation": "man:nodelet(8)",
+                },
+            },
+            "spec": {"taints": [{"key": "nodelet/no-pods", "effect": "NoSchedule"}]},
+            "status": {
+                "addresses": [
+                    {"type": "InternalIP", "address": "192.0.2.10"},
+                    {"type": "Hostname", "address": "pi-3"},
+                ],
+                "capacity": {
+                    "cpu": "4", "memory": "1Gi", "pods": "0", "ephemeral-storage": "32Gi",
+                    "hugepages-2Mi": "0",
+                },
+                "allocatable": {
+                    "cpu": "4", "memory": "924Mi", "pods": "0",
+                    "ephemeral-storage": "30923764480", "hugepages-2Mi": "0",
+                },
+                "nodeInfo": {
+                    "machineID": "0123456789abcdef0123456789abcdef",
+                    "systemUUID": "0123456789abcdef0123456789abcdef",
+                    "bootID": "b1946ac9-2477-4a6f-9d3a-5d2f0c1a7e11",
+                    "kernelVersion": "6.12.25+rpt-rpi-v8",
+                    "osImage": "Debian GNU/Linux 12 (bookworm)",
+                    "containerRuntimeVersion": "none://",
+                    "kubeletVersion": concat!("v1.36.2-nodelet.", env!("CARGO_PKG_VERSION")),
+                    "kubeProxyVersion": "",
+                    "operatingSystem": "linux",
+                    "architecture": ARCHITECTURE,
+                },
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+                "conditions": good_conditions(NOW),
+            },
+        })
+    );
+}
+
+/// With pods the Node is byte for byte the one that was sent before there were guests.
+#[test]
+fn the_initial_node_with_pods_is_a_kubelets() {
+    let mut want = initial_node(flags(&[]));
+    want["metadata"]["labels"] = json!({
+        "kubernetes.io/hostname": "pi-3",
+        "kubernetes.io/os": "linux",
+        "beta.kubernetes.io/os": "linux",
+        "kubernetes.io/arch": ARCHITECTURE,
+        "beta.kubernetes.io/arch": ARCHITECTURE,
+    });
+    want["spec"] = json!({});
+    want["status"]["capacity"]["pods"] = "110".into();
+    want["status"]["allocatable"]["pods"] = "110".into();
+    let with_pods = initial_node(flags(&["--max-pods=110"]));
+    assert_eq!(with_pods.to_string(), want.to_string());
+}
+
+#[test]
+fn architectures_have_gos_names() {
+    for (rust, go) in [
+        ("aarch64", "arm64"),
+        ("arm", "arm"),
+        ("x86_64", "amd64"),
+        ("x86", "386"),
+        ("riscv64", "riscv64"),
+        ("powerpc64", "ppc64le"),
+        ("s390x", "s390x"),
+    ] {
+        assert_eq!(goarch(rust), go);
+    }
+}
+
+/// kubelet_node_status_test.go TestRegisterWithApiServerWithTaint.
+#[test]
+fn the_spec_has_taints_and_provider_id_alone() {
+    let no_pods = json!({"key": "nodelet/no-pods", "effect": "NoSchedule"});
+    let uninitialized = json!({
+        "key": "node.cloudprovider.kubernetes.io/uninitialized",
+        "value": "true",
+        "effect": "NoSchedule",
+    });
+    let edge = json!({"key": "edge", "value": "yes", "effect": "NoExecute"});
+    for (name, max_pods, cloud, taints, provider_id, want) in [
+        ("none", 1, "", "", "", json!({})),
+        ("no pods", 0, "", "", "", json!({"taints": [no_pods]})),
+        (
+            "TestRegisterWithApiServerWithTaint",
+            110,
+            "",
+            "node.kubernetes.io/unschedulable:NoSchedule",
+            "",
+            json!({"taints": [
+                {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+            ]}),
+        ),
+        (
+            "all, in order",
+            0,
+            "external",
+            "edge=yes:NoExecute",
+            "x://1",
+            json!({"taints": [edge, uninitialized, no_pods], "providerID": "x://1"}),
+        ),
+        (
+            "a configured taint replaces the default one",
+            0,
+            "external",
+            "nodelet/no-pods=mine:NoSchedule,nodelet/no-pods:NoExecute,\
+             node.cloudprovider.kubernetes.io/uninitialized:NoSchedule",
+            "",
+            json!({"taints": [
+                {"key": "nodelet/no-pods", "value": "mine", "effect": "NoSchedule"},
+                {"key": "nodelet/no-pods", "effect": "NoExecute"},
+                {"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"},
+            ]}),
+        ),
+        (
+            "another effect is another taint",
+            0,
+            "",
+            "nodelet/no-pods:NoExecute",
+            "",
+            json!({"taints": [{"key": "nodelet/no-pods", "effect": "NoExecute"}, no_pods]}),
+        ),
+    ] {
+        let node = initial_node(flags(&[
+            &format!("--max-pods={max_pods}"),
+            &format!("--cloud-provider={cloud}"),
+            &format!("--register-with-taints={taints}"),
+            &format!("--provider-id={provider_id}"),
+        ]));
+        assert_eq!(node["spec"], want, "{name}");
+        assert_eq!(node["status"]["capacity"]["pods"], max_pods.to_string());
+    }
+}
+
+#[test]
+fn without_attach_detach_the_node_names_its_manual_alone() {
+    let node = initial_node(flags(&["--enable-controller-attach-detach=false"]));
+    let annotations = json!({"nodelet/documentation": "man:nodelet(8)"});
+    assert_eq!(node["metadata"]["annotations"], annotations);
+}
+
+/// setters_test.go TestVersionInfo (version error: here Unknown; proxy version cleared) and
+/// TestDaemonEndpoints (5678).
+#[test]
+fn test_version_info_and_daemon_endpoints() {
+    let unread = |file: &str| Err(Unread::new(file, "permission denied"));
+    let facts = Facts {
+        kernel_version: unread("proc/version"),
+        os_image: unread("etc/os-release"),
+        ..Facts::example()
+    };
+    let config = config(flags(&["--port=5678"]));
+    let seen = json!({"status": {
+        "nodeInfo": {
+            "kubeProxyVersion": "v1.20.0", "architecture": "z80", "operatingSystem": "plan9",
+            "kernelVersion": "old", "theirs": 1,
+        },
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}, "theirs": 1},
+        "images": [{"names": ["a"]}],
+        "runtimeHandlers": [],
+        "features": {"supplementalGroupsPolicy": true},
+    }});
+    let desired = desired(&config, &facts, Pressures::default(), &seen, at(NOW));
+    let status = &desired.node["status"];
+    let mut info = initial_node(flags(&[]))["status"]["nodeInfo"].clone();
+    for (key, value) in
+        [("kernelVersion", json!("Unknown")), ("osImage", json!("Unknown")), ("theirs", json!(1))]
+    {
+        info[key] = value;
+    }
+    assert_eq!(status["nodeInfo"], info);
+    assert_eq!(status["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 5678}, "theirs": 1}));
+    assert_eq!(status.get("images"), None);
+    assert_eq!(status.get("runtimeHandlers"), None);
+    assert_eq!(status["features"], seen["status"]["features"]);
+    assert_eq!(
+        desired.missing,
+        [
+            "proc/version: permission denied; kernelVersion is Unknown",
+            "etc/os-release: permission denied; osImage is Unknown",
+        ]
+    );
+}
+
+/// An old Node with members of other clients.
+fn long_lived() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": "pi-3", "uid": "7", "resourceVersion": "812345",
+            "labels": {"please-persist": "foo", "kubernetes.io/os": "plan9"},
+            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+            "finalizers": ["example.com/f"],
+            "future": {"member": [1, null]},
+        },
+        "spec": {
+            "podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"], "unschedulable": true,
+            "taints": [{"key": "theirs", "effect": "NoExecute", "timeAdded": THEN}],
+        },
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "192.0.2.99"}],
+            "capacity": {"cpu": "3", "memory": "1048576Ki", "example.com/radio": "1k"},
+            "allocatable": {"example.com/gone": "1", "example.com/radio": "1000"},
+            "conditions": [
+                {"type": "NetworkUnavailable", "status": "False", "reason": "FlannelIsUp",
+                 "future": true, "lastHeartbeatTime": THEN},
+                condition("Ready", "True", "KubeletReady", "kubelet is posting ready status", THEN),
+                condition("DiskPressure", "False", "KubeletHasSufficientDisk", "old", THEN),
+                condition("MemoryPressure", "Unknown", "NodeStatusUnknown",
+                          "Kubelet stopped posting node status.", THEN),
+                {"type": "ReadonlyFilesystem", "status": "False"},
+            ],
+            "volumesAttached": [{"name": "v", "devicePath": "/dev/sda"}],
+            "config": {"error": "x"},
+            "phase": "Running",
+            "future": {"deep": [{"a": null}]},
+        },
+        "future": 1,
+    })
+}
+
+/// kubelet_node_status_test.go TestUpdateExistingNodeStatus, with members of other clients.
+#[test]
+fn members_of_other_clients_are_unchanged() {
+    let seen = long_lived();
+    let mut want = seen.clone();
+    want["metadata"]["labels"] = json!({
+        "please-persist": "foo",
+        "kubernetes.io/os": "nodelet",
+        "kubernetes.io/arch": ARCHITECTURE,
+    });
+    let [memory, _, pid, _] = good_conditions(NOW);
+    let new = initial_node(flags(&[]));
+    let status = &mut want["status"];
+    for ours in ["addresses", "nodeInfo", "daemonEndpoints"] {
+        status[ours] = new["status"][ours].clone();
+    }
+    status["capacity"] = json!({
+        "cpu": "4", "memory": "1048576Ki", "pods": "0", "ephemeral-storage": "32Gi",
+        "hugepages-2Mi": "0", "example.com/radio": "1k",
+    });
+    status["allocatable"] = json!({
+        "cpu": "4", "memory": "924Mi", "pods": "0", "ephemeral-storage": "30923764480",
+        "hugepages-2Mi": "0", "example.com/radio": "1000",
+    });
+    status["conditions"][3] = memory;
+    status["conditions"].as_array_mut().unwrap().push(pid);
+    let desired =
+        desired(&config(flags(&[])), &Facts::example(), Pressures::default(), &seen, at(NOW));
+    assert_eq!(desired, Desired { node: want, missing: Vec::new() });
+}
+
+#[test]
+fn the_desired_node_needs_no_patch() {
+    let some = Pressures { memory: Some(true), disk: Some(false), pid: None };
+    let facts = Facts::example();
+    let unread = || Unread::new("proc/x", "gone");
+    let unreadable = Facts {
+        cpus: Err(unread()),
+        memory: Err(unread()),
+        huge_pages: Err(unread()),
+        node_fs: Err(unread()),
+        machine_id: Err(unread()),
+        network: Network { default_routes: Err(unread()), ..facts.network.clone() },
+        ..facts.clone()
+    };
+    let dual = flags(&[
+        "--cloud-provider=external",
+        "--node-ip=192.0.2.10",
+        "--max-pods=2000",
+        "--pods-per-core=999",
+        "--node-labels=example.com/site=a,kubernetes.io/hostname=other,kubernetes.io/arch=z80",
+    ]);
+    for (flags, facts, pressures) in [
+        (flags(&[]), &facts, Pressures::default()),
+        (flags(&[]), &unreadable, some),
+        (dual, &facts, some),
+    ] {
+        let config = config(flags);
+        for seen in [json!({}), long_lived()] {
+            let first = desired(&config, facts, pressures, &seen, at(THEN));
+            let later = desired(&config, facts, pressures, &first.node, at(NOW));
+            assert_eq!(patch::diff(&first.node, &later.node), None);
+            assert_eq!(later.node, first.node);
+            assert_eq!(later.missing, first.missing);
+        }
+        let first = initial(&config, facts, pressures, at(THEN));
+        let later = desired(&config, facts, pressures, &first.node, at(NOW));
+        assert_eq!(later, first);
+    }
+}
+
+/// setters_test.go TestReadyCondition (no capacity), with all pressures.
+#[test]
+fn test_ready_condition_and_pressures() {
+    let unread = || Unread::new("proc/x", "gone");
+    let unreadable = Facts {
+        cpus: Err(unread()),
+        memory: Err(unread()),
+        node_fs: Err(unread()),
+        ..Facts::example()
+    };
+    let config = config(flags(&[]));
+    let pressed = Pressures { memory: Some(true), disk: Some(true), pid: Some(true) };
+    let desired = initial(&config, &unreadable, pressed, at(NOW));
+    let lines = [
+        "MemoryPressure True KubeletHasInsufficientMemory kubelet has insufficient memory available",
+        "DiskPressure True KubeletHasDiskPressure kubelet has disk pressure",
+        "PIDPressure True KubeletHasInsufficientPID kubelet has insufficient PID available",
+        "Ready False KubeletNotReady \
+         missing node capacity for resources: cpu, memory, ephemeral-storage",
+    ];
+    assert_eq!(desired.node["status"]["conditions"], json!(conditions(lines, NOW)));
+    // Later all conditions change back, with a new transition time.
+    let later = Wall::from_epoch(Duration::from_secs(1_800_000_000));
+    let after =
+        super::desired(&config, &Facts::example(), Pressures::default(), &desired.node, later);
+    let mut want = good_conditions(&later.time());
+    // A pressure transition also sets the heartbeat; Ready keeps its own.
+    want[3]["lastHeartbeatTime"] = NOW.into();
+    assert_eq!(after.node["status"]["conditions"], json!(want));
+}
+
+#[test]
+fn a_node_on_a_ramfs_is_ready_without_ephemeral_storage() {
+    let node_fs = Err(Unread { absent: true, ..Unread::new("statvfs /var", "/ has no size") });
+    let facts = Facts { node_fs, ..Facts::example() };
+    let config = config(flags(&[]));
+    let on_ramfs = initial(&config, &facts, Pressures::default(), Wall::default());
+    assert_eq!(on_ramfs.missing, [""; 0]);
+    let mut on_disk = initial(&config, &Facts::example(), Pressures::default(), Wall::default());
+    for amounts in ["capacity", "allocatable"] {
+        let amounts = on_disk.node["status"][amounts].as_object_mut();
+        amounts.unwrap().remove("ephemeral-storage").unwrap();
+    }
+    assert_eq!(on_ramfs.node, on_disk.node);
+}
+
+#[test]
+fn each_cause_has_one_line_with_all_its_effects() {
+    let unread = |source: &str| Unread::new(source, "input/output error");
+    let facts = Facts {
+        node_fs: Err(unread("statvfs /var")),
+        pids: Err(unread("proc/loadavg")),
+        working_set_bytes: Err(unread("proc/meminfo")),
+        machine_id: Ok(String::new()),
+        network: Network {
+            default_routes: Err(unread("proc/net/route")),
+            ..Facts::example().network
+        },
+        ..Facts::example()
+    };
+    let lines = |seen: &Value| {
+        let config = config(flags(&[]));
+        desired(&config, &facts, Pressures::default(), seen, Wall::default()).missing
+    };
+    let address = "can't get ip address of node pi-3. error: proc/net/route: input/output error";
+    let mut want = vec![
+        format!("{address}; no addresses"),
+        "statvfs /var: input/output error; no capacity ephemeral-storage, \
+         DiskPressure is not checked"
+            .to_owned(),
+        "etc/machine-id: absent or empty; no machineID".to_owned(),
+        "proc/meminfo: input/output error; MemoryPressure is not checked".to_owned(),
+        "proc/loadavg: input/output error; PIDPressure is not checked".to_owned(),
+    ];
+    assert_eq!(lines(&json!({})), want);
+    let seen = json!({"status": {"addresses": [{"type": "Hostname", "address": "pi-3"}]}});
+    want[0] = format!("{address}; the addresses are unchanged");
+    assert_eq!(lines(&seen), want);
+}
+
+/// As a kubelet, the Node has what the file has.
+#[test]
+fn a_machine_id_that_is_none_is_reported_and_has_a_line() {
+    for (id, is_good) in [
+        ("0123456789abcdef0123456789abcdef", true),
+        ("uninitialized", false),
+        ("0123456789abcdef0123456789abcde", false),
+        ("00000000000000000000000000000000", false),
+    ] {
+        let facts = Facts { machine_id: Ok(id.to_owned()), ..Facts::example() };
+        let desired = initial(&config(flags(&[])), &facts, Pressures::default(), at(NOW));
+        assert_eq!(desired.node["status"]["nodeInfo"]["machineID"], id);
+        let line = format!(
+            "etc/machine-id: {id:?} is not 32 hexadecimal digits, so other boards can have it; \
+             machineID has it"
+        );
+        assert_eq!(desired.missing, if is_good { vec![] } else { vec![line] });
+    }
+}
+
+/// `Facts::same_status_as` is true exactly if the Nodes are equal.
+#[test]
+fn same_status_as_agrees_with_the_computed_node() {
+    type Change = fn(&mut Facts);
+    let same: [Change; 5] = [
+        |facts| facts.working_set_bytes = Ok(1),
+        |facts| facts.pids.as_mut().unwrap().running += 1,
+        |facts| facts.pids.as_mut().unwrap().max += 1,
+        |facts| {
+            let fs = facts.node_fs.as_mut().unwrap();
+            (fs.available_bytes, fs.inodes, fs.inodes_free) = (1, 2, 3);
+        },
+        |facts| facts.image_fs = Some(facts.node_fs.clone()),
+    ];
+    let other: [Change; 17] = [
+        |facts| facts.cpus = Ok(3),
+        |facts| facts.memory.as_mut().unwrap().total_bytes += 1024,
+        |facts| facts.memory.as_mut().unwrap().swap_total_bytes += 1024,
+        |facts| facts.huge_pages.as_mut().unwrap().clear(),
+        |facts| facts.node_fs.as_mut().unwrap().capacity_bytes += 1024,
+        |facts| facts.machine_id = Ok("another".into()),
+        |facts| facts.system_uuid = Ok("another".into()),
+        |facts| facts.boot_id = Ok("another".into()),
+        |facts| facts.kernel_version = Ok("another".into()),
+        |facts| facts.os_image = Ok("another".into()),
+        |facts| facts.network.interfaces.as_mut().unwrap().truncate(1),
+        |facts| facts.unhealthy.push("pump.ready is missing".into()),
+        |facts| facts.memory = Err(Unread::new("proc/x", "no x line")),
+        |facts| facts.working_set_bytes = Err(Unread::new("proc/x", "no x line")),
+        |facts| facts.node_fs = Err(Unread::new("proc/x", "no x line")),
+        |facts| facts.pids = Err(Unread::new("proc/x", "no x line")),
+        |facts| facts.image_fs = Some(Err(Unread::new("proc/x", "no x line"))),
+    ];
+    let config = config(flags(&[]));
+    let node = |facts: &Facts| initial(&config, facts, Pressures::default(), at(NOW));
+    let example = Facts::example();
+    for (changes, differs) in [(same.as_slice(), false), (other.as_slice(), true)] {
+        for (index, change) in changes.iter().enumerate() {
+            let mut facts = example.clone();
+            change(&mut facts);
+            let is_same = node(&facts) == node(&example);
+            assert_eq!(is_same, !differs, "{index}: {facts:?}");
+            assert_eq!(facts.same_status_as(&example), is_same, "{index}: {facts:?}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The time that is written to the API server: the board's, unless that is wrong.
+//!
+//! Boards without an RTC start in 1970. A clock that shows a time before this program's build is
+//! wrong. Until it is set, the `Date` of the API server's last response is used instead. Without
+//! such a response nothing is written. Intervals are measured on the monotonic clock.
+
+use std::time::Duration;
+
+use crate::kube::instant::{Mono, Now};
+use crate::kube::outage_log::OutageLog;
+use crate::kube::time::Wall;
+
+/// The sources of the wall time.
+#[derive(Debug)]
+pub struct WallClock {
+    built: Wall,
+    /// The server's last `Date`, and when it arrived.
+    server: Option<(Mono, Wall)>,
+    /// Time from the boot to the start of the process.
+    boot_to_start: Duration,
+    log: OutageLog,
+}
+
+impl WallClock {
+    /// `built` is a time in the past; the process started that long after the boot.
+    pub fn new(built: Wall, boot_to_start: Duration) -> Self {
+        Self { built, server: None, boot_to_start, log: OutageLog::new("clock") }
+    }
+
+    /// The time of this boot by the server's clock, if the server has sent its time.
+    pub fn boot(&self) -> Option<Wall> {
+        let (at, date) = self.server?;
+        Some(boot_of(date, at, self.boot_to_start))
+    }
+
+    /// Takes the `Date` of a response.
+    pub fn on_server_date(&mut self, date: Wall, at: Mono) {
+        self.server = Some((at, date));
+    }
+
+    /// The time to write, if it is known.
+    pub fn wall(&self, now: Now) -> Option<Wall> {
+        if now.wall >= self.built { Some(now.wall) } else { self.server_time(now.mono) }
+    }
+
+    /// The server's time, if it has sent one.
+    fn server_time(&self, now: Mono) -> Option<Wall> {
+        let (at, date) = self.server?;
+        Some(date.after(now.since(at)))
+    }
+
+    /// `now`, with the time to write if it is known.
+    #[must_use]
+    pub fn corrected(&self, now: Now) -> Now {
+        let wall = self.wall(now).unwrap_or(now.wall);
+        Now { wall, ..now }
+    }
+
+    /// Whether the server has sent its time.
+    pub fn knows_server(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// `now` by the server's clock, or else as [`Self::corrected`].
+    #[must_use]
+    pub fn of_server(&self, now: Now) -> Now {
+        match self.server_time(now.mono) {
+            Some(wall) => Now { wall, ..now },
+            None => self.corrected(now),
+        }
+    }
+
+    /// Logs once that the board's clock is wrong, and once that it is set.
+    pub fn log_state(&mut self, now: Now) {
+        if now.wall >= self.built {
+            self.log.succeeded(now.mono);
+            return;
+        }
+        let (shown, built) = (now.wall.time(), self.built.time());
+        let line = match self.wall(now) {
+            Some(time) => {
+                let behind = rounded_down(time.since(now.wall));
+                format!(
+                    "{shown} is {behind} behind the API server; \
+                     the server's time is used until the clock is set"
+                )
+            }
+            None => format!(
+                "{shown} is before the build of nodelet at {built}; nothing is written \
+                 until the clock is set (NTP, RTC) or the API server sends the time"
+            ),
+        };
+        self.log.failed(&line, now.mono);
+    }
+
+    /// The line about a wrong clock.
+    pub fn last_error(&self) -> Option<&str> {
+        self.log.last_error()
+    }
+}
+
+/// In a unit that it has at least two of.
+fn rounded_down(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (unit, name) = match seconds {
+        0..120 => (1, "seconds"),
+        120..7_200 => (60, "minutes"),
+        7_200..172_800 => (3_600, "hours"),
+        _ => (86_400, "days"),
+    };
+    format!("{} {name}", seconds / unit)
+}
+
+/// The time of a boot by the clock of the server, which showed `date` at `at`, in a process that
+/// started `boot_to_start` after it.
+pub fn boot_of(date: Wall, at: Mono, boot_to_start: Duration) -> Wall {
+    date.before(boot_to_start.saturating_add(at.since(Mono::START)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUILT: u64 = 1_790_000_000;
+
+    fn now(mono: u64, wall: u64) -> Now {
+        Now { mono: Mono::START.after(Duration::from_secs(mono)), wall: wall_at(wall) }
+    }
+
+    fn wall_at(seconds: u64) -> Wall {
+        Wall::from_epoch(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn the_servers_time_replaces_a_clock_before_the_build() {
+        let mut wall_clock = WallClock::new(wall_at(BUILT), Duration::ZERO);
+        assert_eq!(wall_clock.wall(now(0, 5)), None);
+        assert_eq!(wall_clock.corrected(now(0, 5)), now(0, 5));
+        assert_eq!(wall_clock.wall(now(0, BUILT)), Some(wall_at(BUILT)));
+
+        wall_clock.on_server_date(wall_at(BUILT + 100), now(1, 6).mono);
+        assert_eq!(wall_clock.wall(now(31, 36)), Some(wall_at(BUILT + 130)));
+        // A step to another time before the build changes nothing.
+        assert_eq!(wall_clock.corrected(now(41, BUILT - 1)), now(41, BUILT + 140));
+        // A clock ahead of the server's is used, as by the kubelet.
+        let ahead = now(51, BUILT + 9999);
+        assert_eq!(wall_clock.corrected(ahead), ahead);
+        // The last response counts.
+        wall_clock.on_server_date(wall_at(BUILT + 7), now(60, 0).mono);
+        assert_eq!(wall_clock.wall(now(60, 0)), Some(wall_at(BUILT + 7)));
+    }
+
+    #[test]
+    fn the_line_about_a_wrong_clock_says_what_to_do() {
+        let mut wall_clock = WallClock::new(wall_at(BUILT), Duration::ZERO);
+        wall_clock.log_state(now(0, 5));
+        assert_eq!(
+            wall_clock.last_error(),
+            Some(
+                "1970-01-01T00:00:05Z is before the build of nodelet at 2026-09-21T14:13:20Z; \
+                 nothing is written until the clock is set (NTP, RTC) or the API server sends \
+                 the time"
+            )
+        );
+        wall_clock.on_server_date(wall_at(BUILT), now(0, 0).mono);
+        wall_clock.log_state(now(61, 66));
+        assert_eq!(
+            wall_clock.last_error(),
+            Some(
+                "1970-01-01T00:01:06Z is 20717 days behind the API server; \
+                 the server's time is used until the clock is set"
+            )
+        );
+        wall_clock.log_state(now(62, BUILT));
+        assert_eq!(wall_clock.last_error(), None);
+    }
+
+    #[test]
+    fn the_line_says_how_far_the_clock_is_behind() {
+        for (seconds, want) in [
+            (0, "0 seconds"),
+            (119, "119 seconds"),
+            (120, "2 minutes"),
+            (7_200, "2 hours"),
+            (86_399, "23 hours"),
+            (172_800, "2 days"),
+        ] {
+            let mut clock = WallClock::new(wall_at(BUILT), Duration::ZERO);
+            clock.on_server_date(wall_at(BUILT - 1 + seconds), now(0, 0).mono);
+            clock.log_state(now(0, BUILT - 1));
+            let line = clock.last_error().unwrap();
+            assert!(line.contains(&format!("Z is {want} behind the API server")), "{line}");
+        }
+    }
+
+    /// A board that started 100 s before the process; its own clock is wrong.
+    #[test]
+    fn the_boot_is_known_by_the_servers_clock_alone() {
+        let mut clock = WallClock::new(wall_at(BUILT), Duration::from_secs(100));
+        assert_eq!(clock.boot(), None);
+        for seconds in [5, 50_000] {
+            clock.on_server_date(wall_at(BUILT + 1000 + seconds), now(seconds, 7).mono);
+            assert_eq!(clock.boot(), Some(wall_at(BUILT + 900)));
+        }
+    }
+}

@@ -5,8 +5,11 @@
 //! what to do and what a response means. No failure of a server, a network, a clock or a kernel file
 //! ends the loop.
 
-pub mod read_cache;
+mod read_cache;
+mod start;
 mod state_file;
+
+pub use start::run;
 
 use std::time::Duration;
 
@@ -99,7 +102,13 @@ impl Agent {
         let clock = Clock::start();
         let wall_clock = WallClock::new(clock::built(), clock.boot_to_start());
         Self {
-            health: Health::new(&facts.host, health, clock::built(), move || clock.now()),
+            health: Health::new(
+                &facts.host.root,
+                &facts.host.node_root_dir,
+                health,
+                clock::built(),
+                move || clock.now(),
+            ),
             facts,
             state_file: config.state_file.as_ref().map(StateFile::new),
             kubelet: Kubelet::new(

@@ -12,13 +12,13 @@
 
 use std::time::Duration;
 
+use crate::check::setup::ask_name_servers;
 use crate::client::dns::NodeName;
 use crate::config::NodeConfig;
-use crate::host::{Host, HostRoot};
+use crate::host::Host;
 use crate::kube::instant::Mono;
 use crate::node::facts::{Facts, Network};
 use crate::node::health::HealthConditions;
-use crate::node::status;
 use crate::process::clock::since_boot;
 use crate::runtime::file::RuntimeFile;
 
@@ -129,21 +129,6 @@ fn is_unread(network: &Network) -> bool {
     network.interfaces.is_err() || network.default_routes.is_err()
 }
 
-/// Adds the addresses of the node name from DNS, if the node address depends on them. Below another
-/// root than `/` none: the name servers are those of this machine's `/etc`.
-pub(crate) fn ask_name_servers(
-    root: &HostRoot,
-    facts: &mut Facts,
-    name: &mut NodeName,
-    node: &NodeConfig,
-    may_wait: bool,
-    clock: impl Fn() -> Mono,
-) {
-    if root.is_real() && status::needs_lookup(node, &facts.network) {
-        facts.network.dns = name.addresses(may_wait, clock);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -154,6 +139,7 @@ mod tests {
     use crate::config::flags::Flags;
     use crate::files::mounts::pretend;
     use crate::files::tree::Tree;
+    use crate::host::HostRoot;
     use crate::node::facts::Unread;
 
     fn missing() -> Unread {
@@ -315,23 +301,5 @@ mod tests {
         };
         tree.write("sys/devices/system/cpu/cpu1/online", b"");
         assert_eq!([cpus(59), cpus(60)], [Ok(1), Ok(2)]);
-    }
-
-    /// The clock is read where name servers are asked.
-    #[test]
-    fn below_another_root_no_name_server_is_asked() {
-        let tree = Tree::empty("name-servers");
-        for (root, asks) in [(HostRoot::default(), true), (HostRoot::new(tree.path()), false)] {
-            let mut facts = Host::new(root.clone(), "/").read("nodelet.invalid");
-            facts.network.hosts = Vec::new();
-            let (mut name, node) = (NodeName::new("nodelet.invalid", None), config());
-            let asked = std::cell::Cell::new(false);
-            let clock = || {
-                asked.set(true);
-                Mono::START
-            };
-            ask_name_servers(&root, &mut facts, &mut name, &node, false, clock);
-            assert_eq!(asked.get(), asks);
-        }
     }
 }

@@ -5,18 +5,21 @@
 //! the machine. `probe` and `port` read files and send requests, and change nothing.
 
 pub mod board;
+mod commands;
 pub mod guest;
 pub mod health;
 mod port;
 pub(crate) mod probe;
 pub mod server;
-mod setup;
+pub(crate) mod setup;
+pub(crate) mod units;
 
 pub use crate::kube::finding::{Finding, Mark};
-pub use setup::CommandFailure;
-pub(crate) use setup::{Setup, configured};
+pub use commands::{check, inspect};
 
 use serde_json::{Value, json};
+
+use crate::process::command::{CommandFailure, End};
 
 /// All findings, in the order in which a run needs the things.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +42,7 @@ impl Report {
     }
 
     /// The end of the command that this is the report of.
-    pub fn end(&self, command: &str) -> Result<(), CommandFailure> {
+    pub fn end(&self, command: &str) -> End {
         match self.failed().as_slice() {
             [] => Ok(()),
             failed => {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::port::{PORT, port};
 use super::server::{Need, PERMISSIONS, Permission};
 use super::setup::Setup;
+use super::units::{SERVE_SOCKET, is_enabled};
 use super::{Finding, Mark, Report, board, guest, server};
 use crate::client::api::ON_LOOPBACK;
 use crate::client::api_config::{ApiConfig, Authorization};
@@ -21,9 +22,6 @@ use crate::credentials::ApiAccess;
 use crate::files::guard::{self, Resolved};
 use crate::files::read::cause;
 use crate::health::KINDS;
-use crate::health::config::HealthConfig;
-use crate::health::monitor::Health;
-use crate::host::units::{SERVE_SOCKET, is_enabled};
 use crate::host::{Host, cgroup, memory, mounts};
 use crate::kube::cluster_info::cluster_info;
 use crate::kube::json;
@@ -56,19 +54,20 @@ const NO_RESPONSE: &str = "is server the URL of an API server?";
 /// Runs all checks. `missing` has one line for each fact that the Node would lack; `found` is the
 /// look at the container runtime, if there is one; `open` reads the kubeconfig.
 pub(crate) fn report(
-    Setup { config, health: health_config, host, facts }: &Setup,
+    setup: &Setup,
     missing: &[String],
     found: Option<&RuntimeReport>,
     clock: &Clock,
     open: impl FnOnce() -> Result<ApiAccess, Fault>,
 ) -> Report {
+    let Setup { config, runtime, host, facts, .. } = setup;
     let mut findings = board(host, facts, missing, clock);
-    findings.extend(health(host, health_config, *clock));
+    findings.extend(health(setup, *clock));
     let writable = requests_certificates(config).then(|| writable(&config.cert_dir));
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
     findings.push(guest::guest(&config.node));
-    if let (Some(runtime), Some(found)) = (&config.runtime, found) {
+    if let (Some(runtime), Some(found)) = (runtime, found) {
         findings.extend(runtime::findings(runtime, found, !config.node.is_guest()));
     }
     let _ = server(&mut findings, config, host, facts, clock, open);
@@ -115,10 +114,11 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
 }
 
 /// One finding for each condition about the board's health.
-fn health(host: &Host, config: &HealthConfig, clock: Clock) -> impl Iterator<Item = Finding> {
-    let mut health = Health::new(host, config, clock::built(), move || clock.now());
+fn health(setup: &Setup, clock: Clock) -> impl Iterator<Item = Finding> {
+    let mut health = setup.board_health(clock);
     let found = health.if_it_lasted();
-    let finding = move |kind| super::health::finding(kind, config, &found, &health.sources(kind));
+    let finding =
+        move |kind| super::health::finding(kind, &setup.health, &found, &health.sources(kind));
     KINDS.iter().map(finding)
 }
 

@@ -1,47 +1,139 @@
 //! The configuration of a run, checked against the machine.
 
-use crate::config::Config;
-use crate::config::flags::Flags;
-use crate::health::config::HealthConfig;
-use crate::host::{Host, HostRoot};
-use crate::node::facts::Facts;
-use crate::node::status;
+use std::time::Duration;
 
-/// Why a command failed, in one line for stderr.
-#[derive(Debug)]
-pub enum CommandFailure {
-    /// The command line is invalid, or a value in the `--config` file.
-    Usage(String),
-    /// Every other failure: a file that cannot be read or parsed, a reservation of more than the
-    /// board has, a failed check, a closed stdout.
-    Other(String),
-}
+use crate::client::dns::NodeName;
+use crate::config::flags::{Flags, log_ignored};
+use crate::config::{Config, NodeConfig};
+use crate::health::config::HealthConfig;
+use crate::health::monitor::Health;
+use crate::host::{Host, HostRoot};
+use crate::kube::instant::Mono;
+use crate::node::eviction::Eviction;
+use crate::node::facts::Facts;
+use crate::node::status::{self, Desired};
+use crate::process::clock::{self, Clock};
+use crate::process::command::CommandFailure;
+use crate::runtime;
+use crate::runtime::config::RuntimeConfig;
+use crate::runtime::report::RuntimeReport;
+
+/// Time limit of a question to the container runtime.
+const ASK: Duration = Duration::from_secs(5);
 
 /// The checked configuration, and the facts that its checks need.
 pub(crate) struct Setup {
     pub config: Config,
     /// `--node-problem-detection` and `--node-condition`.
     pub health: HealthConfig,
+    /// `None` without `--container-runtime-endpoint`.
+    pub runtime: Option<RuntimeConfig>,
     pub host: Host,
     pub facts: Facts,
 }
 
-/// `is_here`: on this machine, and not on one that an image is made for.
-pub(crate) fn configured(flags: Flags, is_here: bool) -> Result<Setup, CommandFailure> {
-    if is_here && !flags.values.host_root.is_dir() {
-        let root = flags.values.host_root.display();
-        return Err(CommandFailure::Usage(format!("--host-root: {root} is not a folder")));
-    }
-    let mut host = Host::new(HostRoot::new(&flags.values.host_root), &flags.values.root_dir);
-    host.ready_when_exists.clone_from(&flags.values.ready_when_exists);
-    let health =
-        HealthConfig::parse(&flags.values.node_problem_detection, &flags.values.node_conditions)
+impl Setup {
+    /// `is_here`: on this machine, and not on one that an image is made for.
+    pub(crate) fn new(flags: Flags, is_here: bool) -> Result<Self, CommandFailure> {
+        let values = &flags.values;
+        if is_here && !values.host_root.is_dir() {
+            let root = values.host_root.display();
+            return Err(CommandFailure::Usage(format!("--host-root: {root} is not a folder")));
+        }
+        let mut host = Host::new(HostRoot::new(&values.host_root), &values.root_dir);
+        host.ready_when_exists.clone_from(&values.ready_when_exists);
+        let health = HealthConfig::parse(&values.node_problem_detection, &values.node_conditions)
             .map_err(CommandFailure::Usage)?;
-    let hostname = || host.hostname().map_err(|unread| unread.to_string());
-    let config = Config::new(flags, hostname).map_err(CommandFailure::Usage)?;
-    let facts = host.read(&config.node.name);
-    if is_here {
-        status::check_reservations(&config, &facts).map_err(CommandFailure::Other)?;
+        let runtime = RuntimeConfig::new(values).map_err(CommandFailure::Usage)?;
+        let hostname = || host.hostname().map_err(|unread| unread.to_string());
+        let config = Config::new(flags, hostname).map_err(CommandFailure::Usage)?;
+        let facts = host.read(&config.node.name);
+        if is_here {
+            status::check_reservations(&config, &facts).map_err(CommandFailure::Other)?;
+        }
+        Ok(Self { config, health, runtime, host, facts })
     }
-    Ok(Setup { config, health, host, facts })
+
+    /// [`Self::new`] for a run. Flags and fields without effect are logged last, because an invalid
+    /// configuration must be one line.
+    pub(crate) fn for_a_run(mut flags: Flags) -> Result<Self, CommandFailure> {
+        let (ignored, unknown) = (std::mem::take(&mut flags.ignored), flags.unknown.join(", "));
+        let setup = Self::new(flags, true)?;
+        log_ignored(ignored);
+        if !unknown.is_empty() {
+            log::warn!("--config: unknown fields ignored: {unknown}");
+        }
+        Ok(setup)
+    }
+
+    /// The health of the board; reads nothing yet.
+    pub(super) fn board_health(&self, clock: Clock) -> Health {
+        let Host { root, node_root_dir, .. } = &self.host;
+        Health::new(root, node_root_dir, &self.health, clock::built(), move || clock.now())
+    }
+
+    /// The Node that a run would register, and what the container runtime answered. Adds to the
+    /// facts the addresses from DNS, and those of the runtime.
+    pub(super) fn desired(&mut self, clock: &Clock) -> (Desired, Option<RuntimeReport>) {
+        let Self { config, runtime, host, facts, .. } = self;
+        let now = clock.now();
+        let mut name = NodeName::new(&config.node.name, None);
+        let elapsed = || clock.now().mono;
+        ask_name_servers(&host.root, facts, &mut name, &config.node, true, elapsed);
+        let report = runtime.as_ref().map(|config| {
+            let report = runtime::ask(config, ASK);
+            let runtime = runtime::facts_of(config, report.clone());
+            let folder = runtime.image_folder.as_deref();
+            facts.image_fs = folder.map(|folder| host.image_fs(folder));
+            facts.runtime = Some(runtime);
+            report
+        });
+        let pressures = Eviction::new(&config.thresholds, config.pressure_transition_period)
+            .synchronize(facts, now.mono);
+        (status::initial(config, facts, pressures, now.wall), report)
+    }
+}
+
+/// Adds the addresses of the node name from DNS, if the node address depends on them. Below another
+/// root than `/` none: the name servers are those of this machine's `/etc`.
+pub(crate) fn ask_name_servers(
+    root: &HostRoot,
+    facts: &mut Facts,
+    name: &mut NodeName,
+    node: &NodeConfig,
+    may_wait: bool,
+    clock: impl Fn() -> Mono,
+) {
+    if root.is_real() && status::needs_lookup(node, &facts.network) {
+        facts.network.dns = name.addresses(may_wait, clock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::tree::Tree;
+
+    /// A Node of a name that no name server has.
+    fn node() -> NodeConfig {
+        Config::new(Flags::default(), || Ok("nodelet.invalid".to_owned())).unwrap().node
+    }
+
+    /// The clock is read where name servers are asked.
+    #[test]
+    fn below_another_root_no_name_server_is_asked() {
+        let tree = Tree::empty("name-servers");
+        for (root, asks) in [(HostRoot::default(), true), (HostRoot::new(tree.path()), false)] {
+            let mut facts = Host::new(root.clone(), "/").read("nodelet.invalid");
+            facts.network.hosts = Vec::new();
+            let (mut name, node) = (NodeName::new("nodelet.invalid", None), node());
+            let asked = std::cell::Cell::new(false);
+            let clock = || {
+                asked.set(true);
+                Mono::START
+            };
+            ask_name_servers(&root, &mut facts, &mut name, &node, false, clock);
+            assert_eq!(asked.get(), asks);
+        }
+    }
 }

@@ -13,7 +13,6 @@ use super::Config;
 use super::setting::Kind::{Number, Pairs as Map, Path, Period, Switch, Taints, Text};
 use super::setting::{Pairs, Setting, row, set_defaults};
 use crate::kube::names;
-use crate::runtime::config::RuntimeFlags;
 
 /// What the command line and the file say.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,7 +50,10 @@ pub struct Values {
     pub reserved_cpus: String,
     pub allocatable_ignores_eviction: bool,
     pub extended_resources: Pairs,
-    pub runtime: RuntimeFlags,
+    pub runtime_endpoint: String,
+    pub image_endpoint: String,
+    pub max_images: i32,
+    pub runtime_facts: PathBuf,
     pub ready_when_exists: Vec<PathBuf>,
     pub node_problem_detection: String,
     pub node_conditions: Vec<String>,
@@ -89,6 +91,15 @@ impl Flags {
             Some(fault) => self.faults.insert(flag, fault),
             None => self.faults.remove(flag),
         };
+    }
+}
+
+/// Logs each name once: flags first, because of their dashes.
+pub fn log_ignored(mut names: Vec<String>) {
+    names.sort_unstable();
+    names.dedup();
+    if !names.is_empty() {
+        log::info!("ignored: {}", names.join(", "));
     }
 }
 
@@ -231,16 +242,16 @@ pub const SETTINGS: &[Setting<Values>] = &[
         Path(|v, given| v.config_file = path(given)))),
     basic(field("containerRuntimeEndpoint", row("container-runtime-endpoint", "URL", "",
         "unix://PATH: CRI of containerd or CRI-O; docker://PATH or podman://PATH; none by default",
-        Text(|v, given| v.runtime.endpoint = given)))),
+        Text(|v, given| v.runtime_endpoint = given)))),
     own(row("container-runtime-facts", "PATH", "/run/nodelet-runtime/facts",
         "file that nodelet runtime writes and the agent reads",
-        Path(|v, given| v.runtime.facts_file = given))),
+        Path(|v, given| v.runtime_facts = given))),
     field("imageServiceEndpoint", row("image-service-endpoint", "URL", "",
         "CRI socket of the images (default that of the runtime)",
-        Text(|v, given| v.runtime.image_endpoint = given))),
+        Text(|v, given| v.image_endpoint = given))),
     field("nodeStatusMaxImages", row("node-status-max-images", "N", "10",
         "images in the Node, largest first; -1 is all",
-        Number(-1, MAX, |v, given| v.runtime.max_images = given))),
+        Number(-1, MAX, |v, given| v.max_images = given))),
     field("eventRecordQPS", row("event-qps", "N", "50", "events per second at most; 0 is no limit",
         Number(0, MAX, |v, given| v.config.event_qps = given.unsigned_abs()))),
     field("eventBurst", row("event-burst", "N", "100", "events at once at most",

@@ -21,11 +21,24 @@ use crate::config::flags::Flags;
 use crate::config::thresholds::Threshold;
 use crate::kube::names::{self, Taint};
 use crate::kube::version::Version;
-use crate::runtime::config::RuntimeConfig;
 
 /// `status.nodeInfo.kubeletVersion`: the Kubernetes version whose node behaviour is implemented,
 /// with a suffix for nodelet. Version-skew checkers parse it.
 pub const KUBELET_VERSION: &str = concat!("v1.36.2-nodelet.", env!("CARGO_PKG_VERSION"));
+
+/// The name and version that each request has. Without system and architecture, as a kubelet adds them:
+/// the Node has both.
+pub const USER_AGENT: &str = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
+
+/// The text of `--version`: `nodelet 0.1.0 (commit, target)`, and the version that the Node reports.
+pub fn version() -> String {
+    format!(
+        "nodelet {} ({}, {}) as {KUBELET_VERSION}",
+        env!("CARGO_PKG_VERSION"),
+        env!("NODELET_COMMIT"),
+        env!("NODELET_TARGET"),
+    )
+}
 
 /// The form of [`KUBELET_VERSION`] with another Kubernetes version.
 pub fn kubelet_version(kubernetes: Version) -> String {
@@ -80,8 +93,6 @@ pub struct Config {
     /// `--state-file`: where the agent writes the state of its Lease for `nodelet serve`; `None`
     /// is nowhere.
     pub state_file: Option<PathBuf>,
-    /// `--container-runtime-endpoint`: `None` is no runtime, and then nothing asks for one.
-    pub runtime: Option<RuntimeConfig>,
     /// Settings of the Node object.
     pub node: NodeConfig,
 }
@@ -213,7 +224,6 @@ impl Config {
         if config.cert_dir.as_os_str().is_empty() {
             config.cert_dir = values.root_dir.join("pki");
         }
-        config.runtime = RuntimeConfig::new(&values.runtime)?;
         node.node_ips = parse_node_ips(&values.node_ip)
             .map_err(|e| format!("bad --node-ip {:?}: {e}", values.node_ip))?;
         Ok(config)

@@ -91,13 +91,13 @@ const VALUES: [Row; 63] = [
     ("extended-resources", "", "a.b/c=1", |v| v.extended_resources = map("a.b/c", "1")),
     ("config", "", "/f", |v| v.config_file = Some("/f".into())),
     ("container-runtime-endpoint", "containerRuntimeEndpoint", "unix:///r", |v| {
-        v.runtime.endpoint = "unix:///r".into();
+        v.runtime_endpoint = "unix:///r".into();
     }),
-    ("container-runtime-facts", "", "/x", |v| v.runtime.facts_file = "/x".into()),
+    ("container-runtime-facts", "", "/x", |v| v.runtime_facts = "/x".into()),
     ("image-service-endpoint", "imageServiceEndpoint", "/i", |v| {
-        v.runtime.image_endpoint = "/i".into();
+        v.image_endpoint = "/i".into();
     }),
-    ("node-status-max-images", "nodeStatusMaxImages", "3", |v| v.runtime.max_images = 3),
+    ("node-status-max-images", "nodeStatusMaxImages", "3", |v| v.max_images = 3),
     ("event-qps", "eventRecordQPS", "5", |v| v.config.event_qps = 5),
     ("event-burst", "eventBurst", "9", |v| v.config.event_burst = 9),
     ("ready-when-exists", "", "/e", |v| v.ready_when_exists = vec!["/e".into()]),
@@ -222,7 +222,6 @@ fn the_default_configuration() {
         event_burst: 100,
         reports_server_version: false,
         state_file: None,
-        runtime: None,
         node: NodeConfig {
             name: "pi-3.lab".to_owned(),
             register: true,

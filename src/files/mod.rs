@@ -5,9 +5,12 @@
 
 pub mod guard;
 pub mod hosts;
+pub(crate) mod kept_file;
 pub mod mounts;
 mod open;
 pub mod read;
+pub mod root;
+pub(crate) mod scan;
 pub mod write;
 
 #[cfg(test)]

@@ -18,8 +18,7 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use super::open::{LARGE, each_line, from_start, has_changed, open};
-use super::read::cause;
+use super::open::{LARGE, cause, each_line, from_start, has_changed, open};
 use crate::kube::text::Fault;
 
 /// The table of this process, relative to `/` or to another root.

@@ -4,8 +4,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use nix::errno::Errno;
-
 use super::guard;
 use crate::kube::text::Fault;
 
@@ -13,7 +11,7 @@ pub(crate) use super::open::{
     Enough, FLAGS, Stamp, each_line, from_start, has_changed, is_end, open, open_below, open_with,
     whole,
 };
-pub use super::open::{LARGE, SMALL};
+pub use super::open::{LARGE, SMALL, cause};
 
 /// Reads a whole file of at most [`LARGE`] bytes. The error does not name the path.
 pub fn read(path: &Path) -> Result<Vec<u8>, Fault> {
@@ -35,26 +33,6 @@ pub fn read_stream(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
 /// [`read`] of a path that [`guard::found`] returned.
 pub(crate) fn read_found(path: &Path) -> io::Result<Vec<u8>> {
     whole(open(path)?, LARGE)
-}
-
-/// The text of an error, without `(os error 2)` and with a lower-case first letter; the fault in it,
-/// if the guard refused the path.
-pub fn cause(error: &io::Error) -> Fault {
-    if let Some(fault) = error.get_ref().and_then(|inner| inner.downcast_ref::<Fault>()) {
-        return fault.clone();
-    }
-    // The most frequent error: each board lacks some files, and std takes 4,000 instructions.
-    if error.raw_os_error() == Some(Errno::ENOENT as i32) {
-        return "no such file or directory".into();
-    }
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or(&text);
-    let mut letters = text.chars();
-    match letters.next() {
-        // The table of Unicode's lower-case letters is 11 KB.
-        Some(first) => format!("{}{}", first.to_ascii_lowercase(), letters.as_str()).into(),
-        None => format!("{:?}", error.kind()).into(),
-    }
 }
 
 #[cfg(test)]

@@ -5,12 +5,11 @@ use std::rc::Rc;
 
 use super::condition_state::{RuleResult, cut};
 use super::mounted::{Filesystem, errors_file, title};
-use super::reader::{Found, HealthReader, MAX_DEVICES, hex, join};
+use super::reader::{HealthReader, MAX_DEVICES, hex, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source};
-use crate::host::kept_file::KeptFile;
-use crate::host::root::present;
-use crate::host::scan;
-use crate::node::facts::Unread;
+use crate::files::kept_file::KeptFile;
+use crate::files::scan;
+use crate::kube::unread::{IfPresent, Unread, if_present};
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "FilesystemCorruptionProblem",
@@ -35,14 +34,14 @@ struct Damage {
     file: KeptFile,
     parse: fn(&str) -> Option<u64>,
     /// The number of errors; 1 for a flag.
-    found: Found<u64>,
+    found: IfPresent<u64>,
 }
 
 /// The counters are kept on disk, so the condition needs no memory, but the event does.
 #[derive(Debug, Default)]
 pub(super) struct FilesystemCorruption {
     /// What `filesystems.rs` found in this look.
-    filesystems: Found<Rc<[Filesystem]>>,
+    filesystems: IfPresent<Rc<[Filesystem]>>,
     damages: Vec<Damage>,
     /// The errors of each ext4 at the last look, by the number of the device.
     last: Vec<(String, u64)>,
@@ -83,7 +82,7 @@ impl Source for FilesystemCorruption {
     fn look(&mut self, reader: &mut HealthReader) {
         self.filesystems.clone_from(&reader.filesystems);
         for damage in &mut self.damages {
-            let read = present(reader.kept(&mut damage.file));
+            let read = if_present(reader.kept(&mut damage.file));
             let garbage = || Unread::new(damage.file.path.as_str(), "not the kernel's format");
             damage.found =
                 read.map(|read| read.and_then(|text| (damage.parse)(&text).ok_or_else(garbage)));
@@ -205,7 +204,7 @@ mod tests {
     use crate::node::facts::Read;
 
     /// The mounted file systems, and the errors of a btrfs.
-    type Look = (Found<Rc<[Filesystem]>>, Vec<Read<u64>>);
+    type Look = (IfPresent<Rc<[Filesystem]>>, Vec<Read<u64>>);
 
     fn new_board() -> Board<FilesystemCorruption, Look> {
         Board::new(&KIND, |source, (filesystems, damages)| {

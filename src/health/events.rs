@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::reader::{HealthReader, count, is_numbered};
 use super::source::{Sign, grew};
+use crate::files::kept_file::KeptFile;
 use crate::files::read::LARGE;
-use crate::host::kept_file::KeptFile;
-use crate::host::scan;
+use crate::files::scan;
 use crate::kube::instant::Mono;
-use crate::node::facts::Read;
+use crate::kube::unread::Read;
 
 /// What a look found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -194,8 +194,8 @@ impl LinkHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::root::HostRoot;
     use crate::files::tree::Tree;
-    use crate::host::root::HostRoot;
     use crate::kube::instant::Now;
 
     /// The first read ends after 4096 bytes.

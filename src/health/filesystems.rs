@@ -11,15 +11,14 @@ use std::time::Duration;
 
 use super::condition_state::RuleResult;
 use super::mounted::{Ext4Errors, Filesystem, errors_file, title};
-use super::reader::{Found, HealthReader, MAX_DEVICES, count, join};
+use super::reader::{HealthReader, MAX_DEVICES, count, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
+use crate::files::kept_file::KeptFile;
 use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
 use crate::files::read::{LARGE, each_line, is_end};
-use crate::host::kept_file::KeptFile;
-use crate::host::root::present;
-use crate::host::scan;
+use crate::files::scan;
 use crate::kube::instant::Mono;
-use crate::node::facts::Read;
+use crate::kube::unread::{IfPresent, Read, if_present};
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "ReadonlyFilesystem",
@@ -50,7 +49,7 @@ pub(super) struct ReadonlyFilesystem {
     mounted: Read<Vec<Mounted>>,
     /// The mount points that fstab wants read-only.
     read_only: Vec<PathBuf>,
-    pub(super) found: Found<Rc<[Filesystem]>>,
+    pub(super) found: IfPresent<Rc<[Filesystem]>>,
     memories: Vec<FilesystemHistory>,
 }
 
@@ -85,7 +84,7 @@ impl Source for ReadonlyFilesystem {
             self.read_at = Some(now);
         }
         self.found = match &mut self.mounted {
-            Err(unread) => present(Err(unread.clone())),
+            Err(unread) => if_present(Err(unread.clone())),
             Ok(mounted) => {
                 let mut grew = false;
                 for one in mounted.iter_mut() {
@@ -237,7 +236,7 @@ impl Mounted {
         let Some(errors) = &mut self.errors else {
             return;
         };
-        let read = present(count(reader.kept_number(errors)));
+        let read = if_present(count(reader.kept_number(errors)));
         self.fs.ext4 = read.map(|count| count.map(|count| self.of_count(count, reader)));
     }
 
@@ -302,7 +301,7 @@ pub(super) mod tests {
     use crate::health::tests::{Board, WALL, unread};
     use serde_json::json;
 
-    type Look = Found<Rc<[Filesystem]>>;
+    type Look = IfPresent<Rc<[Filesystem]>>;
 
     fn new_board() -> Board<ReadonlyFilesystem, Look> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))

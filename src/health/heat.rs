@@ -2,9 +2,10 @@
 //! `sys/devices/system/cpu/cpufreq`.
 
 use super::condition_state::RuleResult;
-use super::reader::{Found, HealthReader, is_numbered, join};
+use super::reader::{HealthReader, is_numbered, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
-use crate::host::kept_file::KeptFile;
+use crate::files::kept_file::KeptFile;
+use crate::kube::unread::IfPresent;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "ThermalThrottling",
@@ -91,7 +92,7 @@ const RECENT: u8 = 0b11_1111;
 #[derive(Debug, Default)]
 pub(super) struct ThermalThrottling {
     sensors: Sensors,
-    pub(super) found: Found<Heat>,
+    pub(super) found: IfPresent<Heat>,
     rule: Throttling,
 }
 
@@ -170,7 +171,7 @@ impl Sensors {
 
     /// `None` if the board has no file for the rule. A file that cannot be read is left out; if the
     /// look did not come to all of them, they are unread.
-    fn look(&mut self, reader: &mut HealthReader) -> Found<Heat> {
+    fn look(&mut self, reader: &mut HealthReader) -> IfPresent<Heat> {
         let mut heat = Heat::default();
         for (zone, file) in &mut self.zones {
             let temp = reader.kept_number(file).ok().filter(|temp| TEMPS.contains(temp));
@@ -236,7 +237,7 @@ struct Throttling {
 }
 
 impl Throttling {
-    fn judge(&mut self, heat: &Found<Heat>) -> RuleResult {
+    fn judge(&mut self, heat: &IfPresent<Heat>) -> RuleResult {
         self.is_suspect = false;
         let heat = match found(heat) {
             Ok(heat) => heat,
@@ -333,13 +334,13 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    use crate::files::root::HostRoot;
+    use crate::files::root::NOT_REACHED;
     use crate::files::tree::Tree;
     use crate::health::tests::{Board, FakeClock};
-    use crate::host::HostRoot;
-    use crate::host::root::NOT_REACHED;
     use crate::node::facts::Unread;
 
-    fn new_board() -> Board<ThermalThrottling, Found<Heat>> {
+    fn new_board() -> Board<ThermalThrottling, IfPresent<Heat>> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))
     }
 
@@ -351,15 +352,15 @@ mod tests {
         Zone { name: "cpu-thermal".to_owned(), is_pi_cpu: true, ..zone(temp, critical, None) }
     }
 
-    fn hot(zone: Zone) -> Found<Heat> {
+    fn hot(zone: Zone) -> IfPresent<Heat> {
         warm(Heat { zones: vec![zone], ..Heat::default() })
     }
 
-    fn warm(heat: Heat) -> Found<Heat> {
+    fn warm(heat: Heat) -> IfPresent<Heat> {
         Some(Ok(heat))
     }
 
-    fn after(looks: usize, found: &Found<Heat>) -> Board<ThermalThrottling, Found<Heat>> {
+    fn after(looks: usize, found: &IfPresent<Heat>) -> Board<ThermalThrottling, IfPresent<Heat>> {
         let mut board = new_board();
         for _ in 0..looks {
             board.look(10, found);
@@ -438,7 +439,7 @@ mod tests {
         assert!(after(4, &throttled).is_suspect());
     }
 
-    fn throttled(state: i64, cap: u64) -> Found<Heat> {
+    fn throttled(state: i64, cap: u64) -> IfPresent<Heat> {
         warm(Heat {
             coolers: vec![Cooler { state, max: 8 }],
             policies: vec![policy("policy0", cap)],

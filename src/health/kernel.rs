@@ -1,10 +1,10 @@
 //! KernelDeadlock: counters of kernel faults in `proc/sys/kernel` and `sys/kernel`.
 
 use super::condition_state::RuleResult;
-use super::reader::{Found, HealthReader};
+use super::reader::HealthReader;
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found, grew};
-use crate::host::kept_file::KeptFile;
-use crate::host::root::present;
+use crate::files::kept_file::KeptFile;
+use crate::kube::unread::{IfPresent, if_present};
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "KernelDeadlock",
@@ -51,7 +51,7 @@ const FAULTS: [&str; 5] = [
 pub(super) struct KernelDeadlock {
     /// One that does not exist is left out at the discovery.
     files: [Option<KeptFile>; FAULTS.len()],
-    pub(super) found: Found<Kernel>,
+    pub(super) found: IfPresent<Kernel>,
     /// What the look before found.
     last: Option<Kernel>,
 }
@@ -60,7 +60,7 @@ impl Source for KernelDeadlock {
     fn discover(&mut self, reader: &mut HealthReader) {
         self.files = FAULTS.map(|path| {
             let mut file = KeptFile::new(path);
-            let is_there = present(reader.kept(&mut file)).is_some();
+            let is_there = if_present(reader.kept(&mut file)).is_some();
             is_there.then_some(file)
         });
     }
@@ -125,11 +125,11 @@ mod tests {
     use crate::health::tests::Board;
     use serde_json::json;
 
-    fn new_board() -> Board<KernelDeadlock, Found<Kernel>> {
+    fn new_board() -> Board<KernelDeadlock, IfPresent<Kernel>> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))
     }
 
-    fn kernel(change: impl FnOnce(&mut Kernel)) -> Found<Kernel> {
+    fn kernel(change: impl FnOnce(&mut Kernel)) -> IfPresent<Kernel> {
         let mut kernel = Kernel {
             soft_lockups: Some(5),
             rcu_stalls: Some(5),

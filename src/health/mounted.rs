@@ -1,7 +1,7 @@
 //! A mounted file system, as `filesystems.rs` finds it for two conditions.
 
 use super::condition_state::cut;
-use super::reader::Found;
+use crate::kube::unread::IfPresent;
 
 /// One mounted file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) struct Filesystem {
     /// `etc/fstab` mounts one of its points read-only.
     pub(super) is_read_only_in_fstab: bool,
     /// ext4's record of errors; `None` for other types and for a kernel without it.
-    pub(super) ext4: Found<Ext4Errors>,
+    pub(super) ext4: IfPresent<Ext4Errors>,
 }
 
 /// `sys/fs/ext4/DEV`.

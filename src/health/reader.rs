@@ -1,5 +1,5 @@
 //! Reads of kernel files for the look at the board's health. A look ends after a second as a whole
-//! (`host/root.rs`), and what comes behind a slow file is then not read. From the third such look in
+//! (`files/root.rs`), and what comes behind a slow file is then not read. From the third such look in
 //! a row on, each leaves out its slowest file for an hour, until the rest fits into the second: a
 //! driver that waits for a bus or a firmware must neither delay the Lease nor hide other sources.
 //! Once is no sign of that: the process may have been paused, or the machine suspended.
@@ -10,16 +10,11 @@ use std::time::Duration;
 
 use super::mounted::Filesystem;
 use crate::files::guard;
+use crate::files::kept_file::KeptFile;
 use crate::files::read::{Enough, SMALL, is_end};
-use crate::host::kept_file::KeptFile;
-use crate::host::root::{HostRoot, Look, NOT_REACHED, text, unread};
+use crate::files::root::{HostRoot, LOOK_BUDGET, Look, NOT_REACHED, text, unread};
 use crate::kube::instant::{Mono, Now};
-use crate::node::facts::{Read, Unread};
-use crate::node::kubelet::LOOK_BUDGET;
-
-/// What a look found: `None` if the board does not have the source, `Some(Err)` if it cannot be
-/// read.
-pub(super) type Found<T> = Option<Read<T>>;
+use crate::kube::unread::{IfPresent, Read, Unread};
 
 /// So many looks in a row may take longer than [`LOOK_BUDGET`] before a file is left out.
 const MOST_LONG: u8 = 3;
@@ -45,7 +40,7 @@ pub(super) struct HealthReader {
     /// The board is a Raspberry Pi; known from the first discovery on.
     pub(super) is_pi: bool,
     /// What `filesystems.rs` found in this look.
-    pub(super) filesystems: Found<Rc<[Filesystem]>>,
+    pub(super) filesystems: IfPresent<Rc<[Filesystem]>>,
 }
 
 impl fmt::Debug for HealthReader {

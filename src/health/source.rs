@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::condition_state::{Problem, RuleResult};
-use super::reader::{Found, HealthReader};
+use super::reader::HealthReader;
 use crate::kube::instant::Now;
 use crate::kube::object;
+use crate::kube::unread::IfPresent;
 
 /// A condition type.
 #[derive(Debug)]
@@ -89,7 +90,7 @@ pub(super) struct RuleInput<'a> {
 }
 
 /// What a look found, or what a rule says without it.
-pub(super) fn found<T>(found: &Found<T>) -> Result<&T, RuleResult> {
+pub(super) fn found<T>(found: &IfPresent<T>) -> Result<&T, RuleResult> {
     match found {
         None => Err(RuleResult::NoSource),
         Some(Err(_)) => Err(RuleResult::Unread),

@@ -1,17 +1,17 @@
 //! NTPProblem and FrequentReboot, which need the API server's time: `run/systemd/timesync`,
 //! `proc/uptime`, and the file `boots` in `--root-dir`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::condition_state::RuleResult;
 use super::reader::HealthReader;
 use super::source::{CheckTexts, ConditionKind};
 use crate::files::guard;
+use crate::files::kept_file::KeptFile;
 use crate::files::read::{SMALL, read};
+use crate::files::root::HostRoot;
 use crate::files::write::{self, Op};
-use crate::host::HostRoot;
-use crate::host::kept_file::KeptFile;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::text::VERBOSE;
 use crate::kube::time::Wall;
@@ -67,6 +67,15 @@ pub(super) struct Time {
     booted: Option<(Mono, u64)>,
     /// The file `boots`.
     boots: PathBuf,
+}
+
+/// The file `boots` in `--root-dir`, below the root.
+pub(super) fn boots_file(root: &HostRoot, root_dir: &Path) -> PathBuf {
+    if root.is_real() {
+        return root_dir.join("boots");
+    }
+    // An absolute path would replace the root in `join`.
+    root.path().join(root_dir.strip_prefix("/").unwrap_or(root_dir)).join("boots")
 }
 
 impl Time {

@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use super::condition_state::RuleResult;
-use super::reader::{Found, HealthReader, is_numbered, join};
+use super::reader::{HealthReader, is_numbered, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
-use crate::host::kept_file::KeptFile;
+use crate::files::kept_file::KeptFile;
 use crate::kube::instant::Mono;
-use crate::node::facts::Read;
+use crate::kube::unread::{IfPresent, Read};
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "UnderVoltage",
@@ -58,7 +58,7 @@ struct Alarm {
 #[derive(Debug, Default)]
 pub(super) struct UnderVoltage {
     alarm: Option<Alarm>,
-    pub(super) found: Found<Voltage>,
+    pub(super) found: IfPresent<Voltage>,
     /// Looks in a row with the alarm on.
     looks: u32,
     /// The last [`DIPS`] drops.
@@ -158,16 +158,16 @@ fn is_dip(before: bool, now: bool, woken: bool) -> bool {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
+    use crate::files::root::HostRoot;
     use crate::files::tree::Tree;
     use crate::health::tests::Board;
-    use crate::host::HostRoot;
     use crate::kube::instant::Now;
 
-    fn new_board() -> Board<UnderVoltage, Found<Voltage>> {
+    fn new_board() -> Board<UnderVoltage, IfPresent<Voltage>> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))
     }
 
-    fn voltage(alarm: bool, dips: u32) -> Found<Voltage> {
+    fn voltage(alarm: bool, dips: u32) -> IfPresent<Voltage> {
         Some(Ok(Voltage { alarm, dips }))
     }
 

@@ -4,9 +4,9 @@
 use std::cmp::Reverse;
 
 use super::condition_state::RuleResult;
-use super::reader::{Found, HealthReader, hex, is_numbered, join};
+use super::reader::{HealthReader, hex, is_numbered, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
-use crate::node::facts::Unread;
+use crate::kube::unread::{IfPresent, Unread};
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "StorageWornOut",
@@ -50,7 +50,7 @@ pub(super) enum Wear {
 /// The eMMC's own estimates, and the spare blocks of raw NAND, from the last discovery.
 #[derive(Debug, Default)]
 pub(super) struct StorageWornOut {
-    pub(super) found: Found<Vec<Wear>>,
+    pub(super) found: IfPresent<Vec<Wear>>,
     /// The folder of each device.
     folders: Vec<String>,
     /// The discovery that first found a UBI without spare blocks; a second one must confirm it.

@@ -8,12 +8,12 @@
 use procfs::{CGroupControllers, FromBufRead};
 
 use crate::files::read::SMALL;
-use crate::node::facts::{Read, Unread};
+use crate::kube::unread::{Read, Unread, if_present};
 
-use super::kept_file::KeptFile;
-use super::root::{HostRoot, present};
-use super::scan;
+use crate::files::kept_file::KeptFile;
 use crate::files::mounts::{self, Mount};
+use crate::files::root::HostRoot;
+use crate::files::scan;
 
 const CONTROLLERS: &str = "sys/fs/cgroup/cgroup.controllers";
 
@@ -109,7 +109,7 @@ pub fn parse_v1(usage: &[u8], stat: &[u8]) -> Option<u64> {
 /// if `proc/cgroups` has it enabled and mounted. `proc/cgroups` is not read on v2: since Linux 6.11
 /// it omits a controller that is built without v1 support.
 pub fn memory_is_usable(root: &HostRoot) -> Read<bool> {
-    if let Some(controllers) = present(root.text(CONTROLLERS, SMALL)).transpose()? {
+    if let Some(controllers) = if_present(root.text(CONTROLLERS, SMALL)).transpose()? {
         return Ok(controllers.split_whitespace().any(|name| name == "memory"));
     }
     let memory = controllers(root)?.0.into_iter().find(|controller| controller.name == "memory");

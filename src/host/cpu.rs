@@ -6,10 +6,10 @@
 //! are wrong.
 
 use crate::files::read::SMALL;
-use crate::node::facts::{Read, Unread};
+use crate::kube::unread::{Read, Unread, if_present};
 
-use super::kept_file::KeptFile;
-use super::root::{HostRoot, present};
+use crate::files::kept_file::KeptFile;
+use crate::files::root::HostRoot;
 
 const NODES: &str = "sys/devices/system/node";
 const CPUS: &str = "sys/devices/system/cpu";
@@ -40,7 +40,7 @@ impl Online {
 
 /// The number of logical CPUs. `list` is the text of the file [`Online`].
 fn count(root: &HostRoot, list: &Read<String>) -> Read<u64> {
-    let mut nodes = present(root.list(NODES)).transpose()?.unwrap_or_default();
+    let mut nodes = if_present(root.list(NODES)).transpose()?.unwrap_or_default();
     nodes.retain(|name| number_after("node", name).is_some());
     if nodes.is_empty() {
         let names = root.list(CPUS)?;
@@ -50,7 +50,7 @@ fn count(root: &HostRoot, list: &Read<String>) -> Read<u64> {
         );
     }
     // All are online in a kernel without CPU hotplug, which has no list.
-    let online = present(list.as_ref().map_err(Clone::clone)).transpose()?;
+    let online = if_present(list.as_ref().map_err(Clone::clone)).transpose()?;
     let mut count = 0;
     for node in nodes {
         for name in root.list(&format!("{NODES}/{node}"))? {
@@ -97,7 +97,7 @@ pub fn is_listed(list: &str, cpu: u64) -> bool {
 fn has_topology(root: &HostRoot, cpu: u64) -> Read<bool> {
     for file in ["core_id", "physical_package_id"] {
         let path = format!("{CPUS}/cpu{cpu}/topology/{file}");
-        let Some(text) = present(root.text(&path, SMALL)).transpose()? else {
+        let Some(text) = if_present(root.text(&path, SMALL)).transpose()? else {
             return Ok(false);
         };
         // physical_package_id is -1 on many ARM boards.

@@ -20,7 +20,7 @@ use crate::files::mounts::{self, Mount, without_root};
 use crate::files::read::open_with;
 use crate::node::facts::{FileSystem, Read, Unread};
 
-use super::root::{HostRoot, unread};
+use crate::files::root::{HostRoot, unread};
 
 /// A file system that is measured again and again.
 #[derive(Debug, Default)]

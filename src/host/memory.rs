@@ -9,11 +9,12 @@ use nix::errno::Errno;
 use nix::sys::sysinfo::SysInfo;
 
 use crate::files::read::SMALL;
-use crate::node::facts::{HugePages, Memory, Read, Unread};
+use crate::kube::unread::{Read, Unread, if_present};
+use crate::node::facts::{HugePages, Memory};
 
-use super::kept_file::KeptFile;
-use super::root::{HostRoot, present, unread};
-use super::scan;
+use crate::files::kept_file::KeptFile;
+use crate::files::root::{HostRoot, unread};
+use crate::files::scan;
 
 /// The file with the memory counters.
 pub(super) const MEMINFO: &str = "proc/meminfo";
@@ -142,7 +143,7 @@ pub(super) fn line_bytes<const N: usize>(meminfo: &[u8], names: [&str; N]) -> [O
 /// hugetlbfs has none, which is no error. An unreadable count makes the whole fact unread, so that
 /// no size is dropped silently.
 pub(super) fn huge_pages(root: &HostRoot) -> Read<Vec<HugePages>> {
-    let names = present(root.list(HUGE_PAGES)).transpose()?.unwrap_or_default();
+    let names = if_present(root.list(HUGE_PAGES)).transpose()?.unwrap_or_default();
     let mut sizes = Vec::new();
     for name in names {
         let Some(page_bytes) = page_bytes(&name) else {
@@ -171,7 +172,7 @@ pub fn has_pressure(root: &HostRoot) -> Read<bool> {
         Err(error) if error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(false),
         read => {
             let read = read.map_err(|error| unread(PRESSURE, &error));
-            Ok(present(read).transpose()?.is_some())
+            Ok(if_present(read).transpose()?.is_some())
         }
     }
 }

@@ -7,24 +7,20 @@
 pub mod cgroup;
 pub mod cpu;
 mod disk;
-pub(crate) mod kept_file;
 pub mod memory;
 pub mod mounts;
 pub mod network;
 pub mod pids;
-pub(crate) mod root;
-pub(crate) mod scan;
 pub mod system;
-pub mod units;
 pub mod usage;
 
 use std::path::{Path, PathBuf};
 
-pub use root::{HostRoot, Look};
+pub use crate::files::root::HostRoot;
 
-use self::kept_file::KeptFile;
 use self::mounts::Mounts;
 use crate::files::guard::{self, Resolved};
+use crate::files::kept_file::KeptFile;
 use crate::files::read::cause;
 use crate::node::facts::{Facts, FileSystem, Network, Read, is_machine_id};
 
@@ -214,17 +210,6 @@ impl Host {
             Some(format!("--ready-when-exists={}: {cause}", path.display()))
         };
         self.ready_when_exists.iter().filter_map(line).collect()
-    }
-
-    /// The file `boots` in `--root-dir`, below the root.
-    pub fn boots(&self) -> PathBuf {
-        let folder = &self.node_root_dir;
-        if self.root.is_real() {
-            return folder.join("boots");
-        }
-        // An absolute path would replace the root in `join`.
-        let below = folder.strip_prefix("/").unwrap_or(folder);
-        self.root.path().join(below).join("boots")
     }
 
     /// The host name, from `proc/sys/kernel/hostname`.

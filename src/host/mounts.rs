@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
-use super::root::{HostRoot, unread};
 use crate::files::mounts::{MOUNTINFO, Mount, all_mounts, parse_mountinfo, parse_mounts};
+use crate::files::root::{HostRoot, unread};
 use crate::node::facts::Read;
 
 const MOUNTS: &str = "proc/mounts";

@@ -16,9 +16,10 @@ use nix::sys::socket::SockaddrStorage;
 
 use crate::files::hosts;
 use crate::files::read::LARGE;
-use crate::node::facts::{DefaultRoute, Interface, Network, Read, Unread};
+use crate::kube::unread::{Read, Unread, if_present};
+use crate::node::facts::{DefaultRoute, Interface, Network};
 
-use super::root::{HostRoot, present, unread};
+use crate::files::root::{HostRoot, unread};
 
 const HOSTS: &str = "etc/hosts";
 const ROUTE: &str = "proc/net/route";
@@ -66,7 +67,7 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
 
 /// IPv4 in file order, then IPv6; `None` without `proc/net/route`.
 pub fn routes(root: &HostRoot) -> Read<Option<Vec<DefaultRoute>>> {
-    let Some(mut routes) = present(default_routes(root, ROUTE, parse_v4)).transpose()? else {
+    let Some(mut routes) = if_present(default_routes(root, ROUTE, parse_v4)).transpose()? else {
         return Ok(None);
     };
     // The kubelet ignores every error here, such as the missing file of a kernel without IPv6.

@@ -6,9 +6,9 @@
 
 use crate::node::facts::{Pids, Read, Unread};
 
-use super::kept_file::KeptFile;
-use super::root::HostRoot;
-use super::scan;
+use crate::files::kept_file::KeptFile;
+use crate::files::root::HostRoot;
+use crate::files::scan;
 
 const LIMITS: [&str; 2] = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
 const LOADAVG: &str = "proc/loadavg";

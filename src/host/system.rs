@@ -8,7 +8,7 @@ use nix::sys::utsname::uname;
 use crate::files::read::SMALL;
 use crate::node::facts::{Read, Unread};
 
-use super::root::{HostRoot, text, unread};
+use crate::files::root::{HostRoot, text, unread};
 
 /// machineID and systemUUID.
 pub(super) fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {

@@ -9,9 +9,10 @@ use crate::files::read::SMALL;
 use crate::node::facts::{FileSystem, Read, Unread};
 
 use super::disk::{MeasuredPath, ancestor};
-use super::kept_file::KeptFile;
-use super::root::{HostRoot, unread};
-use super::{Host, Sources, memory, scan};
+use super::{Host, Sources, memory};
+use crate::files::kept_file::KeptFile;
+use crate::files::root::{HostRoot, unread};
+use crate::files::scan;
 
 pub(super) const CPU_STAT: &str = "sys/fs/cgroup/cpu.stat";
 pub(super) const STAT: &str = "proc/stat";

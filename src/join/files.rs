@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
+use crate::check::units::{SERVE_SOCKET, is_enabled};
 use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
 use crate::files::guard;
 use crate::files::read::{SMALL, read};
+use crate::files::root::HostRoot;
 use crate::files::write::{self, Op, PRIVATE, PUBLIC};
-use crate::host::HostRoot;
-use crate::host::units::{SERVE_SOCKET, is_enabled};
 use crate::kube::text::Fault;
 
 /// The kubeconfigs of a kubelet.

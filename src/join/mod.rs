@@ -20,18 +20,19 @@ pub mod token;
 
 use std::ffi::OsString;
 
-use nix::sys::prctl;
 use serde_json::{Value, json};
 
-use crate::check::{CommandFailure, Finding, Report};
+use crate::check::units::SERVE_SOCKET;
+use crate::check::{Finding, Report};
+use crate::config::version;
 use crate::credentials::kubeconfig;
 use crate::credentials::pki::stored_certificate;
 use crate::files::guard;
 use crate::files::write::{self, Disk};
-use crate::host::units::SERVE_SOCKET;
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::x509::Leaf;
+use crate::process::command::{CommandFailure, End, no_core_file, print, proxy_variable};
 use crate::process::logging;
 
 use self::command::{JoinCommand, Reset};
@@ -40,36 +41,24 @@ use self::run::{Failed, SUDO, failed};
 
 pub use self::steps::unit_flags;
 
-/// The end of a command.
-pub type End = Result<(), CommandFailure>;
-
-/// Runs `nodelet join` or `nodelet reset`. `None` if `args` is another command. `print` writes a
-/// line to stdout; `version` is the text of `--version`, `proxy` the name of a variable that is set
-/// and not used.
-pub fn main(
-    args: &[OsString],
-    user_agent: &str,
-    version: &str,
-    proxy: Option<&str>,
-    print: &mut dyn FnMut(&str) -> End,
-) -> Option<End> {
+/// Runs `nodelet join` or `nodelet reset`. `None` if `args` is another command.
+pub fn main(args: &[OsString]) -> Option<End> {
     let command = match command::parse(args)? {
         Ok(command) => command,
         Err(line) => return Some(Err(CommandFailure::Usage(line))),
     };
-    // The token and the key must not be in a core file. PR_SET_DUMPABLE with 0 cannot fail.
-    let _ = prctl::set_dumpable(false);
+    no_core_file();
     logging::start(0, false);
     Some(match command {
         JoinCommand::Help => print(&command::usage()),
-        JoinCommand::Version => print(version),
+        JoinCommand::Version => print(&version()),
         JoinCommand::Join(settings) => {
-            if let Some(name) = proxy {
+            if let Some(name) = proxy_variable() {
                 log::info!("{name} is not used; join connects to the server directly");
             }
-            steps::join(&settings, user_agent, print)
+            steps::join(&settings)
         }
-        JoinCommand::Reset(settings) => reset(&settings, print),
+        JoinCommand::Reset(settings) => reset(&settings),
     })
 }
 
@@ -85,7 +74,7 @@ fn json_text(report: &Report, members: Vec<(&str, Value)>) -> String {
 /// The checks of `nodelet reset`.
 const RESET: [&str; 4] = ["running", "metrics", "files", "node"];
 
-fn reset(settings: &Reset, print: &mut dyn FnMut(&str) -> End) -> End {
+fn reset(settings: &Reset) -> End {
     let paths = JoinPaths::new(settings.root.as_deref());
     let (report, removed) = run_reset(&mut Disk::default(), &paths, settings.force);
     let text = if settings.json {

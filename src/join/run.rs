@@ -7,12 +7,13 @@ use serde_json::json;
 
 use super::command::Settings;
 use super::files::JoinPaths;
-use super::{End, json_text};
+use super::json_text;
 use crate::check::probe::{dial, resolve};
 use crate::check::{Finding, Mark, Report};
 use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Pem};
 use crate::client::endpoint::Endpoint;
+use crate::config::USER_AGENT;
 use crate::files::read::read;
 use crate::files::write::Disk;
 use crate::kube::instant::{Mono, Now};
@@ -20,6 +21,7 @@ use crate::kube::message::{Outcome, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::process::clock::{self, Clock};
+use crate::process::command::End;
 
 /// The names of the steps, which stay the same from version to version.
 pub(super) const CHECKS: [&str; 18] = [
@@ -106,7 +108,6 @@ pub(super) struct JoinRun<'a> {
     /// The paths of the new files.
     pub(super) wrote: Vec<String>,
     findings: Vec<Finding>,
-    user_agent: &'a str,
     outer: &'a dyn ClockAndNetwork,
     end: Mono,
     print: &'a mut dyn FnMut(&str) -> End,
@@ -125,7 +126,6 @@ impl<'a> JoinRun<'a> {
     pub(super) fn new(
         settings: &'a Settings,
         board: Board,
-        user_agent: &'a str,
         outer: &'a dyn ClockAndNetwork,
         print: &'a mut dyn FnMut(&str) -> End,
     ) -> Self {
@@ -138,7 +138,6 @@ impl<'a> JoinRun<'a> {
             expires: None,
             wrote: Vec::new(),
             findings: Vec::new(),
-            user_agent,
             end: outer.now().mono.after(settings.timeout),
             outer,
             print,
@@ -179,7 +178,7 @@ impl JoinRun<'_> {
         check: &'static str,
         remedy: &str,
     ) -> Result<Api, Failed> {
-        Api::new(config, self.user_agent).map_err(|why| failed(check, why, remedy))
+        Api::new(config, USER_AGENT).map_err(|why| failed(check, why, remedy))
     }
 
     /// [`Self::send`], repeated while the server is silent, starts or is busy. `remedy` is that of

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::files::JoinPaths;
 use super::run::{Failed, JoinRun, Stop, failed};
+use crate::check::units::SERVE_SOCKET;
 use crate::check::{Finding, Mark};
 use crate::client::api::Api;
 use crate::client::api_config::ApiConfig;
 use crate::files::{guard, write};
-use crate::host::units::SERVE_SOCKET;
 use crate::kube::message::{Accept, Outcome, Request};
 use crate::kube::text::Fault;
 use crate::kube::{json, object};

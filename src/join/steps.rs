@@ -12,8 +12,9 @@ use super::kubeadm::{self, FoundServer};
 use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
 use super::token::{Bootstrap, Token};
-use super::{End, certificate, supervisor};
-use crate::check::{CommandFailure, Finding, Setup, configured, probe};
+use super::{certificate, supervisor};
+use crate::check::setup::Setup;
+use crate::check::{Finding, probe};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::credentials::kubeconfig::render::{KubeconfigUser, render};
@@ -25,6 +26,7 @@ use crate::kube::text::Fault;
 use crate::node::eviction::Pressures;
 use crate::node::status;
 use crate::process::clock::{self, Clock};
+use crate::process::command::{self, CommandFailure, End};
 use crate::serve::ServeConfig;
 
 /// Bytes of a file with a token.
@@ -37,11 +39,7 @@ const ISSUED: &str = "/var/lib/nodelet/kubeconfig";
 const BOOTSTRAP: &str = "/run/credentials/nodelet.service/bootstrap-kubeconfig";
 
 /// Runs the command.
-pub(super) fn join(
-    settings: &Settings,
-    user_agent: &str,
-    print: &mut dyn FnMut(&str) -> End,
-) -> End {
+pub(super) fn join(settings: &Settings) -> End {
     let token = parsed(&settings.token)?;
     settings.check(&token).map_err(CommandFailure::Usage)?;
     let bearer = match settings.bearer.as_ref().map(parsed).transpose()? {
@@ -55,7 +53,8 @@ pub(super) fn join(
     };
     let board = board(settings)?;
     let clock = Clock::start();
-    let run = JoinRun::new(settings, board, user_agent, &clock, print);
+    let mut print = command::print;
+    let run = JoinRun::new(settings, board, &clock, &mut print);
     if !settings.ignored.is_empty() {
         log::info!("ignored: --{}", settings.ignored.join(", --"));
     }
@@ -95,7 +94,7 @@ fn board(settings: &Settings) -> Result<Board, CommandFailure> {
     };
     // The port reads the same flags when somebody enables it.
     ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
-    let Setup { config, facts, .. } = configured(*flags, settings.root.is_none())?;
+    let Setup { config, facts, .. } = Setup::new(*flags, settings.root.is_none())?;
     let now = clock::wall();
     let node = status::initial(&config, &facts, Pressures::default(), now).node;
     let addresses = object::list(&node, &["status", "addresses"]).iter();

@@ -16,6 +16,7 @@ pub mod quantity;
 pub mod signed;
 pub mod text;
 pub mod time;
+pub mod unread;
 pub mod version;
 pub mod x509;
 pub mod yaml;

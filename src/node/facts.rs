@@ -3,38 +3,12 @@
 //! Each fact is its own `Result`: an unreadable file makes one fact missing and does not end the
 //! turn. `agent::read_cache` reads the files; some facts are up to 60 s old.
 
-use std::fmt;
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+
+pub use crate::kube::unread::{Read, Unread};
 use crate::node::health::HealthConditions;
-use crate::runtime::facts::RuntimeFacts;
-
-/// Why one fact is missing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unread {
-    /// File or system call, relative to the host root: `proc/meminfo`.
-    pub source: String,
-    /// What happened: `no MemTotal line`, `permission denied`.
-    pub cause: String,
-    /// The machine does not have the thing that the file describes, which is no fault.
-    pub absent: bool,
-}
-
-impl Unread {
-    /// A file that exists and lacks the fact.
-    pub fn new(source: impl Into<String>, cause: impl Into<String>) -> Unread {
-        Unread { source: source.into(), cause: cause.into(), absent: false }
-    }
-}
-
-impl fmt::Display for Unread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.source, self.cause)
-    }
-}
-
-/// One fact, or the reason why it is missing.
-pub type Read<T> = Result<T, Unread>;
 
 /// All facts about the machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -181,6 +155,53 @@ pub struct Pids {
     pub max: u64,
     /// Denominator of the fourth field of `proc/loadavg`: threads, not processes.
     pub running: u64,
+}
+
+/// What a Node reports of the container runtime, and the lines of Ready. `None` is not known: the Node's member is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RuntimeFacts {
+    /// `containerd://2.1.9`.
+    pub version: Option<String>,
+    /// Largest first.
+    pub images: Option<Vec<Image>>,
+    /// The folder of the images, as the runtime names it.
+    pub image_folder: Option<String>,
+    /// Sorted by name.
+    pub handlers: Option<Vec<Handler>>,
+    /// `features.supplementalGroupsPolicy`.
+    pub supplemental_groups_policy: Option<bool>,
+    /// Ready's line about CRI's RuntimeReady.
+    pub not_ready: Option<String>,
+    /// Ready's line about CRI's NetworkReady. It counts only where the Node offers pods.
+    pub network: Option<String>,
+    /// Ready's line if no question has succeeded, or the last success is too old.
+    #[serde(skip)]
+    pub down: Option<&'static str>,
+}
+
+/// One image of the container runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Image {
+    /// The runtime's id; not reported, it orders images of one size.
+    pub id: String,
+    /// Digests, then tags.
+    pub names: Vec<String>,
+    /// Bytes on disk: unpacked for Docker, Podman and CRI-O, compressed for containerd.
+    pub size_bytes: u64,
+}
+
+/// One handler of the container runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Handler {
+    /// Empty is the default handler.
+    pub name: String,
+    /// `recursiveReadOnlyMounts`.
+    pub recursive_read_only_mounts: bool,
+    /// `userNamespaces`.
+    pub user_namespaces: bool,
 }
 
 /// Inputs for the choice of the node's address.

@@ -1,6 +1,7 @@
-//! Clock, wait, sd_notify and logging of the process.
+//! The process: clock, wait, sd_notify, log, and the end of a command.
 
 pub mod clock;
+pub mod command;
 pub mod logging;
 pub mod notify;
 pub mod unix_socket;

@@ -81,7 +81,7 @@ pub(super) fn facts_file(path: &Path, fresh: Result<(), Fault>, exists: bool) ->
 mod tests {
     use super::*;
     use crate::kube::finding::Mark;
-    use crate::runtime::facts::Image;
+    use crate::node::facts::Image;
     use crate::runtime::report::{Images, RuntimeFailure, RuntimeVersion, Status};
 
     const CONFIG: fn() -> RuntimeConfig = || RuntimeConfig {

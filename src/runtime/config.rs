@@ -4,6 +4,8 @@
 
 use std::path::PathBuf;
 
+use crate::config::flags::Values;
+
 /// Bytes of the path of a socket: `sun_path` of unix(7) without its last zero.
 const MAX_PATH: usize = 107;
 
@@ -16,19 +18,6 @@ pub enum Protocol {
     Docker,
     /// `podman://PATH`: the same API of Podman.
     Podman,
-}
-
-/// The values of the flags.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RuntimeFlags {
-    /// `--container-runtime-endpoint`; empty is no runtime.
-    pub endpoint: String,
-    /// `--image-service-endpoint`; empty is that of the runtime.
-    pub image_endpoint: String,
-    /// `--node-status-max-images`.
-    pub max_images: i32,
-    /// `--container-runtime-facts`.
-    pub facts_file: PathBuf,
 }
 
 /// The container runtime of this board.
@@ -48,8 +37,8 @@ pub struct RuntimeConfig {
 
 impl RuntimeConfig {
     /// The runtime that the flags name; `None` without an endpoint.
-    pub fn new(flags: &RuntimeFlags) -> Result<Option<Self>, String> {
-        let RuntimeFlags { endpoint, image_endpoint: images, max_images, facts_file } = flags;
+    pub fn new(values: &Values) -> Result<Option<Self>, String> {
+        let (endpoint, images) = (&values.runtime_endpoint, &values.image_endpoint);
         if endpoint.is_empty() && !images.is_empty() {
             return Err("--image-service-endpoint needs --container-runtime-endpoint: without a \
                         runtime there are no images"
@@ -69,7 +58,7 @@ impl RuntimeConfig {
             }
             image_path = Some(socket).filter(|socket| *socket != path);
         }
-        let (max_images, facts_file) = (*max_images, facts_file.clone());
+        let (max_images, facts_file) = (values.max_images, values.runtime_facts.clone());
         Ok(Some(Self { protocol, path, image_path, max_images, facts_file }))
     }
 }
@@ -100,11 +89,12 @@ mod tests {
     use super::*;
 
     fn parsed(endpoint: &str, images: &str) -> Result<Option<RuntimeConfig>, String> {
-        RuntimeConfig::new(&RuntimeFlags {
-            endpoint: endpoint.to_owned(),
+        RuntimeConfig::new(&Values {
+            runtime_endpoint: endpoint.to_owned(),
             image_endpoint: images.to_owned(),
             max_images: 10,
-            facts_file: "/f".into(),
+            runtime_facts: "/f".into(),
+            ..Values::default()
         })
     }
 

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use super::config::RuntimeConfig;
-use super::facts::{Handler, Image};
 use super::grpc::RuntimeConnection;
 use super::report::{
     Condition, FailedAt, Images, LARGE_LIST, MAX_NAMES, RuntimeFailure, RuntimeQuery,
@@ -13,6 +12,7 @@ use super::report::{
 use super::socket::Open;
 use crate::kube::protobuf::{Value, field, fields};
 use crate::kube::text::one_line;
+use crate::node::facts::{Handler, Image};
 
 /// Paths of the calls.
 const VERSION: &str = "/runtime.v1.RuntimeService/Version";

@@ -1,16 +1,17 @@
-//! The file in which `nodelet runtime` passes on what it knows of the container runtime.
+//! The reader of the file that `nodelet runtime` writes.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::facts::{NOT_YET, RuntimeFacts};
+use super::form::{self, NOT_YET};
 use crate::files::guard;
 use crate::files::read::{LARGE, cause, from_start, open};
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
+use crate::node::facts::RuntimeFacts;
 
 /// A runtime without success for this time is down (maxWaitForContainerRuntime of the kubelet).
 const DOWN_AFTER: Duration = Duration::from_secs(30);
@@ -45,7 +46,7 @@ impl RuntimeFile {
             path: path.into(),
             file: None,
             json: String::new(),
-            facts: RuntimeFacts::unknown(),
+            facts: form::unknown(),
             success: None,
             log: OutageLog::new("container runtime"),
         }
@@ -104,8 +105,7 @@ impl RuntimeFile {
         let is_whole = &mut |text: &mut Vec<u8>| text.ends_with(b"\n");
         let text = from_start(&file, LARGE, is_whole).map_err(|error| cause(&error))?;
         let text = str::from_utf8(&text).unwrap_or_default();
-        let (success, json) =
-            RuntimeFacts::split(text).ok_or("it was not written by nodelet runtime")?;
+        let (success, json) = form::split(text).ok_or("it was not written by nodelet runtime")?;
         if success.is_some_and(|at| at > since_boot) {
             return Err("it is of another boot".into());
         }
@@ -151,7 +151,7 @@ mod tests {
         fn success(&self, version: &str, second: u64) {
             let facts =
                 RuntimeFacts { version: Some(version.to_owned()), ..RuntimeFacts::default() };
-            self.write(&facts.file(Some(seconds(START + second))));
+            self.write(&form::file(&facts, Some(seconds(START + second))));
         }
 
         fn write(&self, text: &str) {
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn without_a_fresh_file_the_runtime_is_down_after_30_s_and_back_with_the_next_one() {
         let version = "containerd://2.1.9";
-        let newer = |at: u64| RuntimeFacts::default().file(Some(seconds(START + at)));
+        let newer = |at: u64| form::file(&RuntimeFacts::default(), Some(seconds(START + at)));
         let whole = newer(109);
         let torn = whole.replacen('9', "8", 1);
         for (name, content) in [
@@ -259,7 +259,7 @@ mod tests {
             why(&mut reader),
             format!("{path}: no such file or directory; is nodelet runtime running?")
         );
-        reader.write(&RuntimeFacts::unknown().file(None));
+        reader.write(&form::file(&form::unknown(), None));
         assert_eq!(why(&mut reader), "it has not answered yet; see the log of nodelet runtime");
         reader.success("containerd://2.1.9", 100);
         assert_eq!(why(&mut reader), "no success for 100 s; see the log of nodelet runtime");

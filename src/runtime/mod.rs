@@ -1,19 +1,18 @@
-//! The container runtime: its flags (`config`), what a Node reports of it (`facts`, `node`), and
-//! its part of `nodelet check`.
+//! The container runtime: its flags (`config`), the questions, and its part of `nodelet check`. The
+//! Node's members are set in `node/status/runtime.rs`.
 //!
 //! `nodelet runtime` asks it, by `cri` or `rest`, and writes what it says (`report`, `state`) to
-//! the file that the agent reads with each status (`file`). It is a process of its own, because a
+//! the file (`form`) that the agent reads with each status (`file`). It is a process of its own, because a
 //! runtime may hang, and its socket is root's: the process that holds the Lease talks to the API
 //! server alone. Plain sequential code: ask, write, sleep.
 
 mod check;
 pub mod config;
 pub mod cri;
-pub mod facts;
 pub mod file;
+pub mod form;
 mod grpc;
 pub mod hpack;
-pub mod node;
 pub mod report;
 pub mod rest;
 mod socket;
@@ -24,15 +23,17 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::config::flags::Flags;
 use crate::files::guard;
 use crate::files::write::VolatileFile;
 use crate::kube::finding::Finding;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
+use crate::node::facts::RuntimeFacts;
 use crate::process::clock::{pause, since_boot};
+use crate::process::command::{CommandFailure, End};
 use config::{Protocol, RuntimeConfig};
 use cri::Cri;
-use facts::RuntimeFacts;
 use file::RuntimeFile;
 use report::{RuntimeQuery, RuntimeReport};
 use socket::{RuntimeStream, TimedSocket, now};
@@ -43,8 +44,20 @@ const OVERDUE: Duration = Duration::from_secs(20);
 /// What a question asks for behind the status: a list that hangs must not make the status old.
 const DETAILS_OVERDUE: Duration = Duration::from_secs(10);
 
+/// Asks the container runtime for the agent, until the process is ended. Without a runtime there is
+/// nothing to do, which is no failure: the unit is started with the agent's.
+pub fn run(flags: &Flags) -> End {
+    match RuntimeConfig::new(&flags.values).map_err(CommandFailure::Usage)? {
+        Some(config) => serve(&config),
+        None => {
+            log::info!("no --container-runtime-endpoint, so there is nothing to do");
+            Ok(())
+        }
+    }
+}
+
 /// Asks and writes until the process is ended. Its times count from the boot, as in the file.
-pub fn serve(config: &RuntimeConfig) -> ! {
+fn serve(config: &RuntimeConfig) -> ! {
     let mut client = Client::new(config, OVERDUE);
     let mut state = RuntimeState::new(config.protocol);
     let mut file = VolatileFile::new(&config.facts_file);

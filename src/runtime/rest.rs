@@ -4,7 +4,6 @@
 use serde::Deserialize;
 
 use super::config::{Protocol, RuntimeConfig};
-use super::facts::Image;
 use super::report::{
     FailedAt, Images, LARGE_LIST, MAX_NAMES, RuntimeFailure, RuntimeQuery, RuntimeReport,
     RuntimeVersion, Status,
@@ -12,6 +11,7 @@ use super::report::{
 use super::socket::{Open, failed};
 use crate::kube::text::{Fault, one_line};
 use crate::kube::{json, object, protobuf};
+use crate::node::facts::Image;
 
 const MAX_HEAD: usize = 8 << 10;
 const MAX_BODY: usize = 4 << 20;

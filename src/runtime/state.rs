@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use super::config::Protocol;
-use super::facts::{NOT_YET, RuntimeFacts};
+use super::form::{self, NOT_YET};
 use super::report::{RuntimeQuery, RuntimeReport};
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
+use crate::node::facts::RuntimeFacts;
 
 /// Time between two questions, and after one that failed.
 const EVERY: Duration = Duration::from_secs(10);
@@ -39,7 +40,7 @@ impl RuntimeState {
     pub(super) fn new(protocol: Protocol) -> Self {
         Self {
             is_podman: protocol == Protocol::Podman,
-            facts: RuntimeFacts::unknown(),
+            facts: form::unknown(),
             has_failed: false,
             last_success: None,
             due: Mono::START,
@@ -113,7 +114,7 @@ impl RuntimeState {
 
     /// The content of the file, if times count from the boot.
     pub(super) fn file(&self) -> String {
-        self.facts.file(self.last_success.map(|at| at.since(Mono::START)))
+        form::file(&self.facts, self.last_success.map(|at| at.since(Mono::START)))
     }
 
     /// What a Node reports of it now.

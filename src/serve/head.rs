@@ -4,7 +4,7 @@
 //! one with a body is refused, so where the next head begins is never a question.
 
 use crate::kube::time::Wall;
-use crate::serve::answers::{Answer, Asked};
+use crate::serve::answers::{Answer, Asked, reason};
 
 /// Longest head, in bytes.
 pub(super) const LONGEST: usize = 8 << 10;
@@ -123,24 +123,6 @@ impl Answer {
         }
         text += "\r\n";
         text.into_bytes()
-    }
-}
-
-/// The words behind a status code.
-pub(super) fn reason(code: u16) -> &'static str {
-    match code {
-        200 => "OK",
-        307 => "Temporary Redirect",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        406 => "Not Acceptable",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        503 => "Service Unavailable",
-        _ => "Internal Server Error",
     }
 }
 

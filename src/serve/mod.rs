@@ -29,9 +29,14 @@ use std::time::Duration;
 use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
 
 pub use self::config::ServeConfig;
-pub use self::port::Port;
+use self::port::Port;
+use crate::config::flags::{Flags, log_ignored};
+use crate::config::{Config, USER_AGENT};
+use crate::credentials::IdentitySource;
 use crate::files::read::cause;
+use crate::host::{Host, HostRoot};
 use crate::process::clock;
+use crate::process::command::{CommandFailure, End, credentials_folder, systemd_folder};
 
 /// A start that fails at once would follow itself 15 times a second, because systemd keeps the
 /// socket and its waiting connection: it is delayed to six a minute.
@@ -39,6 +44,36 @@ const RESTART_DELAY: Duration = Duration::from_secs(10);
 
 /// Connections that wait to be accepted, as in `nodelet-serve.socket`.
 const BACKLOG: i32 = 16;
+
+/// Answers on the kubelet's port. Takes the agent's flags, and reads no fact before somebody asks.
+pub fn run(flags: Flags) -> End {
+    open(flags)?.run();
+    Ok(())
+}
+
+/// The port, which listens already. Not inlined, and boxed: what a start takes of the stack would lie
+/// below the loop for the life of the process.
+#[inline(never)]
+fn open(mut flags: Flags) -> Result<Box<Port>, CommandFailure> {
+    let ignored = std::mem::take(&mut flags.ignored);
+    let serve = ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
+    let host = Host::new(HostRoot::new(&flags.values.host_root), &flags.values.root_dir);
+    let config = Config::new(flags, || host.hostname().map_err(|unread| unread.to_string()))
+        .map_err(CommandFailure::Usage)?;
+    let path = config.kubeconfig.as_ref().ok_or_else(|| {
+        CommandFailure::Usage(
+            "--kubeconfig is missing: the API server says who may ask; give the flags of the agent"
+                .to_owned(),
+        )
+    })?;
+    let source = IdentitySource::new(&config, path, credentials_folder(), USER_AGENT.to_owned());
+    log_ignored(ignored);
+    // Not the agent's folder, where this process may not write.
+    let own = systemd_folder("STATE_DIRECTORY");
+    let cert_dir = own.as_ref().unwrap_or(&config.cert_dir);
+    let port = Port::open(&config, &serve, &source, host, cert_dir);
+    port.map(Box::new).map_err(|why| CommandFailure::Other(why.to_string()))
+}
 
 /// Waits before the exit of a start that failed, if systemd passed a listening socket as stdin.
 pub fn delay_next_start() {

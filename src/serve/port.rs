@@ -44,7 +44,7 @@ impl PortStream for TcpStream {
 
 /// The port and what it needs to answer.
 #[derive(Debug)]
-pub struct Port {
+pub(super) struct Port {
     listener: TcpListener,
     /// The listener is not polled before.
     rests: Mono,
@@ -74,7 +74,7 @@ struct Responder {
 impl Port {
     /// Listens already. `cert_dir` is for the certificate that the cluster issues. With `--listen`
     /// there is no idle exit: nothing would start the process again.
-    pub fn open(
+    pub(super) fn open(
         config: &Config,
         serve: &ServeConfig,
         source: &IdentitySource,
@@ -113,7 +113,7 @@ impl Port {
     }
 
     /// Answers until nobody has asked for `--idle-exit`.
-    pub fn run(mut self: Box<Self>) {
+    pub(super) fn run(mut self: Box<Self>) {
         // The last time with a connection.
         let mut busy = Mono::START;
         loop {

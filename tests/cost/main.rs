@@ -23,6 +23,7 @@ use nodelet::node::Progress;
 use nodelet::node::lease::{LEASES, Lease};
 use nodelet::node::pods::Pods;
 use nodelet::runtime::ask;
+use nodelet::runtime::config::RuntimeConfig;
 use serde_json::{Value, json};
 
 use crate::common::board::Board;
@@ -276,8 +277,8 @@ fn bytes_and_heap_of_a_look_at_the_runtime() {
         let endpoint = runtime.endpoint();
         let (_, endpoint) = endpoint.split_once('=').unwrap();
         let mut flags = Flags::default();
-        flags.values.runtime.endpoint = endpoint.to_owned();
-        let endpoint = config(flags).runtime.unwrap();
+        flags.values.runtime_endpoint = endpoint.to_owned();
+        let endpoint = RuntimeConfig::new(&flags.values).unwrap().unwrap();
         // The process has the mount table since its first question.
         drop(own_mounts());
         let look = allocation_counter::measure(|| {

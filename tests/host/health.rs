@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use nodelet::files::root::HostRoot;
 use nodelet::health::config::HealthConfig;
 use nodelet::health::monitor::Health;
-use nodelet::host::{Host, HostRoot};
 use nodelet::kube::instant::{Mono, Now};
 use nodelet::kube::time::Wall;
 use nodelet::node::health::HealthCondition;
@@ -36,10 +36,10 @@ fn all() -> HealthConfig {
 
 /// The health of the board whose files are below `root`, and what its clock shows.
 fn health(root: &Path, wall: Wall) -> (Health, Rc<Cell<Now>>) {
-    let host = Host::new(HostRoot::new(root), "/var/lib/nodelet");
+    let (root, root_dir) = (HostRoot::new(root), Path::new("/var/lib/nodelet"));
     let shown = Rc::new(Cell::new(Now { mono: Mono::START, wall }));
     let clock = Rc::clone(&shown);
-    (Health::new(&host, &all(), self::wall(BUILT), move || clock.get()), shown)
+    (Health::new(&root, root_dir, &all(), self::wall(BUILT), move || clock.get()), shown)
 }
 
 fn trees() -> Vec<PathBuf> {

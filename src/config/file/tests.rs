@@ -71,7 +71,7 @@ fn zero_is_a_value_of_a_pointer_field_only() {
     ]);
     let mut want = default.clone();
     want.values.config.event_qps = 0;
-    want.values.runtime.max_images = 0;
+    want.values.max_images = 0;
     let all = |value: &str| {
         let fields = [
             "eventRecordQPS",
@@ -251,7 +251,7 @@ fn the_file_of_kubeadm_sets_rotation_the_runtime_and_the_client_ca_and_has_no_un
     let mut want = Flags::default();
     want.values.config.rotate_certificates = true;
     want.values.client_ca_file = Some("/etc/kubernetes/pki/ca.crt".into());
-    want.values.runtime.endpoint = "unix:///var/run/containerd/containerd.sock".to_owned();
+    want.values.runtime_endpoint = "unix:///var/run/containerd/containerd.sock".to_owned();
     assert_eq!(flags, want);
 }
 

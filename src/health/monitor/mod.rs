@@ -13,12 +13,12 @@ use super::config::{FileCondition, HealthConfig};
 use super::events::EventSources;
 use super::reader::HealthReader;
 use super::source::{ConditionKind, RuleInput, Sign, Source};
-use super::time::{REBOOTS, Time};
+use super::time::{REBOOTS, Time, boots_file};
 use super::{KINDS, voltage};
 use crate::files::guard;
 use crate::files::read::{SMALL, read_found};
+use crate::files::root::HostRoot;
 use crate::files::write::Op;
-use crate::host::Host;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
 use crate::kube::time::Wall;
@@ -70,10 +70,11 @@ struct Condition {
 }
 
 impl Health {
-    /// The health of `host`; reads nothing yet. `built` is the time of this program's build: no
-    /// right clock shows an earlier one.
+    /// The health of the machine below `root`; reads nothing yet. `built` is the time of this program's
+    /// build: no right clock shows an earlier one.
     pub fn new(
-        host: &Host,
+        root: &HostRoot,
+        root_dir: &Path,
         config: &HealthConfig,
         built: Wall,
         clock: impl Fn() -> Now + 'static,
@@ -84,12 +85,12 @@ impl Health {
         };
         Self {
             config: config.clone(),
-            reader: HealthReader::new(host.root.clone(), clock),
+            reader: HealthReader::new(root.clone(), clock),
             looked: None,
             discovered: None,
             discoveries: 0,
             conditions: KINDS.iter().map(condition).collect(),
-            time: Time::new(host.boots(), built),
+            time: Time::new(boots_file(root, root_dir), built),
             event_sources: EventSources::default(),
             files: Vec::new(),
             events: Vec::new(),

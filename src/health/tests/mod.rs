@@ -3,6 +3,7 @@
 mod conditions;
 
 use std::cell::Cell;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,14 +13,13 @@ use super::KINDS;
 use super::condition_state::ConditionState;
 use super::config::HealthConfig;
 use super::monitor::Health;
-use super::reader::Found;
 use super::source::{ConditionKind, RuleInput, Sign, Source};
+use crate::files::root::HostRoot;
 use crate::files::tree::Tree;
-use crate::host::{Host, HostRoot};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::time::Wall;
+use crate::kube::unread::{IfPresent, Unread};
 use crate::node::events::Event;
-use crate::node::facts::Unread;
 
 const BUILT: u64 = 1_735_689_600;
 /// The time at which each test begins.
@@ -52,13 +52,13 @@ impl FakeClock {
 
 /// The health of the board whose files are in `tree`.
 pub(super) fn health(tree: &Tree, detection: &str, files: &[String], clock: &FakeClock) -> Health {
-    let host = Host::new(HostRoot::new(tree.path()), "/var/lib/nodelet");
+    let (root, root_dir) = (HostRoot::new(tree.path()), Path::new("/var/lib/nodelet"));
     let config = HealthConfig::parse(detection, files).unwrap();
     let (built, clock) = (Wall::from_epoch(Duration::from_secs(BUILT)), clock.clone());
-    Health::new(&host, &config, built, move || clock.now())
+    Health::new(&root, root_dir, &config, built, move || clock.now())
 }
 
-pub(super) fn unread<T>() -> Found<T> {
+pub(super) fn unread<T>() -> IfPresent<T> {
     Some(Err(Unread::new("sys/x", "resource temporarily unavailable")))
 }
 

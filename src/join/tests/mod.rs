@@ -10,13 +10,13 @@ use zeroize::Zeroizing;
 use super::files::{JoinPaths, StoredFlags, Written};
 use super::run::{Board, JoinRun};
 use super::steps::{administrators_flag, parsed};
-use crate::check::CommandFailure;
 use crate::files::power_cut;
 use crate::files::read::read;
 use crate::files::tree::Tree;
 use crate::files::write::{Disk, beside, private_folder};
 use crate::join::command::{Settings, TokenSource};
 use crate::process::clock::Clock;
+use crate::process::command::CommandFailure;
 
 fn new(kubeconfig: bool) -> Written {
     let text = Some(Zeroizing::new("the new identity".to_owned()));
@@ -141,7 +141,7 @@ fn failed_write(paths: &JoinPaths) -> String {
     let settings = Settings { json: true, ..Settings::default() };
     let board = Board { name: "pi".into(), address: String::new(), boot_id: String::new() };
     let (clock, mut print) = (Clock::start(), |_: &str| Ok(()));
-    let mut run = JoinRun::new(&settings, board, "", &clock, &mut print);
+    let mut run = JoinRun::new(&settings, board, &clock, &mut print);
     run.paths = paths.clone();
     run.write(new(true)).unwrap_err().line()
 }

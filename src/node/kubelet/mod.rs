@@ -41,7 +41,7 @@ pub enum Action {
     Connect(Duration),
     /// Send the next request of this kind; the whole request must end within the duration.
     Send(RequestKind, Duration),
-    /// Read the facts for the next status, within [`LOOK_BUDGET`] and one read.
+    /// Read the facts for the next status, within a second and one read.
     Look,
     /// `credentials` begins this task; the time is the corrected wall clock.
     FileTask(FileTask, Wall),
@@ -116,9 +116,6 @@ const FAST_START: Duration = Duration::from_secs(120);
 pub const FAST_TICK: Duration = Duration::from_millis(100);
 /// The time of a heartbeat has whole seconds: the next one differs.
 const NEXT_HEARTBEAT: Duration = Duration::from_secs(1);
-/// Limit of a look at files as a whole. The read that is under way then still ends: nothing divides
-/// it.
-pub const LOOK_BUDGET: Duration = Duration::from_secs(1);
 /// Period at which a wrong clock is read again: no notification reports that it was set.
 const CLOCK_TICK: Duration = Duration::from_secs(1);
 

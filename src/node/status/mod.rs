@@ -7,6 +7,7 @@
 mod addresses;
 pub mod labels;
 mod resources;
+mod runtime;
 
 pub(crate) use resources::HUGE_PAGES;
 pub use resources::check_reservations;
@@ -19,7 +20,6 @@ use crate::kube::time::Wall;
 use crate::node::conditions::{self, DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use crate::node::eviction::Pressures;
 use crate::node::facts::Facts;
-use crate::runtime::node as runtime;
 pub use addresses::needs_lookup;
 
 /// The value of [`DOCUMENTATION`], as the unit names the manual. Each response to a status has it.

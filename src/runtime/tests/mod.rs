@@ -12,11 +12,11 @@ use std::time::Instant;
 
 use support::grpc::{field, frame, prefixed, varint};
 
-use super::facts::Image;
 use super::report::{FailedAt, RuntimeFailure};
 use super::*;
 use crate::files::mounts::pretend;
 use crate::files::tree::Tree;
+use crate::node::facts::Image;
 use crate::process::unix_socket::connect_to;
 
 fn config(protocol: Protocol) -> RuntimeConfig {

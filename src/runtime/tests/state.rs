@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use crate::files::tree::Tree;
-use crate::runtime::facts::{Handler, Image, RuntimeFacts};
+use crate::node::facts::{Handler, Image, RuntimeFacts};
 use crate::runtime::report::{Condition, Images, RuntimeVersion, Status};
 
 use super::*;

@@ -7,7 +7,6 @@
 use std::fmt;
 
 use super::access::Verdict;
-use super::head::reason;
 use super::readings::Readings;
 use super::{metrics, summary};
 use crate::kube::instant::Now;
@@ -90,6 +89,24 @@ impl Answer {
         let mut refusal = Self::refusal(405);
         refusal.headers.push(("Allow", methods.join(", ")));
         refusal
+    }
+}
+
+/// The words behind a status code.
+pub(super) fn reason(code: u16) -> &'static str {
+    match code {
+        200 => "OK",
+        307 => "Temporary Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        _ => "Internal Server Error",
     }
 }
 

@@ -1,10 +1,11 @@
 //! The file of `nodelet runtime`, as the agent reads it.
 #![no_main]
 
-use nodelet::runtime::facts::RuntimeFacts;
+use nodelet::node::facts::RuntimeFacts;
+use nodelet::runtime::form;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    if let Some((_, json)) = RuntimeFacts::split(text) {
+    if let Some((_, json)) = form::split(text) {
         let _ = serde_json::from_str::<RuntimeFacts>(json);
     }
 });

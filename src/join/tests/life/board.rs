@@ -487,7 +487,7 @@ impl View {
             lines.push(line.to_owned());
             Ok(())
         };
-        let mut run = JoinRun::new(&settings, board, "life", self, &mut print);
+        let mut run = JoinRun::new(&settings, board, self, &mut print);
         run.paths = paths;
         let end = run.run(&Token::parse(&line.token).unwrap(), None);
         let mut world = self.0.borrow_mut();

@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::facts::{Handler, Image, RuntimeFacts};
 use crate::kube::object;
+use crate::node::facts::{Handler, Image, RuntimeFacts};
 
 const VERSION: &str = "containerRuntimeVersion";
 /// The version of a Node without a runtime. UIs split it at "://".
@@ -14,7 +14,7 @@ const NONE: &str = "none://";
 const UNKNOWN: &str = "unknown://Unknown";
 
 /// Sets the runtime's members. `None` is no runtime: no images and no handlers.
-pub fn set(node: &mut Value, runtime: Option<&RuntimeFacts>) {
+pub(super) fn set(node: &mut Value, runtime: Option<&RuntimeFacts>) {
     let info = object::members(node, &["status", "nodeInfo"]);
     let told = info.get(VERSION).and_then(Value::as_str).unwrap_or_default();
     let version = match runtime {
@@ -79,7 +79,7 @@ fn handler(handler: &Handler) -> Value {
 
 /// The lines of Ready, in the kubelet's order: the runtime's last success, the health checks, the
 /// runtime's own conditions.
-pub fn unready(
+pub(super) fn unready(
     runtime: Option<&RuntimeFacts>,
     health: &[String],
     offers_pods: bool,

@@ -4,10 +4,9 @@
 use std::fs::File;
 use std::io;
 
-use crate::files::read::{Enough, SMALL, from_start, has_changed, is_end};
-use crate::node::facts::Read;
-
+use super::read::{Enough, SMALL, from_start, has_changed, is_end};
 use super::root::{HostRoot, text, unread};
+use crate::kube::unread::Read;
 
 /// A file of /proc, /sys or a cgroup. No other file system: a descriptor pins its mount, which then
 /// cannot be unmounted. In a container it can be a file of lxcfs, which is opened again after an

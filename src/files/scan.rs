@@ -29,7 +29,7 @@ pub(crate) fn values<const N: usize>(
 }
 
 /// The decimal number at the start of `text`, without a sign, and what follows it.
-pub(super) fn number(text: &[u8]) -> Option<(u64, &[u8])> {
+pub(crate) fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     let mut number: Option<u64> = None;
     let mut rest = text;
     while let [digit @ b'0'..=b'9', after @ ..] = rest {

@@ -13,21 +13,25 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
 use nix::sys::sysinfo::{SysInfo, sysinfo};
 
-use crate::files::guard::{Resolved, resolve_path};
-use crate::files::mounts::{self, all_mounts};
-use crate::files::read::{self, LARGE, cause, each_line, from_start, whole};
+use super::guard::{Resolved, resolve_path};
+use super::mounts::{self, all_mounts};
+use super::read::{self, LARGE, cause, each_line, from_start, whole};
 use crate::kube::instant::Mono;
-use crate::node::facts::{Read, Unread};
-use crate::node::kubelet::LOOK_BUDGET;
+use crate::kube::unread::{Read, Unread};
 
 /// `sys/devices/system/node/node0` has an entry for each 128 MiB of memory.
 const MAX_ENTRIES: usize = 65_536;
+
+/// Limit of a look at files as a whole. The read that is under way then still ends: nothing divides
+/// it.
+pub const LOOK_BUDGET: Duration = Duration::from_secs(1);
 
 /// The cause of what a look did not come to.
 pub(crate) const NOT_REACHED: &str = "not read: other files took the second that a look may take";
@@ -113,7 +117,7 @@ impl HostRoot {
     }
 
     /// sysinfo(2); `None` below another root, which it does not describe.
-    pub(super) fn sysinfo(&self) -> Option<SysInfo> {
+    pub(crate) fn sysinfo(&self) -> Option<SysInfo> {
         self.is_real().then(sysinfo)?.ok()
     }
 
@@ -129,7 +133,7 @@ impl HostRoot {
     }
 
     /// Takes each line of a table of any size. What follows the last newline is dropped.
-    pub(super) fn each_line(&self, path: &str, take: &mut dyn FnMut(&str)) -> Read<()> {
+    pub(crate) fn each_line(&self, path: &str, take: &mut dyn FnMut(&str)) -> Read<()> {
         let read = |file| from_start(&file, LARGE, &mut each_line(take));
         self.open(path).and_then(read).map(drop).map_err(|error| unread(path, &error))
     }
@@ -201,14 +205,6 @@ pub(crate) fn text(source: &str, bytes: Vec<u8>) -> Read<String> {
     match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => Ok(text),
         _ => Err(Unread::new(source, "not text")),
-    }
-}
-
-/// What was read, or why not; `None` if it is absent.
-pub(crate) fn present<T>(read: Read<T>) -> Option<Read<T>> {
-    match read {
-        Err(unread) if unread.absent => None,
-        read => Some(read),
     }
 }
 

@@ -1,0 +1,79 @@
+//! A command of the binary: its environment, its output and its end.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use nix::sys::prctl;
+
+use super::logging;
+
+/// Exit code of [`CommandFailure::Usage`].
+const EXIT_USAGE: u8 = 2;
+/// Exit code of [`CommandFailure::Other`].
+const EXIT_FAILURE: u8 = 1;
+
+/// Why a command failed, in one line for stderr.
+#[derive(Debug)]
+pub enum CommandFailure {
+    /// The command line is invalid, or a value in the `--config` file.
+    Usage(String),
+    /// Every other failure: a file that cannot be read or parsed, a reservation of more than the
+    /// board has, a failed check, a closed stdout.
+    Other(String),
+}
+
+/// The end of a command.
+pub type End = Result<(), CommandFailure>;
+
+/// Prints the failure. Returns the exit code.
+pub fn exit(end: End) -> ExitCode {
+    let (code, line) = match end {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(CommandFailure::Usage(line)) => (EXIT_USAGE, line),
+        Err(CommandFailure::Other(line)) => (EXIT_FAILURE, line),
+    };
+    logging::print_error(line);
+    ExitCode::from(code)
+}
+
+/// Unlike `println!`, does not panic if stdout is closed.
+pub fn print(text: &str) -> End {
+    let mut out = std::io::stdout().lock();
+    let written = writeln!(out, "{}", text.trim_end_matches('\n'));
+    written.map_err(|e| CommandFailure::Other(format!("stdout: {e}")))
+}
+
+/// Keys and tokens in memory must not be in a core file.
+pub fn no_core_file() {
+    // PR_SET_DUMPABLE with 0 cannot fail.
+    let _ = prctl::set_dumpable(false);
+}
+
+/// A variable of the environment.
+#[expect(clippy::disallowed_methods, reason = "the only reader of the environment")]
+pub fn env(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
+}
+
+/// Whether stderr is the journal.
+pub fn logs_to_journal() -> bool {
+    env("JOURNAL_STREAM").is_some()
+}
+
+/// The folder that systemd makes for this unit and names in `variable`; the first one of several.
+pub fn systemd_folder(variable: &str) -> Option<PathBuf> {
+    let folders = env(variable)?.into_string().ok()?;
+    folders.split(':').next().filter(|folder| !folder.is_empty()).map(PathBuf::from)
+}
+
+/// The folder of the credentials that systemd passes to this unit.
+pub fn credentials_folder() -> Option<PathBuf> {
+    env("CREDENTIALS_DIRECTORY").map(PathBuf::from)
+}
+
+/// The variable that other clients take a proxy from, if it is set.
+pub fn proxy_variable() -> Option<&'static str> {
+    ["HTTPS_PROXY", "https_proxy"].into_iter().find(|name| env(name).is_some())
+}

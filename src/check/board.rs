@@ -94,7 +94,11 @@ pub fn clock(now: Wall, built: Wall) -> Finding {
 
 /// `missing` has one line for each fact that the Node would lack.
 pub fn facts(missing: &[String]) -> Finding {
-    let remedy = "is /proc mounted, and may nodelet read it?";
+    let is_of_proc = missing.iter().any(|line| line.starts_with("proc/"));
+    let remedy = match is_of_proc {
+        true => "is /proc mounted, and may nodelet read it?",
+        false => "do these files exist, and may nodelet read them?",
+    };
     match missing {
         [] => Finding::ok("facts", "everything that the Node reports can be read"),
         // A line has a semicolon before what the Node lacks.
@@ -102,7 +106,7 @@ pub fn facts(missing: &[String]) -> Finding {
     }
 }
 
-/// What is known of [`FileSystem::asked_once`].
+/// The detail of [`FileSystem::asked_once`].
 pub(crate) const ASKED_ONCE: &str = "it is on the root file system, which can block for ever: its \
                                      size is read only at the start, and DiskPressure is not \
                                      checked";
@@ -131,7 +135,10 @@ pub fn root_dir(
         ),
         (_, Err(cause)) => Finding::note(
             "root-dir",
-            format!("{path}: {cause}, podCIDRs cannot be written there"),
+            Fault {
+                what: format!("{path}: {}, podCIDRs cannot be written there", cause.what),
+                ..cause
+            },
             "make it writable if another program needs the file podcidr",
         ),
     }
@@ -156,21 +163,21 @@ pub fn cert_dir(path: &str, writable: Option<Result<(), Fault>>) -> Finding {
 pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
     let check = "certificate";
     let (user, groups) = (&leaf.subject.common_name, &leaf.subject.organizations);
-    let found = format!("CN={user}, O={}", groups.join(", "));
+    let subject = format!("CN={user}, O={}", groups.join(", "));
     let is_node = groups.iter().any(|group| group == NODES);
     if let Some(other) = leaf.subject.other_node(&Subject::of_node(node_name)) {
-        return Finding::failed(check, other.at(found), "");
+        return Finding::failed(check, other.at(subject), "");
     }
     match leaf.subject.node_name() {
-        Some(_) if is_node => Finding::ok(check, found),
+        Some(_) if is_node => Finding::ok(check, subject),
         None if is_node => Finding::failed(
             check,
-            format!("{found}: in the group {NODES}, CN must be {NODE}<name>"),
+            format!("{subject}: in the group {NODES}, CN must be {NODE}<name>"),
             &format!("request one with CN={NODE}{node_name}"),
         ),
         _ => Finding::note(
             check,
-            format!("{found}: not a node, see its permissions below"),
+            format!("{subject}: not a node, see its permissions below"),
             &format!("for a node, request one with O={NODES}, CN={NODE}{node_name}"),
         ),
     }
@@ -216,7 +223,7 @@ pub fn certificate_renewal(
         format!("from {} on", due.time())
     };
     match supervisor {
-        Some((_, Some(why))) => Finding::note(check, &why.what, &why.remedy),
+        Some((_, Some(why))) => Finding::note(check, why.clone(), ""),
         Some((url, None)) if has_expired => Finding::note(
             check,
             format!("the supervisor {url} answers an expired certificate with 401"),

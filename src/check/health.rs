@@ -5,11 +5,11 @@ use crate::health::config::HealthConfig;
 use crate::health::{CheckTexts, ConditionKind, KINDS};
 use crate::node::health::HealthConditions;
 
-/// The finding for `kind`. `found` has the conditions of all sources, `sources` their files.
+/// The finding for `kind`. `conditions` has those of all sources, `sources` their files.
 pub fn finding(
     kind: &ConditionKind,
     config: &HealthConfig,
-    found: &HealthConditions,
+    conditions: &HealthConditions,
     sources: &[String],
 ) -> Finding {
     let CheckTexts { name: check, absent, remedy } = kind.check;
@@ -20,12 +20,12 @@ pub fn finding(
         [] => text.to_owned(),
         sources => format!("{text} ({})", sources.join(", ")),
     };
-    let Some(found) = found.known.iter().find(|condition| condition.name == kind.name) else {
+    let Some(condition) = conditions.known.iter().find(|c| c.name == kind.name) else {
         return Finding::note(check, with_sources(absent), "");
     };
-    let detail = with_sources(&found.message);
-    if found.is_true {
-        Finding::note(check, format!("{} would be True: {detail}", found.name), remedy)
+    let detail = with_sources(&condition.message);
+    if condition.is_true {
+        Finding::note(check, format!("{} would be True: {detail}", condition.name), remedy)
     } else {
         Finding::ok(check, detail)
     }

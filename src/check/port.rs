@@ -30,10 +30,9 @@ pub(super) fn port(
     let [metrics, certificate] = PORT;
     let config = node.and_then(endpoint).map(ApiConfig::at);
     let config = config.map(|config| ApiConfig { insecure: true, ..config });
-    let found = config.map(|config| (answers(&config), config));
-    match found {
-        Some((found, config)) if found.mark == Mark::Ok => {
-            [found, verified(&ApiConfig { insecure: false, ca, ..config }, at_supervisor)]
+    match config.map(|config| (answers(&config), config)) {
+        Some((finding, config)) if finding.mark == Mark::Ok => {
+            [finding, verified(&ApiConfig { insecure: false, ca, ..config }, at_supervisor)]
         }
         // It may run without systemd, with --listen.
         _ if !is_enabled => [
@@ -44,7 +43,7 @@ pub(super) fn port(
             ),
             Finding::note(certificate, "nothing listens here", ""),
         ],
-        Some((found, _)) => [found, Finding::skipped(certificate, metrics)],
+        Some((finding, _)) => [finding, Finding::skipped(certificate, metrics)],
         None => [
             Finding::note(
                 metrics,
@@ -58,9 +57,7 @@ pub(super) fn port(
 
 /// Where metrics-server finds the kubelet, by its own manifest.
 fn endpoint(node: &Value) -> Option<Endpoint> {
-    let mut addresses = object::list(node, &["status", "addresses"]).iter();
-    let address = addresses.find(|a| object::text(a, &["type"]) == "InternalIP")?;
-    let address = object::text(address, &["address"]);
+    let address = object::address(node, "InternalIP")?;
     let port = ["status", "daemonEndpoints", "kubeletEndpoint", "Port"];
     let port = object::at(node, &port)?.as_u64().filter(|port| *port != 0)?;
     let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };

@@ -1,11 +1,8 @@
 //! Runs the checks in the order in which a run needs the things, and skips those whose prerequisite
 //! failed. Reads files, sends GET and SelfSubjectAccessReview requests, and changes nothing.
 
-use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
 use std::time::Duration;
 
-use nix::unistd::{self, AccessFlags};
 use serde_json::Value;
 
 use super::port::{PORT, port};
@@ -13,25 +10,23 @@ use super::server::{Need, PERMISSIONS, Permission};
 use super::setup::Setup;
 use super::units::{SERVE_SOCKET, is_enabled};
 use super::{Finding, Mark, Report, board, guest, server};
-use crate::client::api::ON_LOOPBACK;
 use crate::client::api_config::{ApiConfig, Authorization};
-use crate::client::dns::Resolver;
 use crate::client::endpoint::Endpoint;
+use crate::client::reach::{dial, resolve};
 use crate::config::Config;
 use crate::credentials::ApiAccess;
-use crate::files::guard::{self, Resolved};
-use crate::files::read::cause;
+use crate::files::guard::writable;
 use crate::health::KINDS;
 use crate::host::{Host, cgroup, memory, mounts};
 use crate::kube::cluster_info::cluster_info;
 use crate::kube::json;
 use crate::kube::message::{Accept, Outcome, Request, Response};
+use crate::kube::object::LEASES;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::node::certificate::Certificate;
 use crate::node::facts::Facts;
-use crate::node::lease::LEASES;
 use crate::node::wall_clock::boot_of;
 use crate::node::{pods, server_version};
 use crate::process::clock::{self, Clock};
@@ -43,20 +38,18 @@ const CERTIFICATE: [&str; 3] = ["certificate", "certificate-expiry", "certificat
 /// The names of the findings of [`ServerProbe::cluster`].
 const GUEST: [&str; 5] = ["labels", "taint", "podcidr", "pods", "server-version"];
 
-/// Time limits of one name lookup, of all connection attempts, of one request.
-const LOOKUP: Duration = Duration::from_secs(5);
-const CONNECT: Duration = Duration::from_secs(5);
+/// Time limit of one request.
 const CALL: Duration = Duration::from_secs(10);
 
 /// Remedy for a server that does not respond.
 const NO_RESPONSE: &str = "is server the URL of an API server?";
 
-/// Runs all checks. `missing` has one line for each fact that the Node would lack; `found` is the
-/// look at the container runtime, if there is one; `open` reads the kubeconfig.
+/// Runs all checks. `missing` has one line for each fact that the Node would lack; `answer` is
+/// that of the container runtime, if there is one; `open` reads the kubeconfig.
 pub(crate) fn report(
     setup: &Setup,
     missing: &[String],
-    found: Option<&RuntimeReport>,
+    answer: Option<&RuntimeReport>,
     clock: &Clock,
     open: impl FnOnce() -> Result<ApiAccess, Fault>,
 ) -> Report {
@@ -67,8 +60,8 @@ pub(crate) fn report(
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
     findings.push(guest::guest(&config.node));
-    if let (Some(runtime), Some(found)) = (runtime, found) {
-        findings.extend(runtime::findings(runtime, found, !config.node.is_guest()));
+    if let (Some(runtime), Some(answer)) = (runtime, answer) {
+        findings.extend(runtime::findings(runtime, answer, !config.node.is_guest()));
     }
     let _ = server(&mut findings, config, host, facts, clock, open);
     // An early end of `server` leaves the failed check as the last finding.
@@ -116,23 +109,10 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
 /// One finding for each condition about the board's health.
 fn health(setup: &Setup, clock: Clock) -> impl Iterator<Item = Finding> {
     let mut health = setup.board_health(clock);
-    let found = health.if_it_lasted();
+    let conditions = health.if_it_lasted();
     let finding =
-        move |kind| super::health::finding(kind, &setup.health, &found, &health.sources(kind));
+        move |kind| super::health::finding(kind, &setup.health, &conditions, &health.sources(kind));
     KINDS.iter().map(finding)
-}
-
-/// Whether this process may create a file in `folder`, by access(2). For a missing folder, whether
-/// it may create the folder.
-pub(crate) fn writable(folder: &Path) -> Result<(), Fault> {
-    let existing = match guard::resolve(folder).map_err(|e| cause(&e))? {
-        Resolved::Found(path) | Resolved::MissingBelow(path) => path,
-    };
-    if existing.is_dir() {
-        unistd::access(&existing, AccessFlags::W_OK).map_err(|errno| cause(&errno.into()))
-    } else {
-        Err(format!("{} is not a folder", existing.display()).into())
-    }
 }
 
 fn requests_certificates(config: &Config) -> bool {
@@ -364,7 +344,7 @@ impl ServerProbe<'_> {
         let ready = self.access.api.set_identity(&anonymous);
         match ready.and_then(|()| self.call(cluster_info())) {
             Ok(response) => server::ca(&response, &trusted),
-            Err(why) => Finding::note("ca", format!("cluster-info cannot be read: {why}"), ""),
+            Err(why) => Finding::note("ca", why.at("cluster-info cannot be read"), ""),
         }
     }
 
@@ -406,21 +386,21 @@ impl ServerProbe<'_> {
             // The boot of another machine is not known.
             let is_here = self.host.root.is_real();
             let boot = |server_time| boot_of(server_time, clock.now().mono, clock.boot_to_start());
-            self.look("pods", &pods::list_path(&config.node.name), Accept::List, |list| {
+            self.judged("pods", &pods::list_path(&config.node.name), Accept::List, |list| {
                 guest::pods(&config.node, list, list.date.filter(|_| is_here).map(boot))
             })
         } else {
             Finding::note("pods", "the Node runs pods", "")
         };
         let version =
-            self.look("server-version", server_version::PATH, Accept::Object, |version| {
+            self.judged("server-version", server_version::PATH, Accept::Object, |version| {
                 guest::server_version(config, version)
             });
         [labels, taint, pod_cidr, pods, version]
     }
 
     /// The finding of what only some credentials may read.
-    fn look(
+    fn judged(
         &mut self,
         check: &'static str,
         path: &str,
@@ -429,44 +409,7 @@ impl ServerProbe<'_> {
     ) -> Finding {
         match self.call(Request::get(path.to_owned(), accept)) {
             Ok(response) => judge(&response),
-            Err(why) => Finding::note(check, why.to_string(), ""),
+            Err(why) => Finding::note(check, why, ""),
         }
     }
-}
-
-/// The addresses of `peer`, as a run finds them.
-pub(crate) fn resolve(peer: &Endpoint, clock: &Clock) -> (Finding, Vec<SocketAddr>) {
-    let check = "name-resolution";
-    let Endpoint { host, port, .. } = peer;
-    if let Some(address) = peer.address() {
-        let finding = Finding::note(check, format!("{host} is an address"), "");
-        return (finding, vec![SocketAddr::new(address, *port)]);
-    }
-    let start = clock.now().mono;
-    let left = || LOOKUP.saturating_sub(clock.now().mono.since(start));
-    match Resolver::system().lookup(host, left) {
-        Ok(found) => {
-            let names: Vec<String> = found.iter().map(ToString::to_string).collect();
-            let finding = Finding::ok(check, format!("{host} is {}", names.join(", ")));
-            (finding, found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect())
-        }
-        Err(fault) => (Finding::failed(check, fault.at(host), ""), Vec::new()),
-    }
-}
-
-/// Succeeds with the first address that accepts a connection, as a run does.
-pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
-    let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
-    let mut failures = Vec::new();
-    for address in addresses {
-        match TcpStream::connect_timeout(address, CONNECT / share) {
-            Ok(_) => return Finding::ok("tcp", address.to_string()),
-            Err(e) => failures.push(format!("{address}: {}", cause(&e))),
-        }
-    }
-    let remedy = match addresses.iter().any(|address| address.ip().is_loopback()) {
-        true => ON_LOOPBACK,
-        false => "is the server up, is its port right, and does a firewall allow it?",
-    };
-    Finding::failed("tcp", failures.join(" | "), remedy)
 }

@@ -297,10 +297,10 @@ pub fn ca(response: &Response, trusted: &Pem) -> Finding {
         return Finding::note(check, "cluster-info is not that of kubeadm", "");
     };
     let own: Vec<_> = CertificateDer::pem_slice_iter(&trusted.bytes).flatten().collect();
-    let (known, new): (Vec<_>, Vec<_>) = CertificateDer::pem_slice_iter(&cluster.ca)
+    let (old, new): (Vec<_>, Vec<_>) = CertificateDer::pem_slice_iter(&cluster.ca)
         .partition(|ca| ca.as_ref().is_ok_and(|ca| own.contains(ca)));
     if new.is_empty() {
-        return Finding::ok(check, format!("those of cluster-info ({}) are trusted", known.len()));
+        return Finding::ok(check, format!("those of cluster-info ({}) are trusted", old.len()));
     }
     let line = format!("cluster-info has a CA ({}) that this board does not trust", new.len());
     let remedy = match &trusted.file {

@@ -9,7 +9,8 @@ use crate::health::config::HealthConfig;
 use crate::health::monitor::Health;
 use crate::host::{Host, HostRoot};
 use crate::kube::instant::Mono;
-use crate::node::eviction::Eviction;
+use crate::kube::object;
+use crate::node::eviction::{Eviction, Pressures};
 use crate::node::facts::Facts;
 use crate::node::status::{self, Desired};
 use crate::process::clock::{self, Clock};
@@ -64,6 +65,13 @@ impl Setup {
             log::warn!("--config: unknown fields ignored: {unknown}");
         }
         Ok(setup)
+    }
+
+    /// The address that the Node would have; `None` if that is not known yet.
+    pub(crate) fn address(&self) -> Option<String> {
+        let Desired { node, .. } =
+            status::initial(&self.config, &self.facts, Pressures::default(), clock::wall());
+        object::address(&node, "InternalIP").map(str::to_owned)
     }
 
     /// The health of the board; reads nothing yet.

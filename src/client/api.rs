@@ -19,7 +19,6 @@ use crate::kube::time::parse_http_date;
 use super::api_config::{ApiConfig, Authorization};
 use super::endpoint::Endpoint;
 pub use super::failure::Distrust;
-pub(crate) use super::failure::ON_LOOPBACK;
 use super::failure::{Failure, Stage};
 use super::link::Link;
 use super::transport::{Dialer, HEAD_LIMIT, NoLookup};

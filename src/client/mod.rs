@@ -1,7 +1,8 @@
 //! One request to the API server at a time, limited in duration and size, over one connection.
 //!
 //! `api` sends a request; `link` chooses the address and keeps the connection; `transport` is TCP
-//! and TLS for ureq; `api_config` says where the server is and how both sides prove themselves.
+//! and TLS for ureq; `api_config` says where the server is and how both sides prove themselves. `reach`
+//! only checks whether there is a way to a server.
 
 pub mod api;
 pub mod api_config;
@@ -10,6 +11,7 @@ pub mod endpoint;
 mod failure;
 pub(crate) mod handshake_signature;
 mod link;
+pub(crate) mod reach;
 mod socket;
 pub mod tls;
 mod transport;

@@ -10,9 +10,11 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
 
 pub use super::mounts::own_mounts;
 use super::mounts::{self, Mount, all_mounts};
+use super::open::cause;
 use crate::kube::text::Fault;
 
 /// File system types whose calls wait for a server, another process or an automounter.
@@ -172,6 +174,19 @@ fn push_reversed(ahead: &mut Vec<OsString>, path: &Path) {
         Component::ParentDir => Some(OsString::from("..")),
         Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
     }));
+}
+
+/// Whether this process may create a file in `folder`, by access(2). For a missing folder, whether
+/// it may create the folder.
+pub(crate) fn writable(folder: &Path) -> Result<(), Fault> {
+    let existing = match resolve(folder).map_err(|e| cause(&e))? {
+        Resolved::Found(path) | Resolved::MissingBelow(path) => path,
+    };
+    if existing.is_dir() {
+        access(&existing, AccessFlags::W_OK).map_err(|errno| cause(&errno.into()))
+    } else {
+        Err(format!("{} is not a folder", existing.display()).into())
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Finds a cluster that kubeadm made, and proves its server, as `kubeadm join` does and more
-//! strictly: only pinned CAs are trusted, and the second look is always taken.
+//! strictly: only pinned CAs are trusted, and the second request is always sent.
 //!
 //! Every request here is anonymous. Upstream: `cmd/kubeadm/app/discovery/token/token.go`.
 
@@ -32,25 +32,25 @@ const SOMEBODY: &str = "copy the line again: the CA may be new; or somebody may 
      board and the server";
 
 /// The server, proved, without credentials.
-pub(super) struct FoundServer {
+pub(super) struct ProvedServer {
     pub(super) config: ApiConfig,
     /// It is the supervisor of k3s or rke2, whose `k3s token create` makes tokens of this form, too.
     pub(super) is_supervisor: bool,
 }
 
 /// Finds the server.
-pub(super) fn find(run: &mut JoinRun<'_>, token: &Bootstrap) -> Result<FoundServer, Failed> {
+pub(super) fn find(run: &mut JoinRun<'_>, token: &Bootstrap) -> Result<ProvedServer, Failed> {
     let (config, api) = run.reach()?;
     if config.insecure {
         let config = discover(run, token, &config.endpoint, api)?;
-        Ok(FoundServer { config, is_supervisor: false })
+        Ok(ProvedServer { config, is_supervisor: false })
     } else {
-        known(run, config, api)
+        given(run, config, api)
     }
 }
 
 /// With `--certificate-authority` there is nothing to discover.
-fn known(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<FoundServer, Failed> {
+fn given(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<ProvedServer, Failed> {
     let why = "not needed with --certificate-authority";
     run.notes(&["cluster-info", "signature"], why);
     if let (Some(ca), pins @ [_, ..]) = (&config.ca, run.settings.pins.as_slice()) {
@@ -62,7 +62,7 @@ fn known(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<Found
     let response = run.answer(&mut api, &cacerts(), "tls", "is it the CA of this server?")?;
     run.add(Finding::ok("tls", "the server was verified"));
     let is_supervisor = response.accepted().is_ok() && proof::unpinned(&response.body).is_ok();
-    Ok(FoundServer { config, is_supervisor })
+    Ok(ProvedServer { config, is_supervisor })
 }
 
 fn discover(
@@ -71,7 +71,7 @@ fn discover(
     from: &Endpoint,
     insecure: Api,
 ) -> Result<ApiConfig, Failed> {
-    let first = first_look(run, token, insecure)?;
+    let first = first_read(run, token, insecure)?;
     run.add(Finding::ok("cluster-info", format!("from {from}{}", from.prefix)));
     let expected = proof::signature(&first.kubeconfig, token);
     if first.signature(&token.id) != Some(&expected) {
@@ -80,9 +80,8 @@ fn discover(
         return Err(failed("signature", line, remedy));
     }
     run.add(Finding::ok("signature", format!("made with the token {}", token.id)));
-    // Its own remedy is for who wrote cluster-info, so it is a part of the text.
     let unusable =
-        |why: Fault| failed("ca", format!("cluster-info is not usable: {why}"), NEW_LINE);
+        |why: Fault| Finding::failed("ca", why.at("cluster-info is not usable"), NEW_LINE);
     let document = yaml::parse(&first.kubeconfig).map_err(unusable)?;
     let cluster = cluster(&document).map_err(|why| unusable(why.into()))?;
     let endpoint = Endpoint::parse(&cluster.server).map_err(unusable)?;
@@ -92,7 +91,7 @@ fn discover(
     let ca = trusted(run, &cluster)?;
     let mut config = ApiConfig::at(endpoint);
     config.ca = Some(pem("cluster-info", ca.into_bytes()));
-    second_look(run, &first, config, from)
+    second_read(run, &first, config, from)
 }
 
 /// The certificates that become roots.
@@ -113,10 +112,10 @@ fn trusted(run: &mut JoinRun<'_>, cluster: &Cluster) -> Result<String, Failed> {
 }
 
 /// The ConfigMap from a server that is not verified.
-fn first_look(run: &JoinRun<'_>, token: &Bootstrap, mut api: Api) -> Result<ClusterInfo, Failed> {
+fn first_read(run: &JoinRun<'_>, token: &Bootstrap, mut api: Api) -> Result<ClusterInfo, Failed> {
     let mut unsigned_since = None;
     run.until(|| {
-        let info = look(run, &mut api)?;
+        let info = read(run, &mut api)?;
         if info.signature(&token.id).is_some() {
             return Ok(info);
         }
@@ -132,7 +131,7 @@ fn first_look(run: &JoinRun<'_>, token: &Bootstrap, mut api: Api) -> Result<Clus
 }
 
 /// One GET of the ConfigMap.
-fn look(run: &JoinRun<'_>, api: &mut Api) -> Result<ClusterInfo, Stop> {
+fn read(run: &JoinRun<'_>, api: &mut Api) -> Result<ClusterInfo, Stop> {
     let check = "cluster-info";
     let outcome = run.send(api, &cluster_info());
     let response = settled(api, outcome, check, "")?;
@@ -163,7 +162,7 @@ fn of(response: &Response) -> Option<ClusterInfo> {
 
 /// The same ConfigMap from the verified server. The server of cluster-info may be reachable from
 /// only the control plane (kind, NAT): then the endpoint of the command line is used.
-fn second_look(
+fn second_read(
     run: &mut JoinRun<'_>,
     first: &ClusterInfo,
     mut config: ApiConfig,

@@ -47,7 +47,7 @@ pub fn signature(text: &str, token: &Bootstrap) -> String {
 pub fn pinned(pem: &[u8], pins: &[Digest], now: Wall) -> Result<String, Fault> {
     let certificates = certificates(pem)?;
     let mut keys = Vec::new();
-    let mut kept = String::new();
+    let mut roots = String::new();
     let mut unusable = None;
     for certificate in &certificates {
         let Some(leaf) = Leaf::parse(certificate) else {
@@ -59,17 +59,17 @@ pub fn pinned(pem: &[u8], pins: &[Digest], now: Wall) -> Result<String, Fault> {
         if !pins.contains(&key) {
             continue;
         }
-        // TLS does not look at the dates of a root.
+        // TLS ignores the dates of a root.
         if leaf.not_after < now {
             let (until, clock) = (leaf.not_after.time(), now.time());
             let line = format!("the pinned CA expired at {until}, clock says {clock}");
             unusable = Some(Fault::new(line, CLOCK));
             continue;
         }
-        kept += &x509::pem("CERTIFICATE", certificate);
+        roots += &x509::pem("CERTIFICATE", certificate);
     }
-    match (kept.is_empty(), unusable) {
-        (false, _) => Ok(kept),
+    match (roots.is_empty(), unusable) {
+        (false, _) => Ok(roots),
         (true, Some(why)) => Err(why),
         (true, None) => {
             let more = if keys.len() > NAMED { ", …" } else { "" };
@@ -115,24 +115,20 @@ pub fn has_digest(pem: &[u8], hash: &Digest) -> bool {
     sha256(pem) == *hash || roots.iter().any(|der| [sha256(der), served(der)].contains(hash))
 }
 
-/// Those of `certificates` that are kept, as PEM.
-fn joined(certificates: &[CertificateDer<'_>], is_kept: &dyn Fn(&[u8]) -> bool) -> String {
-    let mut kept = String::new();
-    for certificate in certificates.iter().filter(|der| is_kept(der)) {
-        kept += &x509::pem("CERTIFICATE", certificate);
-    }
-    kept
+/// The certificates for which `is_root`, as PEM.
+fn joined(certificates: &[CertificateDer<'_>], is_root: &dyn Fn(&[u8]) -> bool) -> String {
+    let roots = certificates.iter().filter(|der| is_root(der));
+    roots.map(|der| x509::pem("CERTIFICATE", der)).collect()
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let mut found = Vec::new();
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        found.push(certificate.map_err(|_| "the CA is not PEM")?);
-        if found.len() > MOST_CERTIFICATES {
-            return Err(format!("more than {MOST_CERTIFICATES} CAs"));
-        }
+    let parsed = CertificateDer::pem_slice_iter(pem).take(MOST_CERTIFICATES + 1);
+    let parsed: Result<Vec<_>, _> = parsed.collect();
+    match parsed.map_err(|_| "the CA is not PEM")? {
+        none if none.is_empty() => Err("there is no CA".into()),
+        more if more.len() > MOST_CERTIFICATES => Err(format!("more than {MOST_CERTIFICATES} CAs")),
+        certificates => Ok(certificates),
     }
-    if found.is_empty() { Err("there is no CA".into()) } else { Ok(found) }
 }
 
 /// SHA-256.

@@ -8,11 +8,11 @@ use serde_json::json;
 use super::command::Settings;
 use super::files::JoinPaths;
 use super::json_text;
-use crate::check::probe::{dial, resolve};
 use crate::check::{Finding, Mark, Report};
 use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Pem};
 use crate::client::endpoint::Endpoint;
+use crate::client::reach::{dial, resolve};
 use crate::config::USER_AGENT;
 use crate::files::read::read;
 use crate::files::write::Disk;
@@ -113,7 +113,7 @@ pub(super) struct JoinRun<'a> {
     print: &'a mut dyn FnMut(&str) -> End,
 }
 
-/// What the steps before the files found.
+/// The result of the steps before the files.
 pub(super) struct Joined {
     /// The server, verified, with the credentials to store.
     pub(super) config: ApiConfig,
@@ -239,7 +239,7 @@ impl JoinRun<'_> {
         if let Some(path) = &self.settings.authority {
             let source = path.display().to_string();
             let bytes = read(path).map_err(|why| {
-                failed("ca", format!("{source}: {why}"), "give the CA of the API server")
+                Finding::failed("ca", why.at(&source), "give the CA of the API server")
             })?;
             config.ca = Some(pem(&source, bytes));
         }

@@ -9,11 +9,10 @@ use crate::check::{Finding, Mark};
 use crate::client::api::Api;
 use crate::client::api_config::ApiConfig;
 use crate::files::{guard, write};
+use crate::kube::json;
 use crate::kube::message::{Accept, Outcome, Request};
+use crate::kube::object::{self, LEASES};
 use crate::kube::text::Fault;
-use crate::kube::{json, object};
-use crate::node::conditions;
-use crate::node::lease::LEASES;
 
 const SERVICE: &str = "nodelet.service";
 const PATH: &str = "nodelet.path";
@@ -112,7 +111,7 @@ pub(super) fn start(paths: &JoinPaths, server: &str, is_stale: bool) -> Result<F
         return Ok(Finding::note("start", line, &remedy));
     }
     if !is_running && let Err(why) = write::publish(&paths.trigger(), format!("{server}\n")) {
-        return Ok(Finding::note("start", why.to_string(), ENABLE));
+        return Ok(Finding::note("start", why.what, ENABLE));
     }
     let is_enabled_path = paths.is_enabled(PATH) && !is_masked(paths, PATH);
     Ok(if !starts_at_boot {
@@ -192,7 +191,8 @@ fn judge(run: &JoinRun<'_>, body: &[u8]) -> Result<Finding, String> {
     if !run.board.boot_id.is_empty() && info("bootID") != run.board.boot_id {
         return Err("it has the boot id of another board, or of an earlier boot".into());
     }
-    let ready = conditions::find(&node, "Ready").ok_or("it has no condition Ready")?;
+    let ready = object::of_type(object::list(&node, &["status", "conditions"]), "Ready")
+        .ok_or("it has no condition Ready")?;
     match object::text(ready, &["status"]) {
         "True" => {
             let detail = format!("{}   Ready   {}", run.board.name, info("kubeletVersion"));

@@ -6,26 +6,23 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 use super::command::{Settings, TokenSource, is_set_by_join};
-use super::existing::{Existing, JOINED, KeptIdentity, existing};
+use super::existing::{CompleteIdentity, Existing, JOINED, existing};
 use super::files::{Change, JoinPaths, StoredFlags, Written};
-use super::kubeadm::{self, FoundServer};
+use super::kubeadm::{self, ProvedServer};
 use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
 use super::token::{Bootstrap, Token};
 use super::{certificate, supervisor};
+use crate::check::Finding;
 use crate::check::setup::Setup;
-use crate::check::{Finding, probe};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::credentials::kubeconfig::render::{KubeconfigUser, render};
-use crate::files::guard;
+use crate::files::guard::{self, writable};
 use crate::files::read::{cause, read, read_stream};
 use crate::files::write::{self, Lock, Op};
-use crate::kube::object;
 use crate::kube::text::Fault;
-use crate::node::eviction::Pressures;
-use crate::node::status;
-use crate::process::clock::{self, Clock};
+use crate::process::clock::Clock;
 use crate::process::command::{self, CommandFailure, End};
 use crate::serve::ServeConfig;
 
@@ -94,16 +91,11 @@ fn board(settings: &Settings) -> Result<Board, CommandFailure> {
     };
     // The port reads the same flags when somebody enables it.
     ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
-    let Setup { config, facts, .. } = Setup::new(*flags, settings.root.is_none())?;
-    let now = clock::wall();
-    let node = status::initial(&config, &facts, Pressures::default(), now).node;
-    let addresses = object::list(&node, &["status", "addresses"]).iter();
-    let mut addresses = addresses.filter(|a| object::text(a, &["type"]) == "InternalIP");
-    let address = addresses.next().map_or("", |a| object::text(a, &["address"]));
+    let setup = Setup::new(*flags, settings.root.is_none())?;
     Ok(Board {
-        address: address.to_owned(),
-        boot_id: facts.boot_id.unwrap_or_default(),
-        name: if is_image { String::new() } else { config.node.name },
+        address: setup.address().unwrap_or_default(),
+        boot_id: setup.facts.boot_id.unwrap_or_default(),
+        name: if is_image { String::new() } else { setup.config.node.name },
     })
 }
 
@@ -122,12 +114,11 @@ pub fn unit_flags() -> Option<Vec<String>> {
     if ![paths.kubeconfig(), paths.bootstrap()].iter().any(|path| guard::exists(path)) {
         return None;
     }
-    let unit =
-        ["--kubeconfig=/run/credentials/nodelet.service/kubeconfig", "--root-dir=/var/lib/nodelet"];
+    let unit = [format!("--kubeconfig={KUBECONFIG}"), "--root-dir=/var/lib/nodelet".to_owned()];
     let join = paths.stored_flags().unwrap_or_default().words;
     let own = read(&paths.administrators_flags()).unwrap_or_default();
     let own = administrators_words(&String::from_utf8_lossy(&own));
-    let words = unit.map(str::to_owned).into_iter().chain(join).chain(own);
+    let words = unit.into_iter().chain(join).chain(own);
     let stored =
         |word: String| word.replace("/run/credentials/nodelet.service/", "/etc/credstore/nodelet.");
     Some(words.map(stored).collect())
@@ -136,13 +127,13 @@ pub fn unit_flags() -> Option<Vec<String>> {
 /// The value of a flag in the environment file of the administrator, `text`: the last one counts.
 pub(super) fn administrators_flag(text: &str, flag: &str) -> Option<String> {
     let words = administrators_words(text);
-    let found = words.iter().enumerate().rev().find_map(|(index, word)| {
+    let value = words.iter().enumerate().rev().find_map(|(index, word)| {
         let (name, value) =
             word.split_once('=').map_or((word.as_str(), None), |(n, v)| (n, Some(v)));
         let is_flag = name.strip_prefix("--").is_some_and(|name| name.replace('_', "-") == flag);
         is_flag.then(|| value.or_else(|| words.get(index + 1).map(String::as_str)))?
     });
-    found.map(str::to_owned)
+    value.map(str::to_owned)
 }
 
 impl JoinRun<'_> {
@@ -159,12 +150,13 @@ impl JoinRun<'_> {
         let lock = self.lock()?;
         self.contradicted()?;
         let now = self.now().wall;
-        let Existing { finding, kept, is_replaced } =
+        let (finding, existing) =
             existing(&self.paths, self.settings, token, &self.board.name, now)?;
         self.add(finding);
-        let (config, is_stale) = match kept {
-            Some(kept) => self.keep(kept, token)?,
-            None => (self.new_identity(token, bearer)?, is_replaced),
+        let (config, is_stale) = match existing {
+            Existing::Complete(identity) => self.update(identity, token)?,
+            Existing::Replaced => (self.new_identity(token, bearer)?, true),
+            Existing::None => (self.new_identity(token, bearer)?, false),
         };
         drop(lock);
         start_and_wait(self, &config, is_stale)
@@ -176,7 +168,7 @@ impl JoinRun<'_> {
         }
         let folders = [self.paths.credentials(), write::parent(&self.paths.flags())];
         for folder in &folders {
-            if let Err(why) = probe::writable(folder) {
+            if let Err(why) = writable(folder) {
                 let why = why.at(format_args!("{} cannot be written", folder.display()));
                 let remedy = format!("{SUDO}, or with --root DIR");
                 return Err(Finding::failed("root", why, &remedy));
@@ -214,7 +206,7 @@ impl JoinRun<'_> {
             return Ok(());
         }
         let source = path.display();
-        let bytes = read(&path).map_err(|why| failed(JOINED, format!("{source}: {why}"), SUDO))?;
+        let bytes = read(&path).map_err(|why| Finding::failed(JOINED, why.at(&source), SUDO))?;
         let text = String::from_utf8_lossy(&bytes);
         let (kubeconfig, bootstrap) =
             if self.settings.bootstrap_only { (ISSUED, BOOTSTRAP) } else { (KUBECONFIG, "") };
@@ -223,12 +215,12 @@ impl JoinRun<'_> {
             ("kubeconfig", kubeconfig),
             ("bootstrap-kubeconfig", bootstrap),
         ] {
-            let found = administrators_flag(&text, flag).filter(|found| found != want);
-            let Some(found) = found.filter(|_| flag != OVERRIDE || !want.is_empty()) else {
+            let given = administrators_flag(&text, flag).filter(|given| given != want);
+            let Some(given) = given.filter(|_| flag != OVERRIDE || !want.is_empty()) else {
                 continue;
             };
-            let line = format!("{source}: --{flag}={found} would win over what join writes");
-            let or = format!("remove it there, or join with --node-name={found}");
+            let line = format!("{source}: --{flag}={given} would win over what join writes");
+            let or = format!("remove it there, or join with --node-name={given}");
             let remedy = if flag == OVERRIDE { &or } else { "remove it there" };
             return Err(failed(JOINED, line, remedy));
         }
@@ -236,8 +228,12 @@ impl JoinRun<'_> {
     }
 
     /// Writes what differs from the command line. Returns whether anything did.
-    fn keep(&mut self, kept: KeptIdentity, token: &Token) -> Result<(ApiConfig, bool), Failed> {
-        let KeptIdentity { mut config, flags: stored, lacks_ca } = kept;
+    fn update(
+        &mut self,
+        identity: CompleteIdentity,
+        token: &Token,
+    ) -> Result<(ApiConfig, bool), Failed> {
+        let CompleteIdentity { mut config, flags: stored, lacks_ca } = identity;
         let mut new = Written { is_kept: true, ..Written::default() };
         if let (true, Token::Bootstrap(token)) = (lacks_ca, token) {
             let ca = kubeadm::find(self, token)?.config.ca;
@@ -270,7 +266,7 @@ impl JoinRun<'_> {
     ) -> Result<ApiConfig, Failed> {
         let joined = match token {
             Token::Bootstrap(token) => {
-                let FoundServer { config, is_supervisor } = kubeadm::find(self, token)?;
+                let ProvedServer { config, is_supervisor } = kubeadm::find(self, token)?;
                 let bearer = bearer.unwrap_or(token);
                 if is_supervisor {
                     supervisor::get(self, (config, None), &bearer.authorization())?

@@ -40,9 +40,9 @@ impl Finding {
         Self { mark: Mark::Failed, remedy: one_line(&remedy), ..Self::ok(check, what) }
     }
 
-    /// Not needed, or missing but optional; `remedy` says how to get it.
-    pub fn note(check: &'static str, detail: impl Into<String>, remedy: &str) -> Self {
-        Self { mark: Mark::Note, remedy: one_line(remedy), ..Self::ok(check, detail) }
+    /// Not needed, or missing but optional; `remedy` says how to get it, unless `fault` has one.
+    pub fn note(check: &'static str, fault: impl Into<Fault>, remedy: &str) -> Self {
+        Self { mark: Mark::Note, ..Self::failed(check, fault, remedy) }
     }
 
     /// Not checked, because the check `cause` failed.

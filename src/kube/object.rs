@@ -33,6 +33,9 @@ const ANNOTATIONS: [&str; 7] = [
     MIRROR,
 ];
 
+/// The path of the Leases of all Nodes.
+pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+
 /// Whether an object that was read still has this annotation.
 pub fn keeps_annotation(name: &str) -> bool {
     name.starts_with(OWN) || ANNOTATIONS.contains(&name)
@@ -51,6 +54,16 @@ pub fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
 /// The elements of the list at `path`; empty if there is no list.
 pub fn list<'a>(object: &'a Value, path: &[&str]) -> &'a [Value] {
     at(object, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The element of a list with this `type`: a condition, or an address of a Node.
+pub fn of_type<'a>(list: &'a [Value], kind: &str) -> Option<&'a Value> {
+    list.iter().find(|element| text(element, &["type"]) == kind)
+}
+
+/// The first address of this type in the status of a Node.
+pub fn address<'a>(node: &'a Value, kind: &str) -> Option<&'a str> {
+    of_type(list(node, &["status", "addresses"]), kind).map(|found| text(found, &["address"]))
 }
 
 /// The members of the object at `path`, which is created if it is missing.

@@ -130,8 +130,7 @@ pub fn heartbeat(conditions: &mut [Value], is_extra: impl Fn(&str) -> bool, now:
 
 /// The first condition `kind` of a Node.
 pub fn find<'a>(node: &'a Value, kind: &str) -> Option<&'a Value> {
-    let mut conditions = object::list(node, &["status", "conditions"]).iter();
-    conditions.find(|c| is(c, kind))
+    object::of_type(object::list(node, &["status", "conditions"]), kind)
 }
 
 pub(crate) fn is(condition: &Value, kind: &str) -> bool {

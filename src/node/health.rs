@@ -47,7 +47,7 @@ impl HealthConditions {
     /// Whether a problem begins or ends compared with the Node's `list`, which is worth a patch of
     /// its own. Other changes are sent with a report.
     pub fn changes_status(&self, list: &[Value]) -> bool {
-        self.known.iter().any(|new| match find(list, &new.name) {
+        self.known.iter().any(|new| match object::of_type(list, &new.name) {
             Some(old) => status_of(old) != status(new.is_true),
             None => new.is_true || new.is_always_listed,
         })
@@ -104,11 +104,11 @@ impl HealthConditions {
     pub fn events(&self, before: &[Value], after: &[Value]) -> Vec<Event> {
         let mut events = Vec::new();
         for HealthCondition { name, event_reason, .. } in &self.known {
-            let Some(new) = find(after, name) else {
+            let Some(new) = object::of_type(after, name) else {
                 continue;
             };
             let status = status_of(new);
-            if find(before, name).map_or("False", status_of) != status {
+            if object::of_type(before, name).map_or("False", status_of) != status {
                 let (reason, message) =
                     (object::text(new, &["reason"]), object::text(new, &["message"]));
                 let text = format!(
@@ -120,10 +120,6 @@ impl HealthConditions {
         }
         events
     }
-}
-
-fn find<'a>(list: &'a [Value], name: &str) -> Option<&'a Value> {
-    list.iter().find(|condition| is(condition, name))
 }
 
 fn status_of(condition: &Value) -> &str {

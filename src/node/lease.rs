@@ -11,13 +11,10 @@ use serde_json::{Map, Value, json};
 
 use crate::kube::json as bounded_json;
 use crate::kube::message::{Accept, Method, Outcome, Receipt, Refused, Request, RequestError};
-use crate::kube::object;
+use crate::kube::object::{self, LEASES};
 use crate::kube::time::Wall;
 use crate::node::Progress;
 use crate::node::patch;
-
-/// The Leases of all Nodes.
-pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 /// The Lease of one Node.
 #[derive(Clone, Debug)]

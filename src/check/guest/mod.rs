@@ -129,11 +129,11 @@ pub fn pods(config: &NodeConfig, list: &Response, boot: Option<Wall>) -> Finding
     match pods::count(&body, &config.name, boot) {
         None => Finding::note(check, "the response is not a PodList", ""),
         Some((0, 0)) => Finding::ok(check, "none is bound to the Node"),
-        Some((found, 0)) if config.reject_pods => {
-            Finding::note(check, format!("{found} bound, the agent ends them"), "")
+        Some((bound, 0)) if config.reject_pods => {
+            Finding::note(check, format!("{bound} bound, the agent ends them"), "")
         }
-        Some((found, 0)) => {
-            Finding::note(check, format!("{found} bound, they wait for ever"), "set --reject-pods")
+        Some((bound, 0)) => {
+            Finding::note(check, format!("{bound} bound, they wait for ever"), "set --reject-pods")
         }
         Some((_, left)) => Finding::failed(
             check,
@@ -173,7 +173,7 @@ pub fn server_version(config: &Config, version: &Response) -> Finding {
     }
 }
 
-/// A look that the credentials do not allow is no fault.
+/// A request that the credentials do not allow is no fault.
 fn forbidden(check: &'static str, refused: &Refused) -> Finding {
     match refused.code {
         403 => Finding::note(check, "not permitted to list them", ""),

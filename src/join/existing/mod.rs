@@ -32,20 +32,20 @@ const ENOUGH: Duration = Duration::from_secs(24 * 3600);
 /// any case.
 const ENOUGH_AT_SUPERVISOR: Duration = Duration::from_secs(3600);
 
-/// What was found.
+/// The identity of the machine, and what happens to it.
 #[derive(Debug)]
-pub(super) struct Existing {
-    /// The check `joined`.
-    pub(super) finding: Finding,
-    /// The identity that stays.
-    pub(super) kept: Option<KeptIdentity>,
-    /// There is another identity, which is replaced.
-    pub(super) is_replaced: bool,
+pub(super) enum Existing {
+    /// There is none yet.
+    None,
+    /// It is replaced by a new one.
+    Replaced,
+    /// It stays.
+    Complete(CompleteIdentity),
 }
 
 /// An identity that stays.
 #[derive(Debug)]
-pub(super) struct KeptIdentity {
+pub(super) struct CompleteIdentity {
     /// The server, with the certificate that the agent uses.
     pub(super) config: ApiConfig,
     /// What the last join stored.
@@ -54,14 +54,14 @@ pub(super) struct KeptIdentity {
     pub(super) lacks_ca: bool,
 }
 
-/// Looks for an identity. `Err` is the finding of one that is in the way.
+/// Finds the identity. The finding is that of the check `joined`; `Err` is one that is in the way.
 pub(super) fn existing(
     paths: &JoinPaths,
     settings: &Settings,
     token: &Token,
     name: &str,
     now: Wall,
-) -> Result<Existing, Failed> {
+) -> Result<(Finding, Existing), Failed> {
     if let Some(kubelet) = paths.kubelet() {
         let line = format!("{kubelet}: a kubelet is on this machine");
         if settings.force {
@@ -70,21 +70,20 @@ pub(super) fn existing(
             return Err(Finding::failed(JOINED, line, "stop and remove it; --force goes on"));
         }
     }
-    let none = |finding| Ok(Existing { finding, kept: None, is_replaced: false });
     let candidates = [paths.kubeconfig(), paths.issued_kubeconfig(), paths.bootstrap()];
-    let mut looks = candidates.iter().map(|path| (path, guard::found(path)));
-    let is_missing = |found: &io::Result<_>| found.as_ref().is_err_and(|e| e.kind() == NotFound);
-    let path = match looks.find(|(_, found)| !is_missing(found)) {
+    let mut resolved = candidates.iter().map(|path| (path, guard::found(path)));
+    let is_missing = |path: &io::Result<_>| path.as_ref().is_err_and(|e| e.kind() == NotFound);
+    let path = match resolved.find(|(_, path)| !is_missing(path)) {
         Some((path, Ok(_))) => path,
         Some((path, Err(error))) => {
             let why = cause(&error).at(path.display());
             return if settings.dry_run {
-                none(Finding::note(JOINED, format!("unknown: {why}"), SUDO))
+                Ok((Finding::note(JOINED, why.at("unknown"), SUDO), Existing::None))
             } else {
                 Err(Finding::failed(JOINED, why, SUDO))
             };
         }
-        None => return none(Finding::ok(JOINED, "no identity yet")),
+        None => return Ok((Finding::ok(JOINED, "no identity yet"), Existing::None)),
     };
     let mut config = match kubeconfig::load(path, None) {
         Ok(config) => config,
@@ -122,8 +121,7 @@ pub(super) fn existing(
     }
     let again = |why| {
         let line = format!("{detail}: {why}, so a new one is requested");
-        let finding = Finding::note(JOINED, line, "");
-        Ok(Existing { finding, kept: None, is_replaced: true })
+        Ok((Finding::note(JOINED, line, ""), Existing::Replaced))
     };
     let enough = match &flags {
         Some(flags) if flags.supervisors().next().is_some() => ENOUGH_AT_SUPERVISOR,
@@ -140,16 +138,15 @@ pub(super) fn existing(
     if lacks_ca && !(*path == paths.kubeconfig() && matches!(token, Token::Bootstrap(_))) {
         return again("it lacks a CA");
     }
-    let kept = Some(KeptIdentity { config, flags, lacks_ca });
-    let finding = Finding::ok(JOINED, format!("already: {detail}"));
-    Ok(Existing { finding, kept, is_replaced: false })
+    let identity = CompleteIdentity { config, flags, lacks_ca };
+    Ok((Finding::ok(JOINED, format!("already: {detail}")), Existing::Complete(identity)))
 }
 
-fn replaced(settings: &Settings, fault: impl Into<Fault>) -> Result<Existing, Failed> {
+fn replaced(settings: &Settings, fault: impl Into<Fault>) -> Result<(Finding, Existing), Failed> {
     let fault = fault.into();
     if settings.force {
-        let finding = Finding::note(JOINED, format!("{fault}: replaced"), "");
-        Ok(Existing { finding, kept: None, is_replaced: true })
+        let line = format!("{}: replaced", fault.what);
+        Ok((Finding::note(JOINED, line, ""), Existing::Replaced))
     } else {
         Err(Finding::failed(JOINED, fault, "nodelet join --force replaces it"))
     }

@@ -81,16 +81,23 @@ impl Joined {
         self.tree.write("var/lib/nodelet/pki/kubelet-client-current.pem", &text);
     }
 
-    fn found(&self, settings: &Settings) -> Result<Existing, Failed> {
+    fn found(&self, settings: &Settings) -> Result<(Finding, Existing), Failed> {
         existing(&self.paths, settings, &Token::parse(BOOTSTRAP).unwrap(), "pi", now())
+    }
+
+    fn complete(&self, settings: &Settings) -> CompleteIdentity {
+        match self.found(settings).unwrap().1 {
+            Existing::Complete(identity) => identity,
+            other => panic!("{other:?}"),
+        }
     }
 }
 
-/// `kept`, `another` is asked for, or the line of what is in the way.
-fn word(found: Result<Existing, Failed>) -> String {
+/// `complete`, `another` is asked for, or the line of what is in the way.
+fn word(found: Result<(Finding, Existing), Failed>) -> String {
     match found {
-        Ok(Existing { kept: Some(_), is_replaced: false, .. }) => "kept".to_owned(),
-        Ok(Existing { kept: None, is_replaced: true, finding }) => {
+        Ok((_, Existing::Complete(_))) => "complete".to_owned(),
+        Ok((finding, Existing::Replaced)) => {
             format!("another: {}", finding.detail)
         }
         Ok(_) => "none".to_owned(),
@@ -202,21 +209,21 @@ fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_fo
     let (ca, pin) = authority();
     let line = settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &pin]);
     for (from, until, want) in [
-        (0, 24 * 365, "kept"),
+        (0, 24 * 365, "complete"),
         // `--cluster-signing-duration=8h`.
-        (47, 55, "kept"),
-        (41, 49, "kept"),
+        (47, 55, "complete"),
+        (41, 49, "complete"),
         (40, 48, "another"),
         (0, 24, "another"),
         // Of a year a day is enough, of 25 hours a tenth.
-        (0, 24 * 365 + 50, "kept"),
+        (0, 24 * 365 + 50, "complete"),
         (24, 49, "another"),
-        (22, 51, "kept"),
+        (22, 51, "complete"),
     ] {
         let found = word(Joined::new(&ca, &pair(from, until)).found(&line));
         assert!(found.starts_with(want), "{from} {until}: {found}");
         let is_named = found.contains("ends too soon, so a new one is requested");
-        assert_eq!(is_named, want != "kept", "{found}");
+        assert_eq!(is_named, want != "complete", "{found}");
     }
 }
 
@@ -225,7 +232,7 @@ fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_fo
 fn a_certificate_of_a_day_that_a_supervisor_renews_is_kept_until_its_last_hour() {
     let (ca, pin) = authority();
     let line = settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &pin]);
-    for (from, until, want) in [(0, 50, "kept"), (47, 50, "kept"), (0, 49, "another")] {
+    for (from, until, want) in [(0, 50, "complete"), (47, 50, "complete"), (0, 49, "another")] {
         let board = Joined::new(&ca, &pair(from, until));
         let flags = "NODELET_JOIN_SERVER=https://cp:6443\n\
                      NODELET_JOIN_FLAGS=--k3s-supervisor=https://cp:6443\n";
@@ -243,10 +250,10 @@ fn the_certificate_that_the_agent_renewed_is_the_one_to_go_on_with() {
     let board = Joined::new(&ca, &pair(0, 24));
     let renewed = pair(12, 24 * 365);
     board.store(&renewed);
-    let kept = board.found(&line).unwrap().kept.unwrap();
-    let chain = &kept.config.certificate.unwrap().chain.bytes;
+    let identity = board.complete(&line);
+    let chain = &identity.config.certificate.unwrap().chain.bytes;
     assert_eq!(Leaf::of_pem(chain), Leaf::of_pem(&renewed.chain.bytes));
-    assert!(!kept.lacks_ca);
+    assert!(!identity.lacks_ca);
 }
 
 #[test]
@@ -256,9 +263,9 @@ fn what_is_another_is_named_and_needs_force() {
     let board = Joined::new(&ca, &pair(0, 24 * 365));
     let hash = "--discovery-token-ca-cert-hash";
     for (args, name, want) in [
-        (["cp", "--token", BOOTSTRAP, hash, &pin], "pi", "kept"),
+        (["cp", "--token", BOOTSTRAP, hash, &pin], "pi", "complete"),
         // The address of the line that was used before.
-        (["10.0.0.1", "--token", BOOTSTRAP, hash, &pin], "pi", "kept"),
+        (["10.0.0.1", "--token", BOOTSTRAP, hash, &pin], "pi", "complete"),
         (["moved", "--token", BOOTSTRAP, hash, &pin], "pi", "another endpoint; "),
         (["cp", "--token", BOOTSTRAP, hash, &other], "pi", "another cluster; "),
         (["cp", "--token", BOOTSTRAP, hash, &pin], "pi-2", "another name; "),
@@ -267,7 +274,11 @@ fn what_is_another_is_named_and_needs_force() {
         let token = Token::parse(BOOTSTRAP).unwrap();
         let found = word(existing(&board.paths, &line, &token, name, now()));
         assert!(found.contains(want), "{args:?}: {found}");
-        assert_eq!(found.ends_with("nodelet join --force replaces it"), want != "kept", "{found}");
+        assert_eq!(
+            found.ends_with("nodelet join --force replaces it"),
+            want != "complete",
+            "{found}"
+        );
         line.force = true;
         let found = word(existing(&board.paths, &line, &token, name, now()));
         assert!(found.starts_with("another: this board has") && found.ends_with(": replaced"));
@@ -287,8 +298,8 @@ fn a_ca_that_is_new_on_the_line_is_missing_and_no_other_cluster() {
         let line = settings(&args);
         for (stored, want) in [(&old, true), (&new, true), (&format!("{new}{old}"), false)] {
             let board = Joined::new(stored, &pair(0, 24 * 365));
-            let kept = board.found(&line).unwrap().kept.unwrap();
-            assert_eq!(kept.lacks_ca, want, "{args:?}");
+            let identity = board.complete(&line);
+            assert_eq!(identity.lacks_ca, want, "{args:?}");
         }
         let (stranger, _) = authority();
         let found = word(Joined::new(&stranger, &pair(0, 24 * 365)).found(&line));
@@ -305,9 +316,9 @@ fn a_board_with_both_cas_stays_when_k3s_gets_another_root() {
     tree.write("both.pem", both.as_bytes());
     let file = format!("--certificate-authority={}", tree.join("both.pem").display());
     for (stored, pem, more, want) in [
-        (&old, &old, &[][..], "kept"),
+        (&old, &old, &[][..], "complete"),
         (&old, &old, &[file.as_str()], "it lacks a CA, so a new one is requested"),
-        (&both, &new, &[], "kept"),
+        (&both, &new, &[], "complete"),
         (&old, &new, &[], "another cluster; nodelet join --force replaces it"),
     ] {
         let hash = crate::join::token::hexadecimal(&proof::sha256(pem.as_bytes()));
@@ -375,7 +386,7 @@ fn what_cannot_be_seen_is_not_missing() {
     for (dry_run, want) in [(true, "– joined: unknown: "), (false, "✗ joined: ")] {
         line.dry_run = dry_run;
         let found = existing(&paths, &line, &token, "pi", now());
-        let line = found.map_or_else(|failed| failed.line(), |found| found.finding.line());
+        let line = found.map_or_else(|failed| failed.line(), |(finding, _)| finding.line());
         assert!(line.starts_with(want) && line.ends_with("; run it with sudo"), "{line}");
     }
 }

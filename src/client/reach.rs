@@ -1,0 +1,52 @@
+//! The checks `name-resolution` and `tcp`, of `nodelet check` and `nodelet join`.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::dns::Resolver;
+use super::endpoint::Endpoint;
+use super::failure::ON_LOOPBACK;
+use crate::files::read::cause;
+use crate::kube::finding::Finding;
+use crate::process::clock::Clock;
+
+/// Time limit of a name lookup, and of all connection attempts.
+const LOOKUP: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// The addresses of `peer`, as a run finds them.
+pub(crate) fn resolve(peer: &Endpoint, clock: &Clock) -> (Finding, Vec<SocketAddr>) {
+    let check = "name-resolution";
+    let Endpoint { host, port, .. } = peer;
+    if let Some(address) = peer.address() {
+        let finding = Finding::note(check, format!("{host} is an address"), "");
+        return (finding, vec![SocketAddr::new(address, *port)]);
+    }
+    let start = clock.now().mono;
+    let left = || LOOKUP.saturating_sub(clock.now().mono.since(start));
+    match Resolver::system().lookup(host, left) {
+        Ok(found) => {
+            let names: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let finding = Finding::ok(check, format!("{host} is {}", names.join(", ")));
+            (finding, found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect())
+        }
+        Err(fault) => (Finding::failed(check, fault.at(host), ""), Vec::new()),
+    }
+}
+
+/// Succeeds with the first address that accepts a connection, as a run does.
+pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
+    let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    let mut failures = Vec::new();
+    for address in addresses {
+        match TcpStream::connect_timeout(address, CONNECT / share) {
+            Ok(_) => return Finding::ok("tcp", address.to_string()),
+            Err(e) => failures.push(format!("{address}: {}", cause(&e))),
+        }
+    }
+    let remedy = match addresses.iter().any(|address| address.ip().is_loopback()) {
+        true => ON_LOOPBACK,
+        false => "is the server up, is its port right, and does a firewall allow it?",
+    };
+    Finding::failed("tcp", failures.join(" | "), remedy)
+}

@@ -63,7 +63,7 @@ pub(crate) fn report(
     if let (Some(runtime), Some(answer)) = (runtime, answer) {
         findings.extend(runtime::findings(runtime, answer, !config.node.is_guest()));
     }
-    let _ = server(&mut findings, config, host, facts, clock, open);
+    let _ = server(&mut findings, setup, clock, open);
     // An early end of `server` leaves the failed check as the last finding.
     let cause = findings.last().map_or("", |finding| finding.check);
     for check in server_checks() {
@@ -123,9 +123,7 @@ fn requests_certificates(config: &Config) -> bool {
 /// that every later check needs.
 fn server(
     findings: &mut Vec<Finding>,
-    config: &Config,
-    host: &Host,
-    facts: &Facts,
+    setup: &Setup,
     clock: &Clock,
     open: impl FnOnce() -> Result<ApiAccess, Fault>,
 ) -> Option<()> {
@@ -134,6 +132,7 @@ fn server(
         findings.push(finding);
         is_ok.then_some(())
     };
+    let config = &setup.config;
     let access = match open() {
         Ok(access) => access,
         Err(why) => {
@@ -147,8 +146,8 @@ fn server(
             return add(Finding::failed("kubeconfig", why, remedy));
         }
     };
-    let serves = is_enabled(&host.root, SERVE_SOCKET);
-    let mut probe = ServerProbe { config, host, facts, clock, access, serves, server_time: None };
+    let serves = is_enabled(&setup.host.root, SERVE_SOCKET);
+    let mut probe = ServerProbe { setup, clock, access, serves, server_time: None };
     add(probe.kubeconfig());
     for finding in probe.certificate() {
         add(finding);
@@ -195,9 +194,7 @@ fn server(
 
 /// The access to the server that is checked, for a run.
 struct ServerProbe<'a> {
-    config: &'a Config,
-    host: &'a Host,
-    facts: &'a Facts,
+    setup: &'a Setup,
     clock: &'a Clock,
     access: ApiAccess,
     /// Whether the socket of `nodelet serve` is enabled.
@@ -214,7 +211,8 @@ impl ServerProbe<'_> {
 
     /// Why a run does not need `permission`; `None` if it does.
     fn not_needed(&self, permission: &Permission) -> Option<&'static str> {
-        let (config, node) = (self.config, &self.config.node);
+        let config = &self.setup.config;
+        let node = &config.node;
         match permission.need {
             Need::Certificate if !requests_certificates(config) => {
                 Some("certificates are not requested here")
@@ -257,12 +255,12 @@ impl ServerProbe<'_> {
             return CERTIFICATE.map(|c| Finding::failed(c, &line, "is it an X.509 certificate?"));
         };
         let due = self.access.certificate.as_ref().map(Certificate::deadline);
-        let supervisor = self.config.k3s_supervisor.as_deref();
+        let supervisor = self.setup.config.k3s_supervisor.as_deref();
         let fault = self.access.renewal_fault.as_ref();
         let now = self.clock.now().wall;
         let has_expired = leaf.not_after < now;
         [
-            board::certificate(&leaf, &self.config.node.name),
+            board::certificate(&leaf, &self.setup.config.node.name),
             board::certificate_expiry(&leaf, now, supervisor.is_some()),
             board::certificate_renewal(due, has_expired, supervisor.map(|url| (url, fault))),
         ]
@@ -319,7 +317,7 @@ impl ServerProbe<'_> {
         if self.is_bootstrap() {
             Ok(None)
         } else {
-            self.get(format!("/api/v1/nodes/{}", self.config.node.name))
+            self.get(format!("/api/v1/nodes/{}", self.setup.config.node.name))
         }
     }
 
@@ -353,13 +351,13 @@ impl ServerProbe<'_> {
             let why = "the bootstrap kubeconfig may not read Nodes";
             return Finding::note("namesake", why, "check again when there is a certificate");
         }
-        let lease = self.get(format!("{LEASES}/{}", self.config.node.name));
+        let lease = self.get(format!("{LEASES}/{}", self.setup.config.node.name));
         match node.as_ref().and_then(|node| Ok((node, lease.as_ref()?))) {
             Ok((node, lease)) => server::namesake(
                 node.as_ref(),
                 lease.as_ref(),
-                self.facts.boot_id.as_deref().unwrap_or_default(),
-                Duration::from_secs(self.config.lease_duration_seconds.into()),
+                self.setup.facts.boot_id.as_deref().unwrap_or_default(),
+                Duration::from_secs(self.setup.config.lease_duration_seconds.into()),
                 self.server_time.unwrap_or(self.clock.now().wall),
             ),
             Err(line) => Finding::note("namesake", format!("cannot be read: {line}"), ""),
@@ -372,7 +370,7 @@ impl ServerProbe<'_> {
             let why = "needs the requested certificate";
             return GUEST.map(|check| Finding::note(check, why, ""));
         }
-        let (config, clock) = (self.config, self.clock);
+        let (config, clock) = (&self.setup.config, self.clock);
         let [labels, taint, pod_cidr] = match node {
             Ok(node) => [
                 guest::labels(&config.node, node.as_ref()),
@@ -384,32 +382,15 @@ impl ServerProbe<'_> {
         };
         let pods = if config.node.is_guest() {
             // The boot of another machine is not known.
-            let is_here = self.host.root.is_real();
+            let is_here = self.setup.host.root.is_real();
             let boot = |server_time| boot_of(server_time, clock.now().mono, clock.boot_to_start());
-            self.judged("pods", &pods::list_path(&config.node.name), Accept::List, |list| {
-                guest::pods(&config.node, list, list.date.filter(|_| is_here).map(boot))
-            })
+            let list = self.call(Request::get(pods::list_path(&config.node.name), Accept::List));
+            let date = list.as_ref().ok().and_then(|list| list.date).filter(|_| is_here);
+            guest::pods(&config.node, list, date.map(boot))
         } else {
             Finding::note("pods", "the Node runs pods", "")
         };
-        let version =
-            self.judged("server-version", server_version::PATH, Accept::Object, |version| {
-                guest::server_version(config, version)
-            });
-        [labels, taint, pod_cidr, pods, version]
-    }
-
-    /// The finding of what only some credentials may read.
-    fn judged(
-        &mut self,
-        check: &'static str,
-        path: &str,
-        accept: Accept,
-        judge: impl FnOnce(&Response) -> Finding,
-    ) -> Finding {
-        match self.call(Request::get(path.to_owned(), accept)) {
-            Ok(response) => judge(&response),
-            Err(why) => Finding::note(check, why, ""),
-        }
+        let version = self.call(Request::get(server_version::PATH.to_owned(), Accept::Object));
+        [labels, taint, pod_cidr, pods, guest::server_version(config, version)]
     }
 }

@@ -1,6 +1,7 @@
 //! The steps of `nodelet join`, in order: the parts that are the same for every cluster.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use zeroize::Zeroizing;
@@ -17,6 +18,7 @@ use crate::check::Finding;
 use crate::check::setup::Setup;
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
+use crate::config::flags::Values;
 use crate::credentials::kubeconfig::render::{KubeconfigUser, render};
 use crate::files::guard::{self, writable};
 use crate::files::read::{cause, read, read_stream};
@@ -124,16 +126,12 @@ pub fn unit_flags() -> Option<Vec<String>> {
     Some(words.map(stored).collect())
 }
 
-/// The value of a flag in the environment file of the administrator, `text`: the last one counts.
-pub(super) fn administrators_flag(text: &str, flag: &str) -> Option<String> {
-    let words = administrators_words(text);
-    let value = words.iter().enumerate().rev().find_map(|(index, word)| {
-        let (name, value) =
-            word.split_once('=').map_or((word.as_str(), None), |(n, v)| (n, Some(v)));
-        let is_flag = name.strip_prefix("--").is_some_and(|name| name.replace('_', "-") == flag);
-        is_flag.then(|| value.or_else(|| words.get(index + 1).map(String::as_str)))?
-    });
-    value.map(str::to_owned)
+/// The values of a run with the flags `words`, and then those in the environment file of the
+/// administrator, `text`, which win. `None` if they cannot be parsed, with which no agent starts.
+pub(super) fn administered(words: Vec<String>, text: &str) -> Option<Values> {
+    let words = words.into_iter().chain(administrators_words(text));
+    let (_, flags) = command_line::parse(words.map(OsString::from)).ok()?;
+    Some(flags.values)
 }
 
 impl JoinRun<'_> {
@@ -210,15 +208,22 @@ impl JoinRun<'_> {
         let text = String::from_utf8_lossy(&bytes);
         let (kubeconfig, bootstrap) =
             if self.settings.bootstrap_only { (ISSUED, BOOTSTRAP) } else { (KUBECONFIG, "") };
-        for (flag, want) in [
+        let flags = [
             (OVERRIDE, self.board.name.as_str()),
             ("kubeconfig", kubeconfig),
             ("bootstrap-kubeconfig", bootstrap),
-        ] {
-            let given = administrators_flag(&text, flag).filter(|given| given != want);
-            let Some(given) = given.filter(|_| flag != OVERRIDE || !want.is_empty()) else {
+        ];
+        let own = flags.map(|(flag, value)| format!("--{flag}={value}"));
+        let Some(Values { config, hostname_override: name, .. }) = administered(own.into(), &text)
+        else {
+            return Ok(());
+        };
+        let path = |path: Option<PathBuf>| path.unwrap_or_default().display().to_string();
+        let given = [name, path(config.kubeconfig), path(config.bootstrap_kubeconfig)];
+        for ((flag, want), given) in flags.into_iter().zip(given) {
+            if given == want || flag == OVERRIDE && want.is_empty() {
                 continue;
-            };
+            }
             let line = format!("{source}: --{flag}={given} would win over what join writes");
             let or = format!("remove it there, or join with --node-name={given}");
             let remedy = if flag == OVERRIDE { &or } else { "remove it there" };

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::Finding;
 use crate::config::{Config, NO_PODS, NodeConfig};
 use crate::kube::json;
-use crate::kube::message::{Refused, Response};
+use crate::kube::message::Response;
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -120,12 +120,12 @@ pub fn pod_cidr(config: &NodeConfig, node: Option<&Value>) -> Finding {
 
 /// The pods that are bound to the Node, from the list of `node::pods`. `boot` is the time of this
 /// boot by the server's clock, if known.
-pub fn pods(config: &NodeConfig, list: &Response, boot: Option<Wall>) -> Finding {
+pub fn pods(config: &NodeConfig, list: Result<Response, Fault>, boot: Option<Wall>) -> Finding {
     let check = "pods";
-    if let Err(refused) = list.accepted() {
-        return forbidden(check, &refused);
-    }
-    let body = json::parse(&list.body).unwrap_or_default();
+    let body = match body(check, list) {
+        Ok(body) => body,
+        Err(finding) => return finding,
+    };
     match pods::count(&body, &config.name, boot) {
         None => Finding::note(check, "the response is not a PodList", ""),
         Some((0, 0)) => Finding::ok(check, "none is bound to the Node"),
@@ -144,12 +144,12 @@ pub fn pods(config: &NodeConfig, list: &Response, boot: Option<Wall>) -> Finding
 }
 
 /// `version` is the response to `GET /version`.
-pub fn server_version(config: &Config, version: &Response) -> Finding {
+pub fn server_version(config: &Config, version: Result<Response, Fault>) -> Finding {
     let check = "server-version";
-    if let Err(refused) = version.accepted() {
-        return forbidden(check, &refused);
-    }
-    let body = json::parse(&version.body).unwrap_or_default();
+    let body = match body(check, version) {
+        Ok(body) => body,
+        Err(finding) => return finding,
+    };
     let server = Version::parse(object::text(&body, &["gitVersion"]));
     let ours = if config.reports_server_version {
         server
@@ -173,12 +173,15 @@ pub fn server_version(config: &Config, version: &Response) -> Finding {
     }
 }
 
-/// A request that the credentials do not allow is no fault.
-fn forbidden(check: &'static str, refused: &Refused) -> Finding {
-    match refused.code {
+/// What the server responded; null if that is no JSON. A request that the credentials do not allow is
+/// no fault.
+fn body(check: &'static str, response: Result<Response, Fault>) -> Result<Value, Finding> {
+    let response = response.map_err(|why| Finding::note(check, why, ""))?;
+    response.accepted().map_err(|refused| match refused.code {
         403 => Finding::note(check, "not permitted to list them", ""),
         _ => Finding::note(check, format!("cannot be read: {}", Fault::from(refused).what), ""),
-    }
+    })?;
+    Ok(json::parse(&response.body).unwrap_or_default())
 }
 
 /// The labels of a Node; empty if it has none.

@@ -100,7 +100,7 @@ fn bound_pods_are_counted_and_those_of_a_running_kubelet_fail() {
     };
     let found = |config: &NodeConfig, items: Value| {
         let list = Response::test(200, json!({"kind": "PodList", "items": items}).to_string());
-        pods(config, &list, Some(boot))
+        pods(config, Ok(list), Some(boot))
     };
     let minutes = Duration::from_secs(600);
     let (stray, old) = (pod(None), pod(Some(boot.before(minutes))));
@@ -113,10 +113,10 @@ fn bound_pods_are_counted_and_those_of_a_running_kubelet_fail() {
     let wrong = found(&default(), json!([stray, running]));
     assert_eq!(wrong.mark, Mark::Failed);
     assert_eq!(wrong.remedy, "kubectl drain pi, and reboot the board");
-    let refused = pods(&default(), &Response::test(403, "{}"), Some(boot));
+    let refused = pods(&default(), Ok(Response::test(403, "{}")), Some(boot));
     assert_eq!((refused.mark, &*refused.detail), (Mark::Note, "not permitted to list them"));
-    assert_eq!(pods(&default(), &Response::test(500, "{}"), None).mark, Mark::Note);
-    assert_eq!(pods(&default(), &Response::test(200, "[]"), None).mark, Mark::Note);
+    assert_eq!(pods(&default(), Ok(Response::test(500, "{}")), None).mark, Mark::Note);
+    assert_eq!(pods(&default(), Ok(Response::test(200, "[]")), None).mark, Mark::Note);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_server_three_minor_versions_ahead_is_a_note_with_the_flag() {
     let reporting = |version: &str, server: &str| {
         let flags = Flags::of(&["--kubelet-version", version]);
         let body = json!({"gitVersion": server}).to_string();
-        server_version(&whole(flags), &Response::test(200, body))
+        server_version(&whole(flags), Ok(Response::test(200, body)))
     };
     let found = |server: &str| reporting("", server);
     for (server, mark) in [

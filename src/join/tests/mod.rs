@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::files::{JoinPaths, StoredFlags, Written};
 use super::run::{Board, JoinRun};
-use super::steps::{administrators_flag, parsed};
+use super::steps::{administered, parsed};
 use crate::files::power_cut;
 use crate::files::read::read;
 use crate::files::tree::Tree;
@@ -293,7 +293,7 @@ fn a_flag_of_the_administrator_is_found() {
         ("NODELET_FLAGS=--hostname-override", None),
         ("NODELET_FLAGS=--node-labels=hostname-override=b", None),
     ] {
-        let found = administrators_flag(file, "hostname-override");
-        assert_eq!(found.as_deref(), want, "{file}");
+        let name = administered(Vec::new(), file).map(|values| values.hostname_override);
+        assert_eq!(name.filter(|name| !name.is_empty()).as_deref(), want, "{file}");
     }
 }

@@ -275,6 +275,7 @@ mod tests {
                 Mark::Failed,
                 "proc/meminfo: absent, no capacity memory | b; is /proc",
             ),
+            (facts(&["etc/os-release: absent".into()]), Mark::Failed, "; do these files exist"),
             (root_dir("/r", Some(&sized), Ok(())), Mark::Ok, "/r"),
             (
                 root_dir("/r", Some(&once), Ok(())),
@@ -287,6 +288,11 @@ mod tests {
                 root_dir("/r", Some(&sized), Err("read-only file system".into())),
                 Mark::Note,
                 "/r: read-only file system, podCIDRs",
+            ),
+            (
+                root_dir("/r", Some(&sized), Err(Fault::new("on nfs", "choose another"))),
+                Mark::Note,
+                "/r: on nfs, podCIDRs cannot be written there; choose another",
             ),
             (cert_dir("/c", None), Mark::Note, "not requested"),
             (cert_dir("/c", Some(Ok(()))), Mark::Ok, "/c"),

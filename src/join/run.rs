@@ -250,8 +250,7 @@ impl JoinRun<'_> {
             Ok((passed(finding)?, addresses))
         })?;
         self.add(finding);
-        let finding = self.until(|| passed(self.outer.dial(&addresses)))?;
-        self.add(finding);
+        self.add(self.until(|| passed(self.outer.dial(&addresses)))?);
         Ok((config, api))
     }
 
@@ -259,6 +258,14 @@ impl JoinRun<'_> {
     pub(super) fn notes(&mut self, checks: &[&'static str], why: &str) {
         for check in checks {
             self.add(Finding::note(check, why, ""));
+        }
+    }
+
+    /// Adds the finding of a step, of which a failed one ends the run.
+    pub(super) fn step(&mut self, finding: Finding) -> Result<(), Failed> {
+        match finding.mark {
+            Mark::Failed => Err(finding),
+            _ => Ok(self.add(finding)),
         }
     }
 

@@ -42,27 +42,25 @@ pub(super) fn start_and_wait(
         let seen = renewed(run, &mut api).ok();
         waiting = Some((api, seen));
     }
-    let finding = if run.settings.dry_run {
+    let started = if run.settings.dry_run {
         Finding::note("start", "--dry-run", "")
     } else if run.settings.root.is_some() {
         Finding::note("start", "--root: the board starts it", "")
     } else {
-        let finding = start(&run.paths, &run.server, is_stale)?;
-        if finding.mark == Mark::Ok && !run.settings.wait {
-            triggered(run, finding)
-        } else {
-            finding
+        match start(&run.paths, &run.server, is_stale) {
+            started if started.mark == Mark::Ok && !run.settings.wait => triggered(run, started),
+            started => started,
         }
     };
-    run.add(finding);
-    let finding = match waiting {
+    run.step(started)?;
+    let ready = match waiting {
         Some((mut api, seen)) => ready(run, &mut api, seen)?,
         None => {
             let remedy = format!("kubectl get node {}", run.board.name);
             Finding::note("ready", "join does not wait for it", &remedy)
         }
     };
-    run.add(finding);
+    run.add(ready);
     run.add(metrics(&run.paths));
     Ok(())
 }
@@ -93,28 +91,29 @@ fn triggered(run: &JoinRun<'_>, finding: Finding) -> Finding {
 }
 
 /// Starts the agent. It must start at the next boot, too.
-pub(super) fn start(paths: &JoinPaths, server: &str, is_stale: bool) -> Result<Finding, Failed> {
+pub(super) fn start(paths: &JoinPaths, server: &str, is_stale: bool) -> Finding {
     let (is_running, starts_at_boot) = (paths.is_running(), paths.is_enabled(SERVICE));
     if !is_running && !paths.has_systemd() {
         let flags = "--kubeconfig=/etc/credstore/nodelet.kubeconfig --root-dir=/var/lib/nodelet";
         let line = format!("nodelet {flags}, with the flags in {}", paths.flags().display());
-        return Ok(Finding::note("start", "systemd does not run", &line));
+        return Finding::note("start", "systemd does not run", &line);
     }
     if is_masked(paths, SERVICE) {
         let remedy = format!("systemctl unmask nodelet, then {ENABLE}");
-        return Err(failed("start", "nodelet.service is masked: no boot starts it", &remedy));
+        let line = "nodelet.service is masked: no boot starts it";
+        return Finding::failed("start", line, &remedy);
     }
     if is_running && is_stale {
         let line = "nodelet.service runs, with its copy of the former files";
         let enable = if starts_at_boot { "" } else { "systemctl enable nodelet, then " };
         let remedy = format!("{enable}systemctl restart nodelet");
-        return Ok(Finding::note("start", line, &remedy));
+        return Finding::note("start", line, &remedy);
     }
     if !is_running && let Err(why) = write::publish(&paths.trigger(), format!("{server}\n")) {
-        return Ok(Finding::note("start", why.what, ENABLE));
+        return Finding::note("start", why.what, ENABLE);
     }
     let is_enabled_path = paths.is_enabled(PATH) && !is_masked(paths, PATH);
-    Ok(if !starts_at_boot {
+    if !starts_at_boot {
         Finding::note("start", "nodelet.service is not enabled: no boot starts it", ENABLE)
     } else if is_running {
         Finding::ok("start", "nodelet.service runs")
@@ -122,7 +121,7 @@ pub(super) fn start(paths: &JoinPaths, server: &str, is_stale: bool) -> Result<F
         Finding::ok("start", "by nodelet.path")
     } else {
         Finding::note("start", "nodelet.path is not enabled: the next boot starts it", START_NOW)
-    })
+    }
 }
 
 /// Whether a link to /dev/null is in the place of the unit.
@@ -226,9 +225,8 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             symlink(Path::new("/usr/lib/systemd/system").join(target), path).unwrap();
         }
-        let found = start(&JoinPaths::new(Some(tree.path())), "https://cp:6443", is_stale);
-        let line = found.map_or_else(|failed| failed.line(), |finding| finding.line());
-        (tree, line)
+        let started = start(&JoinPaths::new(Some(tree.path())), "https://cp:6443", is_stale);
+        (tree, started.line())
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl JoinRun<'_> {
     }
 
     fn steps(&mut self, token: &Token, bearer: Option<&Bootstrap>) -> Result<(), Failed> {
-        self.add(self.root()?);
+        self.step(self.root())?;
         let lock = self.lock()?;
         self.contradicted()?;
         let now = self.now().wall;
@@ -160,20 +160,20 @@ impl JoinRun<'_> {
         start_and_wait(self, &config, is_stale)
     }
 
-    fn root(&self) -> Result<Finding, Failed> {
+    fn root(&self) -> Finding {
         if self.settings.dry_run {
-            return Ok(Finding::note("root", "not needed for --dry-run", ""));
+            return Finding::note("root", "not needed for --dry-run", "");
         }
         let folders = [self.paths.credentials(), write::parent(&self.paths.flags())];
         for folder in &folders {
             if let Err(why) = writable(folder) {
                 let why = why.at(format_args!("{} cannot be written", folder.display()));
                 let remedy = format!("{SUDO}, or with --root DIR");
-                return Err(Finding::failed("root", why, &remedy));
+                return Finding::failed("root", why, &remedy);
             }
         }
         let [credentials, flags] = folders.each_ref().map(|folder| folder.display());
-        Ok(Finding::ok("root", format!("{credentials} and {flags} can be written")))
+        Finding::ok("root", format!("{credentials} and {flags} can be written"))
     }
 
     /// Waits until no other `nodelet join` or `nodelet reset` changes the files.

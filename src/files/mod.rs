@@ -5,10 +5,10 @@
 
 pub mod guard;
 pub mod hosts;
-pub(crate) mod kept_file;
 pub mod mounts;
 mod open;
 pub mod read;
+pub(crate) mod reread_file;
 pub mod root;
 pub(crate) mod scan;
 pub mod write;

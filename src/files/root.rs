@@ -31,22 +31,22 @@ const MAX_ENTRIES: usize = 65_536;
 
 /// Limit of a look at files as a whole. The read that is under way then still ends: nothing divides
 /// it.
-pub const LOOK_BUDGET: Duration = Duration::from_secs(1);
+pub const READ_BUDGET: Duration = Duration::from_secs(1);
 
 /// The cause of what a look did not come to.
 pub(crate) const NOT_REACHED: &str = "not read: other files took the second that a look may take";
 
 /// Folders below `/` that are kept open if they are mounts: each path from `/` asks the root file
 /// system, which waits for its server if it is on a network.
-const KEPT: [&str; 3] = ["proc", "sys", "run"];
+const OPEN_FOLDERS: [&str; 3] = ["proc", "sys", "run"];
 
 /// The folder of /proc, /sys and /etc. Its clones share the look that is under way.
 #[derive(Clone)]
 pub struct HostRoot {
     path: PathBuf,
     look: SharedLook,
-    /// Those of [`KEPT`] that are mounts.
-    folders: Rc<[OnceCell<File>; KEPT.len()]>,
+    /// Those of [`OPEN_FOLDERS`] that are mounts.
+    folders: Rc<[OnceCell<File>; OPEN_FOLDERS.len()]>,
 }
 
 type SharedLook = Rc<RefCell<Option<LookEnd>>>;
@@ -91,9 +91,9 @@ impl HostRoot {
         HostRoot { path: path.into(), look: SharedLook::default(), folders: Rc::default() }
     }
 
-    /// Begins a look: from [`LOOK_BUDGET`] on nothing more is read.
+    /// Begins a look: from [`READ_BUDGET`] on nothing more is read.
     pub fn begin_look(&self, clock: impl Fn() -> Mono + 'static) -> Look {
-        let end = LookEnd { at: clock().after(LOOK_BUDGET), clock: Box::new(clock) };
+        let end = LookEnd { at: clock().after(READ_BUDGET), clock: Box::new(clock) };
         *self.look.borrow_mut() = Some(end);
         Look(Rc::clone(&self.look))
     }
@@ -177,8 +177,8 @@ impl HostRoot {
     /// Opens a file of this machine; `path` is relative to `/`.
     fn open_real(&self, path: &str) -> io::Result<File> {
         let (first, below) = path.split_once('/').unwrap_or((path, ""));
-        let mut kept = KEPT.iter().zip(&*self.folders);
-        if let Some((_, folder)) = kept.find(|(name, _)| **name == first) {
+        let mut folders = OPEN_FOLDERS.iter().zip(&*self.folders);
+        if let Some((_, folder)) = folders.find(|(name, _)| **name == first) {
             let point = format!("/{first}");
             if folder.get().is_none()
                 && all_mounts().is_ok_and(|mounts| mounts::at(&mounts, &point).is_some())

@@ -7,7 +7,7 @@ use super::condition_state::{RuleResult, cut};
 use super::mounted::{Filesystem, errors_file, title};
 use super::reader::{HealthReader, MAX_DEVICES, hex, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source};
-use crate::files::kept_file::KeptFile;
+use crate::files::reread_file::RereadFile;
 use crate::files::scan;
 use crate::kube::unread::{IfPresent, Unread, if_present};
 
@@ -31,7 +31,7 @@ struct Damage {
     device: String,
     /// `btrfs`, `f2fs`.
     fs_type: &'static str,
-    file: KeptFile,
+    file: RereadFile,
     parse: fn(&str) -> Option<u64>,
     /// The number of errors; 1 for a flag.
     found: IfPresent<u64>,
@@ -58,7 +58,7 @@ impl Source for FilesystemCorruption {
             self.damages.extend(files.iter().map(|id| Damage {
                 device: device.clone(),
                 fs_type: "btrfs",
-                file: KeptFile::new(format!("{folder}/devinfo/{id}/error_stats")),
+                file: RereadFile::new(format!("{folder}/devinfo/{id}/error_stats")),
                 parse: btrfs_errors,
                 found: None,
             }));
@@ -68,7 +68,7 @@ impl Source for FilesystemCorruption {
                 [("sb_status", f2fs_sb as fn(&str) -> Option<u64>), ("cp_status", f2fs_cp)]
             {
                 self.damages.push(Damage {
-                    file: KeptFile::new(format!("sys/fs/f2fs/{device}/stat/{file}")),
+                    file: RereadFile::new(format!("sys/fs/f2fs/{device}/stat/{file}")),
                     device: device.clone(),
                     fs_type: "f2fs",
                     parse,
@@ -82,7 +82,7 @@ impl Source for FilesystemCorruption {
     fn look(&mut self, reader: &mut HealthReader) {
         self.filesystems.clone_from(&reader.filesystems);
         for damage in &mut self.damages {
-            let read = if_present(reader.kept(&mut damage.file));
+            let read = if_present(reader.reread(&mut damage.file));
             let garbage = || Unread::new(damage.file.path.as_str(), "not the kernel's format");
             damage.found =
                 read.map(|read| read.and_then(|text| (damage.parse)(&text).ok_or_else(garbage)));
@@ -212,7 +212,7 @@ mod tests {
             let damage = |count: &Read<u64>| Damage {
                 device: "sda1".to_owned(),
                 fs_type: "btrfs",
-                file: KeptFile::new(""),
+                file: RereadFile::new(""),
                 parse: btrfs_errors,
                 found: Some(count.clone()),
             };

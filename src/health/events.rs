@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::reader::{HealthReader, count, is_numbered};
 use super::source::{Sign, grew};
-use crate::files::kept_file::KeptFile;
 use crate::files::read::LARGE;
+use crate::files::reread_file::RereadFile;
 use crate::files::scan;
 use crate::kube::instant::Mono;
 use crate::kube::unread::Read;
@@ -35,9 +35,9 @@ const WATCHDOG: &str = "sys/class/watchdog/watchdog0";
 /// The files that are looked at. One that does not exist is left out at the discovery.
 #[derive(Debug, Default)]
 pub(super) struct EventSources {
-    vmstat: Option<KeptFile>,
-    memory_errors: Vec<KeptFile>,
-    links: Vec<(String, KeptFile)>,
+    vmstat: Option<RereadFile>,
+    memory_errors: Vec<RereadFile>,
+    links: Vec<(String, RereadFile)>,
     was_reset: bool,
     pub(super) found: Counters,
     baseline: Baseline,
@@ -45,17 +45,17 @@ pub(super) struct EventSources {
 
 impl EventSources {
     pub(super) fn discover(&mut self, reader: &mut HealthReader, is_first: bool) {
-        let mut vmstat = KeptFile::new(VMSTAT);
+        let mut vmstat = RereadFile::new(VMSTAT);
         let has_oom_kills = oom_kills(reader, &mut vmstat).is_some();
         self.vmstat = has_oom_kills.then_some(vmstat);
         let controllers = reader.names(MC, &|name| is_numbered(name, "mc"));
-        let errors = |name: &String| KeptFile::new(format!("{MC}/{name}/ue_count"));
+        let errors = |name: &String| RereadFile::new(format!("{MC}/{name}/ue_count"));
         self.memory_errors = controllers.iter().map(errors).collect();
         self.links.clear();
         for name in reader.names(NET, &|name| name != "lo") {
             // A bridge or a tunnel has no device.
             if reader.root().open(&format!("{NET}/{name}/device")).is_ok() {
-                let file = KeptFile::new(format!("{NET}/{name}/carrier_changes"));
+                let file = RereadFile::new(format!("{NET}/{name}/carrier_changes"));
                 self.links.push((name, file));
             }
         }
@@ -69,11 +69,11 @@ impl EventSources {
     pub(super) fn look(&mut self, reader: &mut HealthReader) {
         // A sum without one of its parts would grow when that part returns.
         let has_any = !self.memory_errors.is_empty();
-        let errors = self.memory_errors.iter_mut().map(|file| count(reader.kept_number(file)));
+        let errors = self.memory_errors.iter_mut().map(|file| count(reader.reread_number(file)));
         let sum = errors.sum::<Read<u64>>().ok().filter(|_| has_any);
         let mut links = Vec::new();
         for (name, file) in &mut self.links {
-            if let Ok(changes) = count(reader.kept_number(file)) {
+            if let Ok(changes) = count(reader.reread_number(file)) {
                 links.push((name.clone(), changes));
             }
         }
@@ -104,7 +104,7 @@ impl EventSources {
 
 /// For each read the kernel computes all counters: one read less is less work, so reading stops at
 /// `oom_kill`.
-fn oom_kills(reader: &mut HealthReader, vmstat: &mut KeptFile) -> Option<u64> {
+fn oom_kills(reader: &mut HealthReader, vmstat: &mut RereadFile) -> Option<u64> {
     let mut kills = None;
     let mut is_found = |text: &mut Vec<u8>| {
         // A read can end within a line.
@@ -113,7 +113,7 @@ fn oom_kills(reader: &mut HealthReader, vmstat: &mut KeptFile) -> Option<u64> {
         [kills] = scan::values(lines, ["oom_kill "], scan::lone_number);
         kills.is_some()
     };
-    reader.kept_bytes(vmstat, LARGE, &mut is_found).ok()?;
+    reader.reread_bytes(vmstat, LARGE, &mut is_found).ok()?;
     kills
 }
 
@@ -206,7 +206,7 @@ mod tests {
         let mut kills = |before: usize, line: &str| {
             let text = ["x".repeat(before).as_str(), "\n", line].concat();
             tree.write("proc/vmstat", text.as_bytes());
-            oom_kills(&mut reader, &mut KeptFile::new(VMSTAT))
+            oom_kills(&mut reader, &mut RereadFile::new(VMSTAT))
         };
         for before in [0, 4000, 4083, 4084, 4085, 4086, 5000] {
             assert_eq!(kills(before, "oom_kill 12\nswap_ra 0\n"), Some(12), "{before}");

@@ -13,9 +13,9 @@ use super::condition_state::RuleResult;
 use super::mounted::{Ext4Errors, Filesystem, errors_file, title};
 use super::reader::{HealthReader, MAX_DEVICES, count, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
-use crate::files::kept_file::KeptFile;
 use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
 use crate::files::read::{LARGE, each_line, is_end};
+use crate::files::reread_file::RereadFile;
 use crate::files::scan;
 use crate::kube::instant::Mono;
 use crate::kube::unread::{IfPresent, Read, if_present};
@@ -44,7 +44,7 @@ const WATCHED: [&str; 11] =
 #[derive(Debug)]
 pub(super) struct ReadonlyFilesystem {
     /// Kept open, because the kernel reports changes to the open file.
-    table: KeptFile,
+    table: RereadFile,
     read_at: Option<Mono>,
     mounted: Read<Vec<Mounted>>,
     /// The mount points that fstab wants read-only.
@@ -56,7 +56,7 @@ pub(super) struct ReadonlyFilesystem {
 impl Default for ReadonlyFilesystem {
     fn default() -> Self {
         Self {
-            table: KeptFile::new(MOUNTINFO),
+            table: RereadFile::new(MOUNTINFO),
             read_at: None,
             mounted: Ok(Vec::new()),
             read_only: Vec::new(),
@@ -71,7 +71,7 @@ struct Mounted {
     fs: Filesystem,
     /// The superblock has the option `errors=remount-ro`.
     stops_on_error: bool,
-    errors: Option<KeptFile>,
+    errors: Option<RereadFile>,
 }
 
 impl Source for ReadonlyFilesystem {
@@ -163,7 +163,7 @@ impl ReadonlyFilesystem {
         let mut superblocks = Vec::new();
         let is_wanted: fn(&str) -> bool = |fs_type| WATCHED.contains(&fs_type);
         let mut take = |line: &str| superblocks.extend(parse_superblock(line, is_wanted));
-        let table = reader.kept_bytes(&mut self.table, LARGE, &mut each_line(&mut take));
+        let table = reader.reread_bytes(&mut self.table, LARGE, &mut each_line(&mut take));
         let old = std::mem::replace(&mut self.mounted, Ok(Vec::new()));
         if self.read_at.is_none() || !reader.root_can_block {
             self.read_only = read_only_in_fstab(&reader.word("etc", "fstab"));
@@ -198,11 +198,11 @@ fn mounted(
         let place = old
             .iter()
             .position(|one| one.fs.number == superblock.number && one.fs.device == device);
-        let kept = place.and_then(|place| old.swap_remove(place).errors);
+        let open = place.and_then(|place| old.swap_remove(place).errors);
         let errors = superblock
             .fs_type
             .starts_with("ext")
-            .then(|| kept.unwrap_or_else(|| KeptFile::new(errors_file(&device))));
+            .then(|| open.unwrap_or_else(|| RereadFile::new(errors_file(&device))));
         mounted.push(Mounted {
             stops_on_error: has("errors=remount-ro"),
             errors,
@@ -236,7 +236,7 @@ impl Mounted {
         let Some(errors) = &mut self.errors else {
             return;
         };
-        let read = if_present(count(reader.kept_number(errors)));
+        let read = if_present(count(reader.reread_number(errors)));
         self.fs.ext4 = read.map(|count| count.map(|count| self.of_count(count, reader)));
     }
 
@@ -252,8 +252,9 @@ impl Mounted {
         if found.stops_on_error {
             let last = reader.value(&join("sys/fs/ext4", device), "last_error_time");
             found.last = last.unwrap_or_default().unsigned_abs();
-            let mut stat = KeptFile::new("proc/stat");
-            let stat = reader.kept_bytes(&mut stat, LARGE, &mut is_end(LARGE)).unwrap_or_default();
+            let mut stat = RereadFile::new("proc/stat");
+            let stat =
+                reader.reread_bytes(&mut stat, LARGE, &mut is_end(LARGE)).unwrap_or_default();
             [found.booted] = scan::values(&stat, ["btime "], scan::lone_number);
         }
         found

@@ -4,7 +4,7 @@
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
-use crate::files::kept_file::KeptFile;
+use crate::files::reread_file::RereadFile;
 use crate::kube::unread::IfPresent;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
@@ -127,11 +127,11 @@ impl Source for ThermalThrottling {
 /// The files that are looked at.
 #[derive(Debug, Default)]
 struct Sensors {
-    zones: Vec<(Zone, KeptFile)>,
+    zones: Vec<(Zone, RereadFile)>,
     /// `max_state` and `cur_state`.
-    coolers: Vec<(i64, KeptFile)>,
+    coolers: Vec<(i64, RereadFile)>,
     /// Each with its `scaling_max_freq`.
-    policies: Vec<(Policy, KeptFile)>,
+    policies: Vec<(Policy, RereadFile)>,
 }
 
 impl Sensors {
@@ -150,7 +150,7 @@ impl Sensors {
                 && let Some(max) = reader.value(&folder, "max_state")
                 && max > 0
             {
-                found.coolers.push((max, KeptFile::new(join(&folder, "cur_state"))));
+                found.coolers.push((max, RereadFile::new(join(&folder, "cur_state"))));
             }
         }
         if found.coolers.is_empty() {
@@ -161,7 +161,7 @@ impl Sensors {
             if let Some(top) = reader.value(&folder, "cpuinfo_max_freq")
                 && top > 0
             {
-                let file = KeptFile::new(join(&folder, "scaling_max_freq"));
+                let file = RereadFile::new(join(&folder, "scaling_max_freq"));
                 let policy = Policy { name: policy, top: top.unsigned_abs(), cap: 0 };
                 found.policies.push((policy, file));
             }
@@ -174,16 +174,16 @@ impl Sensors {
     fn look(&mut self, reader: &mut HealthReader) -> IfPresent<Heat> {
         let mut heat = Heat::default();
         for (zone, file) in &mut self.zones {
-            let temp = reader.kept_number(file).ok().filter(|temp| TEMPS.contains(temp));
+            let temp = reader.reread_number(file).ok().filter(|temp| TEMPS.contains(temp));
             heat.zones.push(Zone { temp, ..zone.clone() });
         }
         for (max, file) in &mut self.coolers {
-            let state = reader.kept_number(file).ok();
+            let state = reader.reread_number(file).ok();
             let state = state.filter(|state| (0..=*max).contains(state));
             heat.coolers.extend(state.map(|state| Cooler { state, max: *max }));
         }
         for (policy, file) in &mut self.policies {
-            let cap = reader.kept_number(file).ok().filter(|cap| *cap > 0);
+            let cap = reader.reread_number(file).ok().filter(|cap| *cap > 0);
             heat.policies
                 .extend(cap.map(|cap| Policy { cap: cap.unsigned_abs(), ..policy.clone() }));
         }
@@ -193,7 +193,7 @@ impl Sensors {
 }
 
 /// A zone that is not disabled, with a limit.
-fn zone_of(folder: &str, reader: &mut HealthReader) -> Option<(Zone, KeptFile)> {
+fn zone_of(folder: &str, reader: &mut HealthReader) -> Option<(Zone, RereadFile)> {
     if reader.word(folder, "mode") == "disabled" {
         return None;
     }
@@ -219,7 +219,7 @@ fn zone_of(folder: &str, reader: &mut HealthReader) -> Option<(Zone, KeptFile)> 
         critical,
     };
     let has_limit = zone.is_pi_cpu || zone.critical.is_some() || zone.passive.is_some();
-    has_limit.then(|| (zone, KeptFile::new(join(folder, "temp"))))
+    has_limit.then(|| (zone, RereadFile::new(join(folder, "temp"))))
 }
 
 /// What the rule remembers.

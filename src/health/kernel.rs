@@ -3,7 +3,7 @@
 use super::condition_state::RuleResult;
 use super::reader::HealthReader;
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found, grew};
-use crate::files::kept_file::KeptFile;
+use crate::files::reread_file::RereadFile;
 use crate::kube::unread::{IfPresent, if_present};
 
 pub(super) const KIND: ConditionKind = ConditionKind {
@@ -50,7 +50,7 @@ const FAULTS: [&str; 5] = [
 #[derive(Debug, Default)]
 pub(super) struct KernelDeadlock {
     /// One that does not exist is left out at the discovery.
-    files: [Option<KeptFile>; FAULTS.len()],
+    files: [Option<RereadFile>; FAULTS.len()],
     pub(super) found: IfPresent<Kernel>,
     /// What the look before found.
     last: Option<Kernel>,
@@ -59,14 +59,14 @@ pub(super) struct KernelDeadlock {
 impl Source for KernelDeadlock {
     fn discover(&mut self, reader: &mut HealthReader) {
         self.files = FAULTS.map(|path| {
-            let mut file = KeptFile::new(path);
-            let is_there = if_present(reader.kept(&mut file)).is_some();
+            let mut file = RereadFile::new(path);
+            let is_there = if_present(reader.reread(&mut file)).is_some();
             is_there.then_some(file)
         });
     }
 
     fn look(&mut self, reader: &mut HealthReader) {
-        let number = |file: &mut Option<KeptFile>| Some(reader.kept_number(file.as_mut()?));
+        let number = |file: &mut Option<RereadFile>| Some(reader.reread_number(file.as_mut()?));
         let [oopses, tainted, counters @ ..] = self.files.each_mut().map(number);
         let [soft_lockups, rcu_stalls, hung_tasks] =
             counters.map(|count| count.and_then(Result::ok).map(i64::unsigned_abs));

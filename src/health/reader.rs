@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use super::mounted::Filesystem;
 use crate::files::guard;
-use crate::files::kept_file::KeptFile;
 use crate::files::read::{Enough, SMALL, is_end};
-use crate::files::root::{HostRoot, LOOK_BUDGET, Look, NOT_REACHED, text, unread};
+use crate::files::reread_file::RereadFile;
+use crate::files::root::{HostRoot, Look, NOT_REACHED, READ_BUDGET, text, unread};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::unread::{IfPresent, Read, Unread};
 
-/// So many looks in a row may take longer than [`LOOK_BUDGET`] before a file is left out.
+/// So many looks in a row may take longer than [`READ_BUDGET`] before a file is left out.
 const MOST_LONG: u8 = 3;
 /// How long a file is left out.
 const LEFT_OUT: Duration = Duration::from_secs(3600);
@@ -29,7 +29,7 @@ pub(super) struct HealthReader {
     clock: Rc<dyn Fn() -> Now>,
     /// The file of this look whose read took the longest time.
     slowest: Option<(Duration, String)>,
-    /// Looks in a row that took longer than [`LOOK_BUDGET`].
+    /// Looks in a row that took longer than [`READ_BUDGET`].
     long_looks: u8,
     /// Files that are left out, and until when.
     left_out: Vec<(String, Mono)>,
@@ -84,7 +84,7 @@ impl HealthReader {
     pub(super) fn end(&mut self, look: HealthLook, is_whole: bool) {
         let now = self.now().mono;
         let took = now.since(look.since);
-        if took < LOOK_BUDGET {
+        if took < READ_BUDGET {
             self.long_looks = if is_whole { 0 } else { self.long_looks };
             return;
         }
@@ -119,7 +119,7 @@ impl HealthReader {
 
     /// A small file, trimmed.
     pub(super) fn text(&mut self, path: &str) -> Read<String> {
-        self.kept(&mut KeptFile::new(path))
+        self.reread(&mut RereadFile::new(path))
     }
 
     /// The file `name` in `folder`, trimmed; empty if it cannot be read.
@@ -133,37 +133,37 @@ impl HealthReader {
     }
 
     /// A file that is looked at again and again, trimmed.
-    pub(super) fn kept(&mut self, kept: &mut KeptFile) -> Read<String> {
-        let bytes = self.kept_bytes(kept, SMALL, &mut is_end(SMALL))?;
-        Ok(text(&kept.path, bytes)?.trim().to_owned())
+    pub(super) fn reread(&mut self, file: &mut RereadFile) -> Read<String> {
+        let bytes = self.reread_bytes(file, SMALL, &mut is_end(SMALL))?;
+        Ok(text(&file.path, bytes)?.trim().to_owned())
     }
 
     /// A file that is looked at again and again, not further than `is_enough`, which gets all bytes
     /// that are read so far.
-    pub(super) fn kept_bytes(
+    pub(super) fn reread_bytes(
         &mut self,
-        kept: &mut KeptFile,
+        file: &mut RereadFile,
         limit: u64,
         is_enough: Enough<'_>,
     ) -> Read<Vec<u8>> {
         let start = self.now().mono;
-        if self.left_out.iter().any(|(path, _)| *path == kept.path) {
+        if self.left_out.iter().any(|(path, _)| *path == file.path) {
             let cause = "left out for an hour: it was the slowest file of three long looks";
-            return Err(Unread::new(kept.path.as_str(), cause));
+            return Err(Unread::new(file.path.as_str(), cause));
         }
-        let bytes = kept.read_until(&self.root, limit, is_enough);
+        let bytes = file.read_until(&self.root, limit, is_enough);
         let took = self.now().mono.since(start);
         if self.slowest.as_ref().is_none_or(|(slowest, _)| took > *slowest) {
-            self.slowest = Some((took, kept.path.clone()));
+            self.slowest = Some((took, file.path.clone()));
         }
         self.is_cut_off |= bytes.is_err() && self.root.may_read().is_err();
-        bytes.map_err(|error| unread(&kept.path, &error))
+        bytes.map_err(|error| unread(&file.path, &error))
     }
 
-    /// [`Self::kept`] as a decimal number.
-    pub(super) fn kept_number(&mut self, kept: &mut KeptFile) -> Read<i64> {
-        let text = self.kept(kept)?;
-        text.parse().map_err(|_| Unread::new(kept.path.as_str(), "not a number"))
+    /// [`Self::reread`] as a decimal number.
+    pub(super) fn reread_number(&mut self, file: &mut RereadFile) -> Read<i64> {
+        let text = self.reread(file)?;
+        text.parse().map_err(|_| Unread::new(file.path.as_str(), "not a number"))
     }
 
     /// The names in a folder that `is_wanted`, in the order of their numbers; empty if there is no
@@ -247,7 +247,7 @@ mod tests {
         reader.end(look, true);
         let took = clock.borrow().0 - before;
         let longest = Duration::from_millis(millis.into_iter().max().unwrap());
-        assert!(took <= LOOK_BUDGET + longest, "{took:?}");
+        assert!(took <= READ_BUDGET + longest, "{took:?}");
         was_read
     }
 

@@ -8,8 +8,8 @@ use super::condition_state::RuleResult;
 use super::reader::HealthReader;
 use super::source::{CheckTexts, ConditionKind};
 use crate::files::guard;
-use crate::files::kept_file::KeptFile;
 use crate::files::read::{SMALL, read};
+use crate::files::reread_file::RereadFile;
 use crate::files::root::HostRoot;
 use crate::files::write::{self, Op};
 use crate::kube::instant::{Mono, Now};
@@ -62,7 +62,7 @@ pub(super) struct Time {
     pub(super) ntp: Ntp,
     pub(super) history: History,
     has_timesync: bool,
-    uptime: KeptFile,
+    uptime: RereadFile,
     /// When this boot began: the time since boot at a look.
     booted: Option<(Mono, u64)>,
     /// The file `boots`.
@@ -84,7 +84,7 @@ impl Time {
             ntp: Ntp::new(built),
             history: History::default(),
             has_timesync: false,
-            uptime: KeptFile::new("proc/uptime"),
+            uptime: RereadFile::new("proc/uptime"),
             booted: None,
             boots,
         }
@@ -167,8 +167,8 @@ fn timesync(root: &HostRoot) -> Option<Timesync> {
 }
 
 /// Seconds since boot.
-fn uptime(file: &mut KeptFile, reader: &mut HealthReader) -> Option<u64> {
-    let text = reader.kept(file).ok()?;
+fn uptime(file: &mut RereadFile, reader: &mut HealthReader) -> Option<u64> {
+    let text = reader.reread(file).ok()?;
     text.split(['.', ' ']).next()?.parse().ok()
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
-use crate::files::kept_file::KeptFile;
+use crate::files::reread_file::RereadFile;
 use crate::kube::instant::Mono;
 use crate::kube::unread::{IfPresent, Read};
 
@@ -47,7 +47,7 @@ pub(super) struct Voltage {
 /// The alarm, and the drops since the last look.
 #[derive(Debug)]
 struct Alarm {
-    file: KeptFile,
+    file: RereadFile,
     last: Option<bool>,
     dips: u32,
 }
@@ -132,13 +132,13 @@ impl Alarm {
         let mut folders = chips.iter().map(|chip| join(HWMON, chip));
         let folder = folders.find(|folder| reader.word(folder, "name") == "rpi_volt")?;
         reader.value(&folder, ALARM)?;
-        Some(Self { file: KeptFile::new(join(&folder, ALARM)), last: None, dips: 0 })
+        Some(Self { file: RereadFile::new(join(&folder, ALARM)), last: None, dips: 0 })
     }
 
     /// Reads the alarm and counts a drop. The read also arms the next notification.
     fn read(&mut self, reader: &mut HealthReader) -> Read<bool> {
         let is_notified = self.file.has_changed();
-        let alarm = reader.kept_number(&mut self.file)? != 0;
+        let alarm = reader.reread_number(&mut self.file)? != 0;
         // What was before the first read is not known.
         let last = self.last.replace(alarm);
         if last.is_some_and(|last| is_dip(last, alarm, is_notified)) {
@@ -262,7 +262,7 @@ mod tests {
             assert!(matches!(source.found, Some(Err(_))), "{garbage:?}");
         }
         std::fs::remove_file(tree.join(file)).unwrap();
-        source.alarm.as_mut().unwrap().file = KeptFile::new(file);
+        source.alarm.as_mut().unwrap().file = RereadFile::new(file);
         source.look(&mut reader);
         assert!(matches!(source.found, Some(Err(_))));
         assert!(source.report().is_none());

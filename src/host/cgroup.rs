@@ -10,8 +10,8 @@ use procfs::{CGroupControllers, FromBufRead};
 use crate::files::read::SMALL;
 use crate::kube::unread::{Read, Unread, if_present};
 
-use crate::files::kept_file::KeptFile;
 use crate::files::mounts::{self, Mount};
+use crate::files::reread_file::RereadFile;
 use crate::files::root::HostRoot;
 use crate::files::scan;
 
@@ -57,11 +57,11 @@ pub fn mode(mounts: &[Mount]) -> Mode {
 #[derive(Debug)]
 pub(super) enum WorkingSet {
     V2 {
-        stat: KeptFile,
+        stat: RereadFile,
     },
     V1 {
-        usage: KeptFile,
-        stat: KeptFile,
+        usage: RereadFile,
+        stat: RereadFile,
     },
     /// No cgroup.
     None,
@@ -70,10 +70,10 @@ pub(super) enum WorkingSet {
 impl WorkingSet {
     pub(super) fn new(mode: Mode) -> Self {
         match mode {
-            Mode::V2 => Self::V2 { stat: KeptFile::new("sys/fs/cgroup/memory.stat") },
+            Mode::V2 => Self::V2 { stat: RereadFile::new("sys/fs/cgroup/memory.stat") },
             Mode::V1 | Mode::Hybrid => Self::V1 {
-                usage: KeptFile::new("sys/fs/cgroup/memory/memory.usage_in_bytes"),
-                stat: KeptFile::new("sys/fs/cgroup/memory/memory.stat"),
+                usage: RereadFile::new("sys/fs/cgroup/memory/memory.usage_in_bytes"),
+                stat: RereadFile::new("sys/fs/cgroup/memory/memory.stat"),
             },
             Mode::None => Self::None,
         }

@@ -8,7 +8,7 @@
 use crate::files::read::SMALL;
 use crate::kube::unread::{Read, Unread, if_present};
 
-use crate::files::kept_file::KeptFile;
+use crate::files::reread_file::RereadFile;
 use crate::files::root::HostRoot;
 
 const NODES: &str = "sys/devices/system/node";
@@ -17,7 +17,7 @@ const CPUS: &str = "sys/devices/system/cpu";
 /// The file with the list of online CPUs, `0-3,5`.
 #[derive(Debug)]
 pub(super) struct Online {
-    file: KeptFile,
+    file: RereadFile,
     /// Its text when the CPUs were last counted; `None` if it was missing.
     counted: Option<String>,
 }
@@ -25,7 +25,7 @@ pub(super) struct Online {
 impl Online {
     /// Opens nothing.
     pub(super) fn new() -> Self {
-        Self { file: KeptFile::new("sys/devices/system/cpu/online"), counted: None }
+        Self { file: RereadFile::new("sys/devices/system/cpu/online"), counted: None }
     }
 
     /// Counts `cpus` anew if another set is online, or if the last count failed.

@@ -12,7 +12,7 @@ use crate::files::read::SMALL;
 use crate::kube::unread::{Read, Unread, if_present};
 use crate::node::facts::{HugePages, Memory};
 
-use crate::files::kept_file::KeptFile;
+use crate::files::reread_file::RereadFile;
 use crate::files::root::{HostRoot, unread};
 use crate::files::scan;
 
@@ -27,7 +27,7 @@ const PRESSURE: &str = "proc/pressure/memory";
 /// themselves: in a container they can differ from those of the file, and qemu-arm truncates them.
 #[derive(Debug)]
 pub(super) struct Meminfo {
-    pub(super) file: KeptFile,
+    pub(super) file: RereadFile,
     last: Option<Last>,
 }
 
@@ -53,7 +53,7 @@ pub struct MeminfoValues {
 impl Meminfo {
     /// Opens nothing.
     pub(super) fn new() -> Self {
-        Self { file: KeptFile::new(MEMINFO), last: None }
+        Self { file: RereadFile::new(MEMINFO), last: None }
     }
 
     /// The totals and the pools of huge pages are read anew by the next call.

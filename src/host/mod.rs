@@ -20,8 +20,8 @@ pub use crate::files::root::HostRoot;
 
 use self::mounts::Mounts;
 use crate::files::guard::{self, Resolved};
-use crate::files::kept_file::KeptFile;
 use crate::files::read::cause;
+use crate::files::reread_file::RereadFile;
 use crate::node::facts::{Facts, FileSystem, Network, Read, is_machine_id};
 
 /// The sources of the facts about one machine.
@@ -51,8 +51,8 @@ struct Sources {
     image_fs: disk::MeasuredPath,
     online: cpu::Online,
     /// Read only for [`Host::usage`], like the next one.
-    cpu_stat: KeptFile,
-    stat: KeptFile,
+    cpu_stat: RereadFile,
+    stat: RereadFile,
 }
 
 impl Sources {
@@ -68,8 +68,8 @@ impl Sources {
             node_fs: disk::MeasuredPath::default(),
             image_fs: disk::MeasuredPath::default(),
             online: cpu::Online::new(),
-            cpu_stat: KeptFile::new(usage::CPU_STAT),
-            stat: KeptFile::new(usage::STAT),
+            cpu_stat: RereadFile::new(usage::CPU_STAT),
+            stat: RereadFile::new(usage::STAT),
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::node::facts::{Pids, Read, Unread};
 
-use crate::files::kept_file::KeptFile;
+use crate::files::reread_file::RereadFile;
 use crate::files::root::HostRoot;
 use crate::files::scan;
 
@@ -17,8 +17,8 @@ const LOADAVG: &str = "proc/loadavg";
 /// kernel, `nr_threads`, and each status calls sysinfo(2) for its memory.
 #[derive(Debug)]
 pub struct Threads {
-    loadavg: KeptFile,
-    limits: [KeptFile; 2],
+    loadavg: RereadFile,
+    limits: [RereadFile; 2],
     max: Option<u64>,
     /// At the last read of the file, sysinfo(2) had the same number, below 32,768. In a container,
     /// lxcfs can give the file another number.
@@ -28,7 +28,7 @@ pub struct Threads {
 impl Default for Threads {
     /// Opens nothing.
     fn default() -> Self {
-        let (loadavg, limits) = (KeptFile::new(LOADAVG), LIMITS.map(KeptFile::new));
+        let (loadavg, limits) = (RereadFile::new(LOADAVG), LIMITS.map(RereadFile::new));
         Self { loadavg, limits, max: None, agreed: false }
     }
 }

@@ -10,7 +10,7 @@ use crate::node::facts::{FileSystem, Read, Unread};
 
 use super::disk::{MeasuredPath, ancestor};
 use super::{Host, Sources, memory};
-use crate::files::kept_file::KeptFile;
+use crate::files::reread_file::RereadFile;
 use crate::files::root::{HostRoot, unread};
 use crate::files::scan;
 
@@ -110,7 +110,7 @@ pub fn parse_cpu_stat(text: &[u8]) -> Option<Duration> {
     Some(Duration::from_micros(microseconds?))
 }
 
-fn stat(root: &HostRoot, file: &mut KeptFile) -> Read<Duration> {
+fn stat(root: &HostRoot, file: &mut RereadFile) -> Read<Duration> {
     // The line of all CPUs is the first; a large machine has thousands of interrupts behind it.
     let is_enough = &mut |text: &mut Vec<u8>| text.contains(&b'\n');
     let text = file.read_until(root, SMALL, is_enough).map_err(|error| unread(STAT, &error))?;

@@ -12,12 +12,12 @@ use crate::kube::unread::Read;
 /// cannot be unmounted. In a container it can be a file of lxcfs, which is opened again after an
 /// error.
 #[derive(Debug)]
-pub(crate) struct KeptFile {
+pub(crate) struct RereadFile {
     pub(crate) path: String,
     file: Option<File>,
 }
 
-impl KeptFile {
+impl RereadFile {
     /// The file at `path` below the root; opens nothing.
     pub(crate) fn new(path: impl Into<String>) -> Self {
         Self { path: path.into(), file: None }
@@ -27,10 +27,10 @@ impl KeptFile {
     /// kept: what is mounted there can be unmounted.
     pub(crate) fn read(&mut self, root: &HostRoot) -> Read<Vec<u8>> {
         let was_open = self.file.is_some();
-        let mut read = self.read_kept(root);
+        let mut read = self.read_once(root);
         if was_open && read.is_err() {
             // Its cgroup was removed and made again.
-            read = self.read_kept(root);
+            read = self.read_once(root);
         }
         if !root.is_real() {
             self.file = None;
@@ -38,13 +38,13 @@ impl KeptFile {
         read.map_err(|error| unread(&self.path, &error))
     }
 
-    /// [`KeptFile::read`] as text.
+    /// [`RereadFile::read`] as text.
     pub(crate) fn text(&mut self, root: &HostRoot) -> Read<String> {
         let bytes = self.read(root)?;
         text(&self.path, bytes)
     }
 
-    fn read_kept(&mut self, root: &HostRoot) -> io::Result<Vec<u8>> {
+    fn read_once(&mut self, root: &HostRoot) -> io::Result<Vec<u8>> {
         self.read_until(root, SMALL, &mut is_end(SMALL))
     }
 
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn each_read_is_anew_and_the_descriptor_is_kept() {
         let root = HostRoot::default();
-        let mut file = KeptFile::new("proc/uptime");
+        let mut file = RereadFile::new("proc/uptime");
         let first = file.read(&root).unwrap();
         assert!(file.file.is_some());
         std::thread::sleep(std::time::Duration::from_millis(30));
@@ -101,11 +101,11 @@ mod tests {
     #[test]
     fn a_descriptor_that_fails_is_replaced() {
         let root = HostRoot::default();
-        let mut file = KeptFile::new("proc/loadavg");
+        let mut file = RereadFile::new("proc/loadavg");
         // A read of a folder fails, as that of a file whose cgroup was removed.
         file.file = Some(File::open("/proc").unwrap());
-        assert!(file.read_kept(&root).is_err());
-        assert!(file.read_kept(&root).is_ok());
+        assert!(file.read_once(&root).is_err());
+        assert!(file.read_once(&root).is_ok());
         file.file = Some(File::open("/proc").unwrap());
         assert!(file.read(&root).is_ok());
         file.path = "proc/no-such".to_owned();
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_file_of_more_than_one_page_is_whole_each_time() {
-        let tree = Tree::empty("kept-large");
+        let tree = Tree::empty("reread-large");
         let content: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
         tree.write("large", &content);
         let file = File::open(tree.path().join("large")).unwrap();
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn below_another_root_a_descriptor_is_kept_on_request_alone() {
-        let tree = Tree::empty("kept");
+        let tree = Tree::empty("reread");
         let root = HostRoot::new(tree.path());
-        let mut file = KeptFile::new("file");
+        let mut file = RereadFile::new("file");
         assert!(file.read(&root).unwrap_err().absent);
         for content in [&b"one"[..], b"three", b""] {
             std::fs::remove_file(tree.path().join("file")).ok();
@@ -140,7 +140,7 @@ mod tests {
             assert_eq!(file.read(&root).as_deref(), Ok(content));
             assert!(file.file.is_none());
         }
-        assert_eq!(file.read_kept(&root).unwrap(), b"");
+        assert_eq!(file.read_once(&root).unwrap(), b"");
         assert!(file.file().is_some() && !file.has_changed());
     }
 }

@@ -19,7 +19,7 @@ use crate::process::wakeup::Wakeup;
 use crate::runtime::file::RuntimeFile;
 
 /// Runs the agent until a signal asks to stop.
-pub fn run(flags: Flags) -> End {
+pub fn run(flags: Box<Flags>) -> End {
     open(flags)?.run();
     Ok(())
 }
@@ -27,10 +27,10 @@ pub fn run(flags: Flags) -> End {
 /// An agent that has sent no request yet. Not inlined, and boxed: what a start takes of the stack
 /// would lie below the loop for the life of the process (28 KiB, measured).
 #[inline(never)]
-fn open(flags: Flags) -> Result<Box<Agent>, CommandFailure> {
+fn open(flags: Box<Flags>) -> Result<Box<Agent>, CommandFailure> {
     // Before the facts are read, so that no later change of the network is missed.
     let wakeup = Wakeup::new().map_err(|e| CommandFailure::Other(format!("signalfd: {e}")))?;
-    let Setup { mut config, health, runtime, host, facts: first } = Setup::for_a_run(flags)?;
+    let Setup { mut config, health, runtime, host, facts: first } = Setup::for_a_run(*flags)?;
     if config.state_file.is_none() {
         let folder = command::systemd_folder("RUNTIME_DIRECTORY");
         config.state_file = folder.map(|folder| folder.join("state"));

@@ -11,11 +11,11 @@ use crate::process::command::{End, credentials_folder, print};
 use crate::process::logging;
 
 /// Prints the Node that a run would register, as JSON or as text. Each fact that cannot be read is
-/// one line on stderr, and not a failure. Not inlined: its locals would be a part of the stack of
-/// every command.
+/// one line on stderr, and not a failure. Not inlined, as [`check`]: its locals would be a part of the
+/// stack of every command.
 #[inline(never)]
-pub fn inspect(flags: Flags, is_json: bool) -> End {
-    let mut setup = Setup::for_a_run(flags)?;
+pub fn inspect(flags: Box<Flags>, is_json: bool) -> End {
+    let mut setup = Setup::for_a_run(*flags)?;
     let clock = Clock::start();
     let (mut desired, _) = setup.desired(&clock);
     let mut health = setup.board_health(clock);
@@ -29,8 +29,9 @@ pub fn inspect(flags: Flags, is_json: bool) -> End {
 }
 
 /// Checks everything that a run needs and changes nothing. Fails if a run would not work.
-pub fn check(flags: Flags, is_json: bool) -> End {
-    let mut setup = Setup::for_a_run(flags)?;
+#[inline(never)]
+pub fn check(flags: Box<Flags>, is_json: bool) -> End {
+    let mut setup = Setup::for_a_run(*flags)?;
     let clock = Clock::start();
     let (desired, runtime) = setup.desired(&clock);
     let open = || {

@@ -360,7 +360,7 @@ impl ServerProbe<'_> {
                 Duration::from_secs(self.setup.config.lease_duration_seconds.into()),
                 self.server_time.unwrap_or(self.clock.now().wall),
             ),
-            Err(line) => Finding::note("namesake", format!("cannot be read: {line}"), ""),
+            Err(why) => Finding::note("namesake", why.clone().at("cannot be read"), ""),
         }
     }
 
@@ -377,8 +377,8 @@ impl ServerProbe<'_> {
                 guest::taint(&config.node, node.as_ref()),
                 guest::pod_cidr(&config.node, node.as_ref()),
             ],
-            Err(line) => ["labels", "taint", "podcidr"]
-                .map(|check| Finding::note(check, format!("cannot be read: {line}"), "")),
+            Err(why) => ["labels", "taint", "podcidr"]
+                .map(|check| Finding::note(check, why.clone().at("cannot be read"), "")),
         };
         let pods = if config.node.is_guest() {
             // The boot of another machine is not known.

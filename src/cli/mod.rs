@@ -46,41 +46,41 @@ fn run_command(args: Vec<OsString>) -> End {
         Command::Inspect => {
             logging::start(flags.values.verbosity, false);
             let is_json = is_json(&flags, "json")?;
-            check::inspect(over_file(*flags, args)?, is_json)
+            check::inspect(over_file(flags, args)?, is_json)
         }
         Command::Check => {
             command::no_core_file();
             logging::start(flags.values.verbosity, false);
             let is_json = is_json(&flags, "text")?;
-            let (flags, args) = or_of_the_unit(*flags, args)?;
+            let (flags, args) = or_of_the_unit(flags, args)?;
             check::check(over_file(flags, args)?, is_json)
         }
         Command::Run => {
             command::no_core_file();
-            agent::run(of_a_service(*flags, args)?)
+            agent::run(of_a_service(flags, args)?)
         }
         Command::Serve => {
             command::no_core_file();
-            serve::run(of_a_service(*flags, args)?)
+            serve::run(of_a_service(flags, args)?)
         }
-        Command::Runtime => runtime::run(&of_a_service(*flags, args)?),
+        Command::Runtime => runtime::run(of_a_service(flags, args)?.as_ref()),
         Command::Logs => Err(CommandFailure::Other(serve::logs::answer_one())),
     }
 }
 
 /// The flags of a command that ends by a signal. Starts its log, which never waits.
-fn of_a_service(flags: Flags, args: Vec<OsString>) -> Result<Flags, CommandFailure> {
+fn of_a_service(flags: Box<Flags>, args: Vec<OsString>) -> Result<Box<Flags>, CommandFailure> {
     logging::never_wait();
     logging::start(flags.values.verbosity, command::logs_to_journal());
     over_file(flags, args)
 }
 
 /// The flags, with the values of the `--config` file for flags that are not given.
-fn over_file(flags: Flags, args: Vec<OsString>) -> Result<Flags, CommandFailure> {
+fn over_file(flags: Box<Flags>, args: Vec<OsString>) -> Result<Box<Flags>, CommandFailure> {
     let Some(path) = &flags.values.config_file else {
         return Ok(flags);
     };
-    let mut over = Flags::default();
+    let mut over = Box::<Flags>::default();
     read_config(path, &mut over)
         .map_err(|e| CommandFailure::Other(format!("--config {}: {e}", path.display())))?;
     command_line::apply(args, &mut over).map_err(CommandFailure::Usage)?;
@@ -96,9 +96,9 @@ fn read_config(path: &Path, flags: &mut Flags) -> Result<(), Fault> {
 /// Without a kubeconfig on the command line: the flags of nodelet.service, if it has an identity, and
 /// then those on the command line, which win.
 fn or_of_the_unit(
-    flags: Flags,
+    flags: Box<Flags>,
     args: Vec<OsString>,
-) -> Result<(Flags, Vec<OsString>), CommandFailure> {
+) -> Result<(Box<Flags>, Vec<OsString>), CommandFailure> {
     let values = &flags.values;
     let is_given =
         values.config.kubeconfig.is_some() || values.config.bootstrap_kubeconfig.is_some();
@@ -109,7 +109,7 @@ fn or_of_the_unit(
     log::info!("checks nodelet.service and its flags; with --kubeconfig it would check others");
     let args: Vec<OsString> = unit.into_iter().map(OsString::from).chain(args).collect();
     let (_, flags) = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
-    Ok((*flags, args))
+    Ok((flags, args))
 }
 
 /// Whether `--output`, or else `default`, is json and not text.

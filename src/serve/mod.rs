@@ -46,7 +46,7 @@ const RESTART_DELAY: Duration = Duration::from_secs(10);
 const BACKLOG: i32 = 16;
 
 /// Answers on the kubelet's port. Takes the agent's flags, and reads no fact before somebody asks.
-pub fn run(flags: Flags) -> End {
+pub fn run(flags: Box<Flags>) -> End {
     open(flags)?.run();
     Ok(())
 }
@@ -54,11 +54,11 @@ pub fn run(flags: Flags) -> End {
 /// The port, which listens already. Not inlined, and boxed: what a start takes of the stack would lie
 /// below the loop for the life of the process.
 #[inline(never)]
-fn open(mut flags: Flags) -> Result<Box<Port>, CommandFailure> {
+fn open(mut flags: Box<Flags>) -> Result<Box<Port>, CommandFailure> {
     let ignored = std::mem::take(&mut flags.ignored);
     let serve = ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
     let host = Host::new(HostRoot::new(&flags.values.host_root), &flags.values.root_dir);
-    let config = Config::new(flags, || host.hostname().map_err(|unread| unread.to_string()))
+    let config = Config::new(*flags, || host.hostname().map_err(|unread| unread.to_string()))
         .map_err(CommandFailure::Usage)?;
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
         CommandFailure::Usage(

@@ -263,10 +263,11 @@ impl JoinRun<'_> {
 
     /// Adds the finding of a step, of which a failed one ends the run.
     pub(super) fn step(&mut self, finding: Finding) -> Result<(), Failed> {
-        match finding.mark {
-            Mark::Failed => Err(finding),
-            _ => Ok(self.add(finding)),
+        if finding.mark == Mark::Failed {
+            return Err(finding);
         }
+        self.add(finding);
+        Ok(())
     }
 
     /// Adds a finding, and prints it at once.

@@ -152,7 +152,7 @@ impl JoinRun<'_> {
             existing(&self.paths, self.settings, token, &self.board.name, now)?;
         self.add(finding);
         let (config, is_stale) = match existing {
-            Existing::Complete(identity) => self.update(identity, token)?,
+            Existing::Complete(identity) => self.update(*identity, token)?,
             Existing::Replaced => (self.new_identity(token, bearer)?, true),
             Existing::None => (self.new_identity(token, bearer)?, false),
         };

@@ -40,7 +40,7 @@ pub(super) enum Existing {
     /// It is replaced by a new one.
     Replaced,
     /// It stays.
-    Complete(CompleteIdentity),
+    Complete(Box<CompleteIdentity>),
 }
 
 /// An identity that stays.
@@ -138,7 +138,7 @@ pub(super) fn existing(
     if lacks_ca && !(*path == paths.kubeconfig() && matches!(token, Token::Bootstrap(_))) {
         return again("it lacks a CA");
     }
-    let identity = CompleteIdentity { config, flags, lacks_ca };
+    let identity = Box::new(CompleteIdentity { config, flags, lacks_ca });
     Ok((Finding::ok(JOINED, format!("already: {detail}")), Existing::Complete(identity)))
 }
 

@@ -87,7 +87,7 @@ impl Joined {
 
     fn complete(&self, settings: &Settings) -> CompleteIdentity {
         match self.found(settings).unwrap().1 {
-            Existing::Complete(identity) => identity,
+            Existing::Complete(identity) => *identity,
             other => panic!("{other:?}"),
         }
     }

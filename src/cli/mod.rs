@@ -15,8 +15,6 @@ use crate::config::file;
 use crate::config::flags::Flags;
 use crate::files::read::read;
 use crate::join;
-use crate::kube::text::Fault;
-use crate::kube::yaml;
 use crate::process::command::{self, CommandFailure, End, print};
 use crate::process::logging;
 use crate::runtime;
@@ -81,16 +79,12 @@ fn over_file(flags: Box<Flags>, args: Vec<OsString>) -> Result<Box<Flags>, Comma
         return Ok(flags);
     };
     let mut over = Box::<Flags>::default();
-    read_config(path, &mut over)
-        .map_err(|e| CommandFailure::Other(format!("--config {}: {e}", path.display())))?;
+    read(path)
+        .map_err(|why| why.to_string())
+        .and_then(|bytes| file::read(&bytes, &mut over))
+        .map_err(|why| CommandFailure::Other(format!("--config {}: {why}", path.display())))?;
     command_line::apply(args, &mut over).map_err(CommandFailure::Usage)?;
     Ok(over)
-}
-
-fn read_config(path: &Path, flags: &mut Flags) -> Result<(), Fault> {
-    let bytes = read(path)?;
-    let text = String::from_utf8(bytes).map_err(|_| "not UTF-8 text")?;
-    Ok(file::apply(&yaml::parse(&text)?, flags)?)
 }
 
 /// Without a kubeconfig on the command line: the flags of nodelet.service, if it has an identity, and

@@ -15,9 +15,16 @@ use super::thresholds;
 use crate::kube::names::{self, Taint};
 use crate::kube::object;
 use crate::kube::time::parse_duration;
+use crate::kube::yaml;
 
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
+
+/// Applies the content of a configuration file to `flags`.
+pub fn read(bytes: &[u8], flags: &mut Flags) -> Result<(), String> {
+    let text = str::from_utf8(bytes).map_err(|_| "not UTF-8 text")?;
+    apply(&yaml::parse(text).map_err(|why| why.to_string())?, flags)
+}
 
 /// Applies a configuration document to `flags`.
 pub fn apply(document: &Value, flags: &mut Flags) -> Result<(), String> {

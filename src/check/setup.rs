@@ -127,6 +127,14 @@ mod tests {
         Config::new(Flags::default(), || Ok("nodelet.invalid".to_owned())).unwrap().node
     }
 
+    /// A supervisor of k3s is told it before the Node exists.
+    #[test]
+    fn the_address_is_the_first_internal_one_of_the_node() {
+        let flags = Flags::of(&["--hostname-override=pi"]);
+        let setup = Setup { facts: Facts::example(), ..Setup::new(flags, false).unwrap() };
+        assert_eq!(setup.address().as_deref(), Some("192.0.2.10"));
+    }
+
     /// The clock is read where name servers are asked.
     #[test]
     fn below_another_root_no_name_server_is_asked() {

@@ -1,4 +1,4 @@
-//! The rooms of `src/README.md`: imports point downwards, pure rooms never act, files are short.
+//! The rooms of `src/README.md`: the table has their imports, pure rooms never act, files are short.
 //!
 //! Reads `src/**/*.rs` as text, without comments and test items. Clippy finds what acts by a
 //! function of std, `.clippy.toml`; here are the types, by room.
@@ -6,27 +6,16 @@
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs)]
 
+use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Longest file without its test items, unless its header says `Longer than 500 lines:` and why.
 const LONGEST: usize = 500;
 
-/// From the top down: a room may import rooms of lower floors.
-const FLOORS: [&[&str]; 8] = [
-    &["main", "lib"],
-    &["cli"],
-    &["agent", "join"],
-    &["check", "serve"],
-    &["credentials", "health", "host", "runtime"],
-    &["client", "node"],
-    &["config", "files", "process"],
-    &["kube"],
-];
-
-/// Another process than the agent, which talks to the API server alone: the first imports nothing of
-/// the second, though it is above.
-const APART: [(&str, &str); 1] = [("agent", "serve")];
+/// Most floors and imports of the house: a room stands one floor above the highest that it imports.
+const FLOORS: usize = 7;
+const IMPORTS: usize = 70;
 
 /// Only the commands ask the container runtime. The agent has the reader of its file, and all have
 /// the pure files.
@@ -72,8 +61,28 @@ const EFFECTS: [(&str, &str); 4] = [
 const HIDES: [&str; 6] =
     ["super::super::", "crate::{", "std::{", "std::net::{self", "std::net as", "std::net::*"];
 
-fn floor(room: &str) -> Option<usize> {
-    FLOORS.iter().position(|rooms| rooms.contains(&room))
+/// A row of the table of rooms in `src/README.md`.
+struct Room {
+    name: &'static str,
+    /// The rooms that it imports. All of them stand below it in the table.
+    imports: Vec<&'static str>,
+    /// Lines of production code, without comments and empty ones.
+    lines: usize,
+}
+
+fn rooms() -> Vec<Room> {
+    let row = |line: &'static str| {
+        let cells: Vec<&str> = line.strip_prefix("| `")?.strip_suffix(" |")?.split(" | ").collect();
+        let [name, _, imports, lines] = cells[..] else { return None };
+        let imports = imports.split(", ").filter(|import| !import.is_empty()).collect();
+        Some(Room { name: name.strip_suffix("/`")?, imports, lines: lines.parse().unwrap() })
+    };
+    include_str!("../src/README.md").lines().filter_map(row).collect()
+}
+
+/// Whether the table has the import.
+fn may_import(room: &str, to: &str) -> bool {
+    rooms().iter().any(|row| row.name == room && row.imports.contains(&to))
 }
 
 /// Whether a line has one of the names, and not as the end of a longer name.
@@ -110,10 +119,9 @@ fn faults(file: &str, text: &str) -> Vec<String> {
             let to = names.next().unwrap_or_default();
             // Between them is the empty name of `::`.
             let module = format!("{to}::{}", names.nth(1).unwrap_or_default());
-            let is_below = floor(to) > floor(room) && !APART.contains(&(room, to));
             let may_ask = to != "runtime" || ASK.contains(&room) || module == READER;
             let is_fine = is_pure(&module) || !is_pure(file) && (to == room || may_ask);
-            if !(is_fine && (to == room || is_below)) {
+            if !(is_fine && (to == room || may_import(room, to))) {
                 faults.push(format!("{file} must not import {module}: {line}"));
             }
         }
@@ -156,8 +164,8 @@ fn production(text: &str) -> Vec<&str> {
     found
 }
 
-/// The faults of all files in `folder` but tests. `module` is that of the folder.
-fn faults_below(folder: &Path, module: Option<&str>) -> Vec<String> {
+/// All files in `folder` but tests, as (module, path, text). `module` is that of the folder.
+fn files_below(folder: &Path, module: Option<&str>) -> Vec<(String, PathBuf, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -168,27 +176,60 @@ fn faults_below(folder: &Path, module: Option<&str>) -> Vec<String> {
             Some(module) if module.contains("::") => module.to_owned(),
             Some(room) => format!("{room}::{stem}"),
         };
-        let room = room_of(&module);
-        assert!(floor(room).is_some() || name == "README.md", "{room} is not a room");
         if path.is_dir() && name != "tests" {
-            found.extend(faults_below(&path, Some(&module)));
+            found.extend(files_below(&path, Some(&module)));
         } else if name.ends_with(".rs") && name != "tests.rs" {
-            let faults = faults(&module, &fs::read_to_string(&path).unwrap());
-            found.extend(faults.iter().map(|fault| format!("{}: {fault}", path.display())));
+            let text = fs::read_to_string(&path).unwrap();
+            found.push((module, path, text));
         }
     }
     found
 }
 
 #[test]
-fn imports_point_downwards_and_effects_stay_in_their_rooms() {
+fn imports_are_those_of_the_table_and_effects_stay_in_their_rooms() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let found = faults_below(&source, None);
+    let files = files_below(&source, None);
+    let mut found = Vec::new();
+    for (module, path, text) in &files {
+        let faults = faults(module, text);
+        found.extend(faults.iter().map(|fault| format!("{}: {fault}", path.display())));
+    }
     assert!(found.is_empty(), "\n{}", found.join("\n"));
     for module in PURE {
         let path = source.join(module.replace("::", "/"));
         assert!(path.exists() || path.with_extension("rs").exists(), "{module}");
     }
+    let rooms = rooms();
+    for (at, room) in rooms.iter().enumerate() {
+        let of_room = files.iter().filter(|(module, ..)| room_of(module) == room.name);
+        let lines: Vec<&str> = of_room.flat_map(|(.., text)| production(text)).collect();
+        for import in &room.imports {
+            let (name, path) = (room.name, format!("crate::{import}"));
+            assert!(
+                lines.iter().any(|line| has(line, &[&path])),
+                "{name} does not import {import}"
+            );
+            let is_below = rooms[at + 1..].iter().any(|below| below.name == *import);
+            assert!(is_below, "{name} imports {import}, which does not stand below it");
+        }
+        let count = lines.iter().filter(|line| !line.is_empty()).count();
+        let is_close = count.abs_diff(room.lines) <= count / 10;
+        assert!(is_close, "{} has {count} lines, and not {}", room.name, room.lines);
+    }
+}
+
+#[test]
+fn the_house_is_low_and_has_few_imports() {
+    let rooms = rooms();
+    let mut floors: HashMap<&str, usize> = HashMap::new();
+    for room in rooms.iter().rev() {
+        let highest = room.imports.iter().map(|import| floors[import]).max();
+        floors.insert(room.name, highest.unwrap_or_default() + 1);
+    }
+    let imports: usize = rooms.iter().map(|room| room.imports.len()).sum();
+    let highest = floors.into_values().max().unwrap();
+    assert!(highest <= FLOORS && imports <= IMPORTS, "{highest} floors, {imports} imports");
 }
 
 /// Only cargo-fuzz reads this manifest, and no other test compiles the targets.

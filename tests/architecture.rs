@@ -23,10 +23,11 @@ const ASK: [&str; 2] = ["cli", "check"];
 const READER: &str = "runtime::file";
 
 /// Rooms, and files or folders of other rooms, without a clock, file, socket or environment.
-const PURE: [&str; 12] = [
+const PURE: [&str; 13] = [
     "node",
     "config",
     "kube",
+    "credentials::certificate",
     "runtime::check",
     "runtime::config",
     "runtime::form",

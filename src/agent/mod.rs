@@ -17,16 +17,15 @@ use self::read_cache::ReadCache;
 use self::state_file::StateFile;
 use crate::client::api::Api;
 use crate::config::Config;
-use crate::credentials::{Identity, Replaced, TaskStep};
+use crate::credentials::Credentials;
+use crate::credentials::rotation::{Rotation, Step};
 use crate::files::write::{self, Changes, Disk};
 use crate::health::config::HealthConfig;
 use crate::health::monitor::Health;
-use crate::kube::instant::{Mono, Now};
-use crate::kube::message::Outcome;
+use crate::kube::instant::{Moment, Mono, Now};
+use crate::kube::message::{Outcome, Request};
 use crate::kube::text::{Fault, VERBOSE};
-use crate::kube::time::Wall;
-use crate::node::certificate::Certificate;
-use crate::node::kubelet::{Action, AfterResponse, FAST_TICK, Kubelet};
+use crate::node::kubelet::{Action, AfterResponse, FAST_TICK, Kubelet, Others};
 use crate::node::schedule::RequestKind;
 use crate::node::wall_clock::WallClock;
 use crate::process::clock::{self, Clock};
@@ -47,23 +46,8 @@ const POLL_AGAIN: Duration = Duration::from_millis(100);
 /// What a file change is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Purpose {
-    /// [`Identity::on_written`] follows.
-    Identity,
-    /// Nothing follows; the message if it fails.
-    Later(&'static str),
     PodCidrs,
     Boots,
-}
-
-/// The connection to the API server, and its credentials.
-#[derive(Debug)]
-pub struct ApiConnection {
-    /// Not connected yet.
-    pub api: Api,
-    /// The files of the credentials.
-    pub identity: Identity,
-    /// The certificate to renew; `None` if the kubeconfig is used unchanged.
-    pub certificate: Option<Certificate>,
 }
 
 /// The loop and all of its parts.
@@ -72,8 +56,7 @@ pub struct Agent {
     kubelet: Kubelet,
     facts: ReadCache,
     health: Health,
-    api: Api,
-    identity: Identity,
+    credentials: Credentials,
     changes: Changes<Purpose>,
     clock: Clock,
     wakeup: Wakeup,
@@ -94,7 +77,7 @@ impl Agent {
         config: Config,
         health: &HealthConfig,
         facts: ReadCache,
-        connection: ApiConnection,
+        credentials: Credentials,
         wakeup: Wakeup,
         notify: Notify,
         seed: u64,
@@ -111,15 +94,8 @@ impl Agent {
             ),
             facts,
             state_file: config.state_file.as_ref().map(StateFile::new),
-            kubelet: Kubelet::new(
-                config,
-                wall_clock,
-                connection.certificate,
-                seed,
-                clock.now().mono,
-            ),
-            api: connection.api,
-            identity: connection.identity,
+            kubelet: Kubelet::new(config, wall_clock, seed, clock.now().mono),
+            credentials,
             changes: Changes::none(),
             clock,
             wakeup,
@@ -135,20 +111,18 @@ impl Agent {
     pub fn run(mut self: Box<Self>) {
         loop {
             let turn_begins = self.clock.now();
-            match self.identity.refresh(&mut self.api, turn_begins.mono) {
-                Some(Replaced::Certificate(leaf)) => {
-                    self.kubelet.on_certificate_replaced(leaf, turn_begins);
-                }
-                Some(Replaced::Token) => self.kubelet.on_token_replaced(),
-                None => {}
+            if self.credentials.refresh(self.kubelet.moment(turn_begins)) {
+                self.kubelet.on_new_credentials();
             }
             // The time limits count from here, after the read.
             let start = self.clock.now();
             if let Some(by) = self.facts.runtime_due.take() {
                 self.kubelet.compute_status_by(by);
             }
-            let has_change = !self.changes.is_empty();
-            let turn = self.kubelet.next(start, has_change, || self.api.is_connected());
+            let mut others = others(&mut self.credentials.rotation, self.kubelet.moment(start));
+            others.has_change |= !self.changes.is_empty();
+            let api = &self.credentials.current.api;
+            let turn = self.kubelet.next(start, others, || api.is_connected());
             let woken = self.wait(&turn, start);
             if woken.stop && self.kubelet.on_stop() {
                 return self.stop();
@@ -158,11 +132,11 @@ impl Agent {
                 Action::Connect(budget) => self.connect(budget),
                 Action::Send(kind, budget) => self.send(kind, budget, start),
                 Action::Look => self.look(),
-                Action::FileTask(task, wall) => {
-                    let step = self.identity.begin(&task, &mut self.api, wall);
-                    self.after_task_step(step);
+                Action::Credentials(budget) => self.step_credentials(budget, start),
+                Action::Change if self.credentials.rotation.has_change() => {
+                    self.step_credentials(Duration::ZERO, start);
                 }
-                Action::Change(wall) => self.change(wall),
+                Action::Change => self.change(),
                 Action::Wait(_) => self.check_health(),
                 Action::End => return self.stop(),
             }
@@ -202,12 +176,13 @@ impl Agent {
                 let pause = until.since(start.mono).min(longest);
                 (pause, pause)
             }
-            Action::Connect(budget) | Action::Send(_, budget) => (Duration::ZERO, *budget),
-            Action::Look | Action::FileTask(..) | Action::Change(_) | Action::End => {
-                (Duration::ZERO, Duration::ZERO)
+            Action::Connect(budget) | Action::Send(_, budget) | Action::Credentials(budget) => {
+                (Duration::ZERO, *budget)
             }
+            Action::Look | Action::Change | Action::End => (Duration::ZERO, Duration::ZERO),
         };
-        self.notify.alive(start.mono, busy, || self.kubelet.summary(start.mono));
+        let summary = || self.kubelet.summary(start.mono, self.credentials.last_error());
+        self.notify.alive(start.mono, busy, summary);
         if std::mem::take(&mut self.has_waited) {
             self.polled = Some(start.mono);
         }
@@ -263,7 +238,7 @@ impl Agent {
 
     /// Opens the connection of the first request.
     fn connect(&mut self, budget: Duration) {
-        if let Err(why) = self.api.connect(budget) {
+        if let Err(why) = self.credentials.current.api.connect(budget) {
             self.kubelet.on_connect_failed(&why.to_string(), self.clock.now().mono);
         }
     }
@@ -273,24 +248,57 @@ impl Agent {
         let Some(request) = self.kubelet.request(kind, start, self.facts.facts()) else {
             return;
         };
-        log::info!(target: VERBOSE, "{:?} {}", request.method, request.path);
-        let answer_budget = self.kubelet.answer_budget(kind);
-        let api = self.api_for(kind);
-        api.set_answer_budget(answer_budget);
-        let outcome = api.call(&request, budget);
-        self.identity.on_response(&outcome);
-        let now = self.clock.now();
-        if let Outcome::Answered(response) = &outcome
-            && let Some(date) = response.date
-        {
-            self.health.on_date(date, start.mono, now);
-        }
+        let (outcome, now) = self.call(kind, &request, budget, start.mono);
         let effect = self.kubelet.on_response(kind, outcome, start.mono, now);
         if let (RequestKind::Lease, Some(file)) = (kind, &mut self.state_file) {
             let boot_to_start = self.clock.boot_to_start();
             file.write(&self.kubelet.heartbeat(start.mono, boot_to_start), now.mono);
         }
         self.write_boots(now);
+        self.after_response(kind, effect);
+    }
+
+    /// Takes one step of the credentials: one request, or one operation on a file.
+    fn step_credentials(&mut self, budget: Duration, start: Now) {
+        let kind = RequestKind::Certificate;
+        let request = match self.credentials.step(self.kubelet.moment(start)) {
+            Step::Files => return,
+            Step::InUse(_) => return self.kubelet.on_new_credentials(),
+            Step::Send(request) => request,
+        };
+        let (outcome, now) = self.call(kind, &request, budget, start.mono);
+        self.kubelet.on_outcome(kind, &outcome, now.mono);
+        let taken = self.credentials.on_response(outcome, self.kubelet.moment(now));
+        self.write_boots(now);
+        if let Err((error, failures)) = taken {
+            self.after_response(kind, self.kubelet.after_error(&error, failures));
+        }
+    }
+
+    /// Sends one request. Returns its outcome, and when it ended.
+    fn call(
+        &mut self,
+        kind: RequestKind,
+        request: &Request,
+        budget: Duration,
+        start: Mono,
+    ) -> (Outcome, Now) {
+        log::info!(target: VERBOSE, "{:?} {}", request.method, request.path);
+        let answer_budget = self.kubelet.answer_budget(kind);
+        let api = self.api_for(kind);
+        api.set_answer_budget(answer_budget);
+        let outcome = api.call(request, budget);
+        self.credentials.current.on_outcome(&outcome);
+        let now = self.clock.now();
+        if let Outcome::Answered(response) = &outcome
+            && let Some(date) = response.date
+        {
+            self.health.on_date(date, start, now);
+        }
+        (outcome, now)
+    }
+
+    fn after_response(&mut self, kind: RequestKind, effect: AfterResponse) {
         match effect {
             AfterResponse::None => {}
             AfterResponse::Registered => self.registered(),
@@ -302,41 +310,24 @@ impl Agent {
 
     fn api_for(&mut self, kind: RequestKind) -> &mut Api {
         match kind {
-            RequestKind::Certificate => self.identity.certificate_api(&mut self.api),
-            _ => &mut self.api,
-        }
-    }
-
-    fn after_task_step(&mut self, step: TaskStep) {
-        match step {
-            TaskStep::Write(ops) => self.changes.add(Purpose::Identity, ops),
-            TaskStep::Done(result) => {
-                for (failure, ops) in self.identity.take_later() {
-                    self.changes.add(Purpose::Later(failure), ops);
-                }
-                self.kubelet.on_task(result, self.clock.now());
-            }
+            RequestKind::Certificate => self.credentials.current.signing_api(),
+            _ => &mut self.credentials.current.api,
         }
     }
 
     /// Carries out one operation of the first change.
-    fn change(&mut self, wall: Wall) {
+    fn change(&mut self) {
         let Some((purpose, result)) = self.changes.carry_out_next() else {
             return;
         };
         match (purpose, result) {
-            (Purpose::Identity, result) => {
-                let step = self.identity.on_written(result, &mut self.api, wall);
-                self.after_task_step(step);
-            }
             (Purpose::Boots, result) => {
                 self.health.on_boot_recorded(result.is_ok());
                 if let Err(why) = result {
                     log_failed_boots(&why);
                 }
             }
-            (_, Ok(())) => {}
-            (Purpose::Later(failure), Err(why)) => log::warn!("{failure}: {why}"),
+            (Purpose::PodCidrs, Ok(())) => {}
             (Purpose::PodCidrs, Err(why)) => {
                 log::warn!("podCIDR cannot be written: {why}; make --root-dir writable");
             }
@@ -353,7 +344,8 @@ impl Agent {
     }
 
     fn registered(&mut self) {
-        let (name, endpoint) = (&self.kubelet.node_config().name, self.api.endpoint());
+        let (name, endpoint) =
+            (&self.kubelet.node_config().name, self.credentials.current.api.endpoint());
         log::info!("node {name}: registered at {endpoint}");
         self.notify.ready();
     }
@@ -363,6 +355,15 @@ impl Agent {
         let path = self.facts.host.node_root_dir.join("podcidr");
         log::info!("node {}: podCIDR {cidrs}", &self.kubelet.node_config().name);
         self.changes.add(Purpose::PodCidrs, write::publication(&path, format!("{cidrs}\n")));
+    }
+}
+
+/// What the rotation wants of the next turn.
+pub(crate) fn others(rotation: &mut Rotation, at: Moment) -> Others {
+    Others {
+        credentials_due: rotation.due(at),
+        lacks_credentials: rotation.is_missing(),
+        has_change: rotation.has_change(),
     }
 }
 

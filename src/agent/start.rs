@@ -4,13 +4,14 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 
+use super::Agent;
 use super::read_cache::ReadCache;
-use super::{Agent, ApiConnection};
 use crate::check::board::{ASKED_ONCE, ASKED_ONCE_REMEDY};
 use crate::check::setup::Setup;
+use crate::client::api_config::ApiConfig;
 use crate::config::USER_AGENT;
 use crate::config::flags::Flags;
-use crate::credentials::{ApiAccess, IdentitySource};
+use crate::credentials::IdentitySource;
 use crate::kube::delay::Jitter;
 use crate::process::clock;
 use crate::process::command::{self, CommandFailure, End, env};
@@ -44,28 +45,28 @@ fn open(flags: Box<Flags>) -> Result<Box<Agent>, CommandFailure> {
     let source =
         IdentitySource::new(&config, path, command::credentials_folder(), USER_AGENT.to_owned());
     let opened = source.open(clock::wall(), Jitter::new(seed));
-    let (identity, access) = opened.map_err(|why| CommandFailure::Other(why.to_string()))?;
-    warn_if_insecure(path, &access);
+    let credentials = opened.map_err(|why| CommandFailure::Other(why.to_string()))?;
+    let access = &credentials.current.api.config;
+    warn_if_insecure(path, access);
     if first.node_fs.as_ref().is_ok_and(|fs| fs.asked_once) {
         log::warn!("--root-dir: {ASKED_ONCE}; {ASKED_ONCE_REMEDY}");
     }
-    if let (Some(name), None) = (command::proxy_variable(), &access.config.proxy) {
+    if let (Some(name), None) = (command::proxy_variable(), &access.proxy) {
         log::info!("{name} is not used; set proxy-url in the kubeconfig");
     }
     let notify = Notify::new(env("NOTIFY_SOCKET").as_deref(), env("WATCHDOG_USEC").as_deref());
-    let connection = ApiConnection { api: access.api, identity, certificate: access.certificate };
     let mut facts = ReadCache::new(host, &config.node.name, first);
     facts.runtime = runtime.map(|runtime| RuntimeFile::new(runtime.facts_file));
-    Ok(Box::new(Agent::new(config, &health, facts, connection, wakeup, notify, seed)))
+    Ok(Box::new(Agent::new(config, &health, facts, credentials, wakeup, notify, seed)))
 }
 
-fn warn_if_insecure(path: &Path, access: &ApiAccess) {
-    if access.config.insecure {
+fn warn_if_insecure(path: &Path, access: &ApiConfig) {
+    if access.insecure {
         log::warn!(
             "{}: insecure-skip-tls-verify: any server at {} is trusted and gets our credentials; \
              give the cluster's CA in certificate-authority",
             path.display(),
-            access.config.endpoint
+            access.endpoint
         );
     }
 }

@@ -38,7 +38,7 @@ pub fn check(flags: Box<Flags>, is_json: bool) -> End {
         let path = setup.config.kubeconfig.as_ref().ok_or("--kubeconfig is missing")?;
         let (folder, user_agent) = (credentials_folder(), USER_AGENT.to_owned());
         let source = IdentitySource::new(&setup.config, path, folder, user_agent);
-        source.open_read_only(clock.now().wall).map(|(_, access)| access)
+        source.open_read_only(clock.now().wall)
     };
     let report = probe::report(&setup, &desired.missing, runtime.as_ref(), &clock, open);
     print(&if is_json { format!("{:#}", report.json()) } else { report.text() })?;

@@ -14,7 +14,7 @@ use crate::client::api_config::{ApiConfig, Authorization};
 use crate::client::endpoint::Endpoint;
 use crate::client::reach::{dial, resolve};
 use crate::config::Config;
-use crate::credentials::ApiAccess;
+use crate::credentials::Credentials;
 use crate::files::guard::writable;
 use crate::health::KINDS;
 use crate::host::{Host, cgroup, memory, mounts};
@@ -25,7 +25,6 @@ use crate::kube::object::LEASES;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
-use crate::node::certificate::Certificate;
 use crate::node::facts::Facts;
 use crate::node::wall_clock::boot_of;
 use crate::node::{pods, server_version};
@@ -51,7 +50,7 @@ pub(crate) fn report(
     missing: &[String],
     answer: Option<&RuntimeReport>,
     clock: &Clock,
-    open: impl FnOnce() -> Result<ApiAccess, Fault>,
+    open: impl FnOnce() -> Result<Credentials, Fault>,
 ) -> Report {
     let Setup { config, runtime, host, facts, .. } = setup;
     let mut findings = board(host, facts, missing, clock);
@@ -125,7 +124,7 @@ fn server(
     findings: &mut Vec<Finding>,
     setup: &Setup,
     clock: &Clock,
-    open: impl FnOnce() -> Result<ApiAccess, Fault>,
+    open: impl FnOnce() -> Result<Credentials, Fault>,
 ) -> Option<()> {
     let mut add = |finding: Finding| {
         let is_ok = finding.mark != Mark::Failed;
@@ -183,7 +182,7 @@ fn server(
     for finding in probe.cluster(&node) {
         add(finding);
     }
-    let ca = probe.access.config.ca.clone();
+    let ca = probe.access.current.api.config.ca.clone();
     add(probe.ca())?;
     let at_supervisor = config.k3s_supervisor.is_some();
     for finding in port(serves, at_supervisor, node.ok().flatten().as_ref(), ca) {
@@ -196,7 +195,7 @@ fn server(
 struct ServerProbe<'a> {
     setup: &'a Setup,
     clock: &'a Clock,
-    access: ApiAccess,
+    access: Credentials,
     /// Whether the socket of `nodelet serve` is enabled.
     serves: bool,
     /// The time in the last object's response.
@@ -229,7 +228,7 @@ impl ServerProbe<'_> {
     }
 
     fn kubeconfig(&self) -> Finding {
-        let config = &self.access.config;
+        let config = &self.access.current.api.config;
         let mut detail = config.endpoint.to_string() + &config.endpoint.prefix;
         if let Some(proxy) = &config.proxy {
             detail += &format!(", through {proxy}");
@@ -247,14 +246,14 @@ impl ServerProbe<'_> {
         if self.is_bootstrap() {
             return CERTIFICATE.map(|check| Finding::note(check, "not issued yet", ""));
         }
-        let Some(identity) = &self.access.config.certificate else {
+        let Some(identity) = &self.access.current.api.config.certificate else {
             return CERTIFICATE.map(|check| Finding::note(check, "the kubeconfig has none", ""));
         };
         let Some(leaf) = Leaf::of_pem(&identity.chain.bytes) else {
             let line = format!("{}: cannot be parsed", identity.chain.source);
             return CERTIFICATE.map(|c| Finding::failed(c, &line, "is it an X.509 certificate?"));
         };
-        let due = self.access.certificate.as_ref().map(Certificate::deadline);
+        let due = self.access.deadline();
         let supervisor = self.setup.config.k3s_supervisor.as_deref();
         let fault = self.access.renewal_fault.as_ref();
         let now = self.clock.now().wall;
@@ -268,7 +267,7 @@ impl ServerProbe<'_> {
 
     /// The credential that a request carries.
     fn credential(&self) -> Option<String> {
-        let config = &self.access.config;
+        let config = &self.access.current.api.config;
         match (&config.certificate, &config.authorization) {
             (Some(_), _) if config.endpoint.tls => Some("the client certificate".to_owned()),
             (_, Some(Authorization::Bearer { file, .. })) => Some(match file {
@@ -284,21 +283,21 @@ impl ServerProbe<'_> {
 
     /// Where the TCP connection goes: the proxy, or else the server.
     fn peer(&self) -> &Endpoint {
-        let config = &self.access.config;
+        let config = &self.access.current.api.config;
         let proxy = config.proxy.as_ref();
         proxy.map_or(&config.endpoint, |proxy| &proxy.endpoint)
     }
 
     /// The result of the TLS handshake, from the first response.
     fn tls(&self, response: &Result<Response, Fault>) -> Finding {
-        if !self.access.config.endpoint.tls {
+        if !self.access.current.api.config.endpoint.tls {
             return Finding::note("tls", "the connection is not encrypted", "use https");
         }
         match response {
-            Err(why) if !self.access.api.was_connected() => {
+            Err(why) if !self.access.current.api.was_connected() => {
                 Finding::failed("tls", why.clone(), NO_RESPONSE)
             }
-            _ if self.access.config.insecure => {
+            _ if self.access.current.api.config.insecure => {
                 Finding::ok("tls", "connected, the server was not verified")
             }
             _ => Finding::ok("tls", "connected, the server was verified"),
@@ -306,7 +305,7 @@ impl ServerProbe<'_> {
     }
 
     fn call(&mut self, request: Request) -> Result<Response, Fault> {
-        match self.access.api.call(&request, CALL) {
+        match self.access.current.api.call(&request, CALL) {
             Outcome::Answered(response) => Ok(response),
             Outcome::Silent(why) => Err(why),
         }
@@ -333,13 +332,13 @@ impl ServerProbe<'_> {
 
     /// The last request: only an anonymous user may read cluster-info.
     fn ca(&mut self) -> Finding {
-        let config = &self.access.config;
+        let config = &self.access.current.api.config;
         let is_verified = config.endpoint.tls && !config.insecure;
         let Some(trusted) = config.ca.clone().filter(|_| is_verified) else {
             return Finding::note("ca", "the kubeconfig has none that verifies the server", "");
         };
         let anonymous = ApiConfig { certificate: None, authorization: None, ..config.clone() };
-        let ready = self.access.api.set_identity(&anonymous);
+        let ready = self.access.current.api.set_identity(&anonymous);
         match ready.and_then(|()| self.call(cluster_info())) {
             Ok(response) => server::ca(&response, &trusted),
             Err(why) => Finding::note("ca", why.at("cluster-info cannot be read"), ""),

@@ -43,9 +43,8 @@ pub struct Api {
     authorization: Option<HeaderValue>,
     /// Headers of a protocol that is not the API's; marked sensitive.
     more: Vec<(HeaderName, HeaderValue)>,
-    /// For a model of the server.
-    #[cfg(test)]
-    pub(crate) config: ApiConfig,
+    /// Where the server is, and the credentials in use.
+    pub config: ApiConfig,
 }
 
 impl Api {
@@ -62,7 +61,6 @@ impl Api {
             user_agent,
             authorization,
             more: Vec::new(),
-            #[cfg(test)]
             config: config.clone(),
         })
     }
@@ -109,7 +107,6 @@ impl Api {
         let link = Link::new(config)?;
         link.keep_addresses_of(&self.dialer.link);
         self.authorization = authorization(config)?;
-        #[cfg(test)]
         self.config.clone_from(config);
         self.dialer = Dialer::new(link);
         self.last = None;
@@ -120,6 +117,7 @@ impl Api {
     /// Sends another header `Authorization` from the next request on; the connection stays.
     pub fn set_authorization(&mut self, new: &Authorization) -> Result<(), Fault> {
         self.authorization = Some(new.header_value()?);
+        self.config.authorization = Some(new.clone());
         Ok(())
     }
 

@@ -9,7 +9,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Replaced;
 use super::kubeconfig::{read_certificate, read_pem, read_token};
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, Authorization, ClientCertificate, Pem};
@@ -22,6 +21,15 @@ use crate::kube::x509::{Leaf, Subject};
 
 /// client-go's `cachingTokenSource` reads a tokenFile again after this time.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
+
+/// A credential that another program replaced on disk, and that is in use now.
+#[derive(Debug, PartialEq)]
+pub(super) enum Replaced {
+    /// The client certificate, and perhaps the token.
+    Certificate(Leaf),
+    /// The token.
+    Token,
+}
 
 /// The files behind an [`ApiConfig`]'s credentials.
 #[derive(Debug)]
@@ -37,7 +45,7 @@ pub(super) struct CredentialFiles {
 }
 
 impl CredentialFiles {
-    /// Watches the files of `config`, which was just read.
+    /// The files of `config`, which was just read.
     pub(super) fn new(config: &ApiConfig) -> Self {
         let token = match &config.authorization {
             Some(Authorization::Bearer { token, file: Some(file) }) => {
@@ -69,12 +77,11 @@ impl CredentialFiles {
         is_due && (is_asked || !guard::root_can_block())
     }
 
-    /// Checks the files, and passes changes to `config` and `api`. Returns the credential that is
+    /// Checks the files, and passes changes to `api`. Returns the credential that is
     /// in use from now on, if it changed. `bootstrap` is the result of reading the bootstrap
     /// kubeconfig, for the log. The certificate of another node than `own` is refused.
     pub(super) fn refresh(
         &mut self,
-        config: &mut ApiConfig,
         api: &mut Api,
         bootstrap: Result<(), Fault>,
         own: &Subject,
@@ -85,14 +92,12 @@ impl CredentialFiles {
             let (token, file) = (read_token(path)?, Some(path.to_owned()));
             let bearer = Authorization::Bearer { token, file };
             api.set_authorization(&bearer)?;
-            config.authorization = Some(bearer);
             replaced = Some(Replaced::Token);
             Ok(())
         });
         let ca = check(&mut self.ca, |[path]| {
-            let changed = ApiConfig { ca: Some(read_pem(path)?), ..config.clone() };
+            let changed = ApiConfig { ca: Some(read_pem(path)?), ..api.config.clone() };
             api.set_identity(&changed)?;
-            *config = changed;
             log::info!("{}: read again; connecting with it", path.display());
             Ok(())
         });
@@ -103,10 +108,9 @@ impl CredentialFiles {
                 let fault = Fault::new(other.what, "install the certificate of this node");
                 return Err(fault.at(chain.display()));
             }
-            let changed = ApiConfig { certificate: Some(certificate), ..config.clone() };
+            let changed = ApiConfig { certificate: Some(certificate), ..api.config.clone() };
             api.set_identity(&changed)?;
             replaced = leaf.map(Replaced::Certificate);
-            *config = changed;
             log::info!("{}: read again; connecting with it", chain.display());
             Ok(())
         });
@@ -196,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_ca_that_is_replaced_is_used_unless_it_is_none() {
-        let tree = Tree::new("watch-ca");
+        let tree = Tree::new("files-ca");
         let ca = |name: &str| {
             let key = rcgen::KeyPair::generate().unwrap();
             let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -204,11 +208,11 @@ mod tests {
         };
         let (path, old, new) = (tree.join("ca.crt"), ca("old"), ca("new"));
         tree.write("ca.crt", old.as_bytes());
-        let mut config = ApiConfig {
+        let config = ApiConfig {
             ca: Some(read_pem(&path).unwrap()),
             ..ApiConfig::of("https://127.0.0.1:1").unwrap()
         };
-        let mut watch = CredentialFiles::new(&config);
+        let mut files = CredentialFiles::new(&config);
         let mut api = Api::new(&config, "test").unwrap();
         let own = Subject::of_node("pi");
         let both = format!("{old}{new}");
@@ -222,16 +226,15 @@ mod tests {
             if let Some(text) = text {
                 tree.write("ca.crt", text.as_bytes());
             }
-            assert_eq!(watch.refresh(&mut config, &mut api, Ok(()), &own, Mono::START), None);
-            assert_eq!(config.ca.as_ref().unwrap().bytes, used.as_bytes(), "{text:?}");
-            api.set_identity(&config).unwrap();
+            assert_eq!(files.refresh(&mut api, Ok(()), &own, Mono::START), None);
+            assert_eq!(api.config.ca.as_ref().unwrap().bytes, used.as_bytes(), "{text:?}");
         }
     }
 
     /// The file is replaced after the kubeconfig was read.
     #[test]
     fn a_pair_replaced_before_the_first_check_is_read_again() {
-        let tree = Tree::new("watch-early");
+        let tree = Tree::new("files-early");
         let pair = |serial: u8| {
             let key = rcgen::KeyPair::generate().unwrap();
             let params = rcgen::CertificateParams::new(vec![format!("pi-{serial}")]).unwrap();
@@ -240,22 +243,22 @@ mod tests {
             read_certificate(&tree.path().join("pair"), &tree.path().join("pair")).unwrap()
         };
         let first = pair(1);
-        let mut config = ApiConfig {
+        let config = ApiConfig {
             certificate: Some(first.clone()),
             ..ApiConfig::of("http://127.0.0.1:1").unwrap()
         };
         let second = pair(2);
-        let mut watch = CredentialFiles::new(&config);
+        let mut files = CredentialFiles::new(&config);
         let mut api = Api::new(&config, "test").unwrap();
         let now = Mono::START.after(CHECK_EVERY);
-        assert!(watch.begins(now) && !watch.begins(now));
+        assert!(files.begins(now) && !files.begins(now));
         let later = now.after(CHECK_EVERY);
         pretend_mount(Path::new("/"), "nfs4");
-        assert!(!watch.begins(later));
-        watch.check_next();
-        assert!(watch.begins(later), "a 401 is a reason");
-        watch.refresh(&mut config, &mut api, Ok(()), &Subject::of_node("pi"), now);
+        assert!(!files.begins(later));
+        files.check_next();
+        assert!(files.begins(later), "a 401 is a reason");
+        files.refresh(&mut api, Ok(()), &Subject::of_node("pi"), now);
         assert_ne!(first, second);
-        assert_eq!(config.certificate, Some(second));
+        assert_eq!(api.config.certificate, Some(second));
     }
 }

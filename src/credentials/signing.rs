@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::certificate::supervisor::{NODE_IP, NODE_NAME, NODE_PASSWORD, restore_password};
 use super::kubeconfig::{find, read_password};
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, Secret};
@@ -9,7 +10,6 @@ use crate::client::endpoint::Endpoint;
 use crate::client::tls::{INSTALL_SYSTEM_ROOTS, NO_SYSTEM_ROOTS, SYSTEM_ROOTS, system_bundle};
 use crate::config::Config;
 use crate::kube::text::Fault;
-use crate::node::certificate::supervisor::{NODE_IP, NODE_NAME, NODE_PASSWORD, restore_password};
 
 /// The credential with the node password; the file is `nodelet.k3s-password`.
 const PASSWORD: &str = "k3s-password";
@@ -23,7 +23,7 @@ pub(super) enum SigningClient {
     MainBootstrap,
     /// One of its own with the bootstrap kubeconfig, because the board's certificate cannot be
     /// used.
-    Bootstrap(Box<(ApiConfig, Api)>),
+    Bootstrap(Box<Api>),
     /// One of its own for the supervisor, with the own certificate and the node password.
     Supervisor(Box<Api>),
 }

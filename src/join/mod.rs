@@ -6,7 +6,7 @@
 //! certificate, `files` writes it, `start` starts the agent. No credential is sent before the server
 //! is proved, and no file is written before there is a certificate.
 
-mod certificate;
+mod bootstrap;
 pub mod command;
 mod existing;
 mod files;

@@ -13,7 +13,7 @@ use super::kubeadm::{self, ProvedServer};
 use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
 use super::token::{Bootstrap, Token};
-use super::{certificate, supervisor};
+use super::{bootstrap, supervisor};
 use crate::check::Finding;
 use crate::check::setup::Setup;
 use crate::client::api_config::{ApiConfig, Authorization};
@@ -276,7 +276,7 @@ impl JoinRun<'_> {
                 if is_supervisor {
                     supervisor::get(self, (config, None), &bearer.authorization())?
                 } else {
-                    certificate::get(self, config, bearer)?
+                    bootstrap::get(self, config, bearer)?
                 }
             }
             Token::Supervisor { hash, authorization } => {

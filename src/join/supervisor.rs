@@ -11,7 +11,7 @@ use std::path::Path;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::Zeroizing;
 
-use super::certificate;
+use super::bootstrap;
 use super::command::NOT_BOOTSTRAP_ONLY;
 use super::proof::{self, OTHER_CA};
 use super::run::{Failed, JoinRun, Joined, ROTATE, failed, pem};
@@ -19,6 +19,7 @@ use super::token::{Digest, hexadecimal};
 use crate::check::Finding;
 use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Authorization, ClientCertificate, Pem, Secret};
+use crate::credentials::certificate::supervisor::{self, NODE_IP, NODE_NAME, NODE_PASSWORD};
 use crate::credentials::kubeconfig::read_password;
 use crate::credentials::pki::{self, key::Key};
 use crate::files::guard;
@@ -26,7 +27,6 @@ use crate::kube::json;
 use crate::kube::message::{Accept, Request};
 use crate::kube::text::Fault;
 use crate::kube::x509::{Leaf, Purpose, Subject};
-use crate::node::certificate::supervisor::{self, NODE_NAME, NODE_PASSWORD};
 
 const CERTIFICATE: &str = "certificate";
 const CACERTS: &str = "/cacerts";
@@ -76,10 +76,10 @@ pub(super) fn get(
         return Ok(Joined { config, renewal });
     }
     let issued = request(run, &mut api)?;
-    certificate::issued(run, &mut config, issued);
+    bootstrap::issued(run, &mut config, issued);
     // With a token no Node can be read.
     let mut api = run.api(&config, "namesake", "")?;
-    let finding = certificate::namesake(run, &mut api)?;
+    let finding = bootstrap::namesake(run, &mut api)?;
     run.add(finding);
     let detail = format!("by itself, at the supervisor {server}");
     run.add(Finding::ok("renewal", detail));
@@ -203,7 +203,7 @@ fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, L
     let mut headers =
         vec![(NODE_NAME, run.board.name.as_str()), (NODE_PASSWORD, password.reveal())];
     if !run.board.address.is_empty() {
-        headers.push(("k3s-node-ip", &run.board.address));
+        headers.push((NODE_IP, &run.board.address));
     }
     api.set_headers(&headers).map_err(unusable)?;
     let response = run.answer(api, &supervisor::request(&signed), CERTIFICATE, SOMEBODY)?;

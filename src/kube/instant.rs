@@ -34,3 +34,23 @@ pub struct Now {
     /// For times that are written or shown.
     pub wall: Wall,
 }
+
+/// A moment, and what the process has seen of the cluster by then.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// By the board's clock, or by the server's while that of the board is wrong.
+    pub now: Now,
+    /// By the server's clock, if the server has sent its time.
+    pub server: Option<Wall>,
+    /// The Lease was renewed since the start.
+    pub has_lease: bool,
+    /// When this process created the Node last.
+    pub node_created: Option<Mono>,
+}
+
+/// In a process without a Lease.
+impl From<Now> for Moment {
+    fn from(now: Now) -> Self {
+        Self { now, server: None, has_lease: true, node_created: None }
+    }
+}

@@ -1,11 +1,10 @@
 //! All decisions of the agent, as functions of plain values: no clock, file, socket or
 //! environment.
 //!
-//! `kubelet` combines the parts. `schedule` decides what is due. `node`, `lease`, `pods`,
-//! `events` and `certificate` each build their next request and take its response, by
-//! `due`, `request` and `on_response`.
+//! `kubelet` combines the parts. `schedule` decides what is due. `object`, `lease`, `pods` and
+//! `events` each build their next request and take its response, by `due`, `request` and
+//! `on_response`.
 
-pub mod certificate;
 pub mod conditions;
 pub mod events;
 pub mod eviction;

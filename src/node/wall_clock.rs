@@ -44,7 +44,7 @@ impl WallClock {
     }
 
     /// The server's time, if it has sent one.
-    fn server_time(&self, now: Mono) -> Option<Wall> {
+    pub fn server_time(&self, now: Mono) -> Option<Wall> {
         let (at, date) = self.server?;
         Some(date.after(now.since(at)))
     }
@@ -54,20 +54,6 @@ impl WallClock {
     pub fn corrected(&self, now: Now) -> Now {
         let wall = self.wall(now).unwrap_or(now.wall);
         Now { wall, ..now }
-    }
-
-    /// Whether the server has sent its time.
-    pub fn knows_server(&self) -> bool {
-        self.server.is_some()
-    }
-
-    /// `now` by the server's clock, or else as [`Self::corrected`].
-    #[must_use]
-    pub fn of_server(&self, now: Now) -> Now {
-        match self.server_time(now.mono) {
-            Some(wall) => Now { wall, ..now },
-            None => self.corrected(now),
-        }
     }
 
     /// Logs once that the board's clock is wrong, and once that it is set.

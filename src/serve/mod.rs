@@ -6,8 +6,8 @@
 
 mod access;
 pub mod answers;
-mod certificate;
 mod client_ca;
+mod cluster_certificate;
 mod config;
 mod connection;
 mod connections;
@@ -18,8 +18,8 @@ mod metrics;
 mod port;
 mod readings;
 mod reviews;
-mod rotation;
 mod summary;
+mod tls;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

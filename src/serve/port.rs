@@ -14,7 +14,6 @@ use rustls::ServerConfig;
 
 use super::access::{Access, Asker, User, Verdict};
 use super::answers::{Answer, Asked, answer};
-use super::certificate::Certificates;
 use super::client_ca::ClientCa;
 use super::config::ServeConfig;
 use super::connection::{Next, PortConnection, PortStream};
@@ -24,6 +23,7 @@ use super::listener;
 use super::logs::{self, Journal};
 use super::readings::Readings;
 use super::reviews::Reviews;
+use super::tls::Certificates;
 use crate::config::Config;
 use crate::credentials::IdentitySource;
 use crate::files::read::cause;

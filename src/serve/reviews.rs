@@ -9,19 +9,17 @@ use super::access::ReviewContext;
 use super::client_ca::issuers;
 use crate::client::api::Api;
 use crate::client::api_config::Pem;
-use crate::credentials::{Identity, IdentitySource};
+use crate::credentials::{Credentials, IdentitySource};
 use crate::kube::instant::Mono;
 use crate::kube::message::{Outcome, Request};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::node::certificate::{FileTask, TaskResult};
 use crate::process::clock::Clock;
 
 /// The API server, with the node's credentials.
 #[derive(Debug)]
 pub(super) struct Reviews {
-    api: Api,
-    identity: Identity,
+    credentials: Credentials,
     clock: Clock,
     /// Of the digests of tokens.
     key: hmac::Key,
@@ -32,46 +30,49 @@ pub(super) struct Reviews {
 impl Reviews {
     /// Reads the credentials.
     pub(super) fn open(source: &IdentitySource, clock: Clock) -> Result<Self, Fault> {
-        let (identity, access) = source.open_read_only(clock.now().wall)?;
-        if let Some(why) = access.bootstrap {
+        let credentials = source.open_read_only(clock.now().wall)?;
+        if let Some(why) = credentials.bootstrap {
             let remedy = "there is no certificate yet: start nodelet, which gets it";
             return Err(Fault::new(why.to_string(), remedy));
         }
-        if access.config.certificate.is_none() && access.config.authorization.is_none() {
+        let config = &credentials.current.api.config;
+        if config.certificate.is_none() && config.authorization.is_none() {
             let remedy = "the API server tells nobody else who a client is: add a client \
                           certificate or a token";
             return Err(Fault::new("the kubeconfig has no credentials", remedy));
         }
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.map_err(|_| "no random numbers for a key")?;
-        let client_not_after = identity.not_after();
-        Ok(Self { api: access.api, identity, clock, key, client_not_after })
+        let client_not_after = credentials.current.not_after();
+        Ok(Self { credentials, clock, key, client_not_after })
     }
 
     /// The CA that has signed the board's own certificate, if the credentials that are in use have
     /// it: in the kubeconfig, or behind the certificate, as k3s sends it. Any other CA there signs
     /// servers, and perhaps everybody's.
     pub(super) fn client_ca(&self) -> Option<Pem> {
-        let chain = self.identity.chain()?;
-        let ca = self.identity.ca().into_iter();
+        let config = &self.credentials.current.api.config;
+        let chain = &config.certificate.as_ref()?.chain;
+        let ca = config.ca.iter();
         issuers(&chain.bytes, ca.chain([chain]).map(|pem| pem.bytes.as_slice()))
     }
 
     /// Reads credentials that were replaced, once a minute.
     pub(super) fn refresh(&mut self) {
-        if self.identity.refresh(&mut self.api, self.clock.now().mono).is_some() {
-            self.client_not_after = self.identity.not_after();
+        if self.credentials.refresh(self.clock.now().into()) {
+            self.client_not_after = self.credentials.current.not_after();
         }
     }
 
-    /// A client of the supervisor that signs a serving certificate; `None` without a supervisor.
-    pub(super) fn serving_client(&self, node_ips: &str) -> Result<Option<Api>, Fault> {
-        self.identity.serving_client(node_ips)
+    /// A client of the supervisor, which signs a serving certificate.
+    pub(super) fn serving_client(&self, node_ips: &str) -> Result<Api, Fault> {
+        self.credentials.current.serving_client(node_ips)
     }
 
     fn send(&mut self, request: &Request, deadline: Mono) -> Outcome {
-        let outcome = self.api.call(request, deadline.since(self.now()));
-        self.identity.on_response(&outcome);
+        let limit = deadline.since(self.now());
+        let outcome = self.credentials.current.api.call(request, limit);
+        self.credentials.current.on_outcome(&outcome);
         outcome
     }
 }
@@ -95,15 +96,10 @@ impl ReviewContext for Reviews {
         if !is_refused || deadline <= now.mono {
             return outcome;
         }
-        let is_replaced = self.identity.refresh(&mut self.api, now.mono).is_some()
-            || matches!(
-                self.identity.carry_out(&FileTask::Find, &mut self.api, now.wall),
-                TaskResult::InUse(_)
-            );
-        if !is_replaced {
+        if !self.credentials.refresh(now.into()) && !self.credentials.search(now.wall) {
             return outcome;
         }
-        self.client_not_after = self.identity.not_after();
+        self.client_not_after = self.credentials.current.not_after();
         self.send(request, deadline)
     }
 }

@@ -18,13 +18,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, SupportedProtocolVersion};
 
-use super::certificate::{Certificates, server_config};
 use super::client_ca::{ClientCa, issuers};
 use super::config::ServeConfig;
 use super::connection::{ConnectionState, Next, PortConnection, PortStream};
 use super::connections::{Connections, MOST};
 use super::head::{self, Head};
 use super::logs::Journal;
+use super::tls::{Certificates, server_config};
 use crate::client::api_config::{ClientCertificate, Pem};
 use crate::client::tls::{AnyServer, check_certificate};
 use crate::config::Config;
@@ -142,7 +142,7 @@ fn year(year: u32) -> Wall {
 }
 
 fn serving() -> ClientCertificate {
-    super::certificate::self_signed("pi").unwrap()
+    super::tls::self_signed("pi").unwrap()
 }
 
 fn config(ca: &ClientCa) -> Arc<ServerConfig> {

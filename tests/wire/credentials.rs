@@ -5,9 +5,9 @@ use std::path::Path;
 
 use nodelet::config::Config;
 use nodelet::config::flags::Flags;
-use nodelet::credentials::{Identity, IdentitySource};
+use nodelet::credentials::{Credentials, IdentitySource};
 use nodelet::kube::delay::Jitter;
-use nodelet::kube::instant::Mono;
+use nodelet::kube::instant::{Mono, Now};
 use nodelet::kube::time::Wall;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -22,19 +22,16 @@ fn at(seconds: u64) -> Mono {
 }
 
 /// An API client and the files of its credentials.
-struct Client {
-    api: Api,
-    identity: Identity,
-}
+struct Client(Credentials);
 
 impl Client {
     fn refresh(&mut self, now: Mono) {
-        self.identity.refresh(&mut self.api, now);
+        self.0.refresh(Now { mono: now, ..Now::default() }.into());
     }
 
     fn call(&mut self, request: &Request, budget: Duration) -> Outcome {
-        let outcome = self.api.call(request, budget);
-        self.identity.on_response(&outcome);
+        let outcome = self.0.current.api.call(request, budget);
+        self.0.current.on_outcome(&outcome);
         outcome
     }
 }
@@ -45,8 +42,7 @@ fn with_files(port: u16, ca: &Authority, user: &str, folder: &Path) -> Client {
     fs::write(folder.join("kubeconfig"), text).unwrap();
     let config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
     let source = IdentitySource::new(&config, &folder.join("kubeconfig"), None, "x".to_owned());
-    let (identity, access) = source.open(Wall::default(), Jitter::NONE).unwrap();
-    Client { api: access.api, identity }
+    Client(source.open(Wall::default(), Jitter::NONE).unwrap())
 }
 
 /// The token of the last request.

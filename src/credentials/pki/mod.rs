@@ -1,13 +1,13 @@
 //! The files of bootstrap and rotation: the stored certificate, its key and the kubeconfig.
 //!
-//! `node::certificate` decides when a certificate is requested and what a response means. After a
+//! `certificate` decides when a certificate is requested and what a response means. After a
 //! power cut during any write, the next start finds the old identity or the new one. While the
 //! process runs nothing is written here: each function returns the operations, or leaves them in
 //! `Pki::later`.
 //! Upstream: `pkg/kubelet/certificate/bootstrap`, client-go `util/certificate`.
 
 pub mod key;
-mod origin;
+mod marks;
 pub mod serving;
 mod store;
 
@@ -18,8 +18,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use self::key::Key;
-use self::origin::Origin;
+use self::marks::Marks;
 use self::store::{CLIENT, SERVER, Store};
+use super::certificate::CertificateKind;
 use super::kubeconfig;
 use super::kubeconfig::render::{KubeconfigUser, render};
 use crate::client::api_config::{ApiConfig, ClientCertificate, Pem};
@@ -34,7 +35,7 @@ use crate::kube::x509::{Leaf, Purpose, SigningRequest, Subject};
 /// The remedy of a board without an identity.
 const JOIN: &str = "nodelet join gets one";
 
-/// The flags that name the files of an identity.
+/// The files of an identity, as the flags name them, and whose it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
     /// `--kubeconfig`.
@@ -43,53 +44,50 @@ pub struct Paths {
     pub bootstrap: Option<PathBuf>,
     /// `--cert-dir`.
     pub cert_dir: PathBuf,
-    /// `--rotate-certificates`.
-    pub rotate: bool,
-    /// `--k3s-supervisor`: its certificates begin with the birth of the CA.
-    pub at_supervisor: bool,
     /// The folder of systemd's credentials.
     pub credentials: Option<PathBuf>,
+    /// The subject of the certificates to request.
+    pub subject: Subject,
+    /// What the certificate is for; `None` if the kubeconfig is used unchanged.
+    pub kind: Option<CertificateKind>,
+}
+
+impl Paths {
+    fn rotate(&self) -> bool {
+        self.kind.is_some_and(CertificateKind::rotates)
+    }
 }
 
 /// The files of an identity that is renewed.
 #[derive(Debug)]
 pub struct Pki {
     paths: Paths,
-    subject: Subject,
     store: Store,
     pub(super) disk: Disk,
     /// Changes that nothing waits for, each with the message if it fails.
     pub(super) later: Vec<(&'static str, Vec<Op>)>,
-    /// Key of the last signing request.
-    key: Option<Key>,
-    /// That of the certificates to store.
-    origin: Origin,
+    /// Those of the certificates to store.
+    marks: Marks,
     /// Last warning about the stored certificate.
     last_warning: String,
 }
 
 impl Pki {
-    /// Reads the files and completes an interrupted update. `subject` is the subject of the
-    /// certificates to request.
-    pub(super) fn open(
-        disk: Disk,
-        paths: Paths,
-        subject: Subject,
-        now: Wall,
-    ) -> Result<(Self, Start), Fault> {
+    /// Reads the files and completes an interrupted update.
+    pub(super) fn open(disk: Disk, paths: Paths, now: Wall) -> Result<(Self, Start), Fault> {
         let mut pki = Self {
             store: Store::new(&paths.cert_dir, CLIENT)?,
             paths,
-            subject,
             disk,
             later: Vec::new(),
-            key: None,
-            origin: Origin::default(),
+            marks: Marks::default(),
             last_warning: String::new(),
         };
         let interrupted = pki.interrupted()?;
-        let completed = pki.disk.carry_out(interrupted);
-        pki.on_completed(completed);
+        // What is there is used all the same.
+        if let Err(why) = pki.disk.carry_out(interrupted) {
+            pki.warn(why.to_string());
+        }
         let start = pki.start(now)?;
         pki.carry_out_later();
         Ok((pki, start))
@@ -107,29 +105,25 @@ impl Pki {
     /// The operations that complete an interrupted update. They are to be carried out before
     /// [`Self::find`].
     pub(super) fn interrupted(&self) -> Result<Vec<Op>, Fault> {
-        if self.paths.rotate || self.paths.bootstrap.is_some() {
-            self.store.recover()
-        } else {
-            Ok(Vec::new())
-        }
-    }
-
-    /// Takes the result of [`Self::interrupted`]. What is there is used all the same.
-    pub(super) fn on_completed(&mut self, result: Result<(), Fault>) {
-        if let Err(why) = result {
-            self.warn(why.to_string());
-        }
+        if self.paths.kind.is_some() { self.store.recover() } else { Ok(Vec::new()) }
     }
 
     /// A certificate that has not expired: it was added since the start, or the clock was wrong
-    /// then. `None` if there is still none.
-    pub fn find(&mut self, now: Wall) -> Result<Option<(ApiConfig, Leaf)>, Fault> {
+    /// then. `None` if there is still none. `completed` is the result of [`Self::interrupted`].
+    pub fn find(
+        &mut self,
+        completed: Result<(), Fault>,
+        now: Wall,
+    ) -> Result<Option<(ApiConfig, Leaf)>, Fault> {
+        if let Err(why) = completed {
+            self.warn(why.to_string());
+        }
         let start = self.start(now)?;
         let is_usable = |leaf: &Leaf| start.bootstrap.is_none() && now <= leaf.not_after;
         let Some(leaf) = start.leaf.filter(is_usable) else {
             return Ok(None);
         };
-        if let Some(other) = leaf.subject.other_node(&self.subject) {
+        if let Some(other) = leaf.subject.other_node(&self.paths.subject) {
             self.warn(format!("{}: {other}", self.paths.kubeconfig.display()));
             return Ok(None);
         }
@@ -138,7 +132,7 @@ impl Pki {
 
     /// The subject of this board's certificates.
     pub(super) fn subject(&self) -> &Subject {
-        &self.subject
+        &self.paths.subject
     }
 
     fn load(&self, path: &Path) -> Result<ApiConfig, Fault> {
@@ -162,36 +156,34 @@ impl Pki {
     /// request. With rotation each request has a new key. Without rotation the key is kept, unless
     /// `new_key` is set.
     pub(super) fn choose_key(&mut self, new_key: bool) -> Result<Vec<Op>, Fault> {
-        let (key, ops) = if self.paths.rotate {
-            (Key::generate()?, Vec::new())
-        } else {
-            let stored = self.store.current().ok().flatten();
-            let stored = stored.as_ref().map(|identity| identity.key.bytes.as_slice());
-            self.store.kept_key(new_key, stored)?
-        };
-        self.key = Some(key);
-        Ok(ops)
+        if self.paths.rotate() {
+            self.store.generate_key()?;
+            return Ok(Vec::new());
+        }
+        let stored = self.store.current().ok().flatten();
+        let stored = stored.as_ref().map(|identity| identity.key.bytes.as_slice());
+        self.store.pending_key(new_key, stored)
     }
 
     /// The signing request of the key.
     pub(super) fn request(&self) -> Result<SigningRequest, Fault> {
-        self.requested_key()?.request(self.subject.clone(), Purpose::CLIENT)
-    }
-
-    fn requested_key(&self) -> Result<&Key, Fault> {
-        self.key.as_ref().ok_or_else(|| "no signing request was made".into())
+        self.store.request(&self.paths.subject, Purpose::CLIENT)
     }
 
     /// The certificate chain (PEM) of the last request with its key, not stored, or why it can never
     /// be used.
-    pub fn issued(&self, chain: &str, now: Wall) -> Result<(ClientCertificate, Leaf), Fault> {
-        issued(chain, self.requested_key()?, now)
+    pub(super) fn issued(
+        &self,
+        chain: &str,
+        now: Wall,
+    ) -> Result<(ClientCertificate, Leaf), Fault> {
+        self.store.issued(chain, now)
     }
 
     /// The operations that store the certificate chain (PEM) of the last request and make it
-    /// current. After an error the same chain can be installed again.
+    /// current.
     pub(super) fn update(&self, chain: &str, now: Wall) -> Result<Vec<Op>, Fault> {
-        self.store.update(chain.as_bytes(), self.requested_key()?, &self.origin, now)
+        self.store.install(chain, &self.marks, now)
     }
 
     /// The identity after [`Self::update`]. The kubeconfig of a bootstrap is written later, and what
@@ -283,7 +275,7 @@ fn is_new(given: &ClientCertificate, stored: &ClientCertificate, now: Wall) -> b
     };
     now <= leaf.not_after
         && given.chain.bytes != stored.chain.bytes
-        && match Origin::of_stored(stored).has(given) {
+        && match Marks::of_stored(stored).has(given) {
             Some(is_known) => !is_known,
             None => leaf.not_before > stored_leaf.not_before,
         }
@@ -292,10 +284,10 @@ fn is_new(given: &ClientCertificate, stored: &ClientCertificate, now: Wall) -> b
 /// Whether a bootstrap wrote this kubeconfig, and the bootstrap kubeconfig was replaced since by one
 /// of another cluster.
 fn is_of_former_bootstrap(kubeconfig: &ApiConfig, bootstrap: &ApiConfig) -> bool {
-    let new = Origin::authorities(bootstrap);
-    let stored = kubeconfig.certificate.as_ref().map(Origin::of_stored);
+    let new = Marks::authorities(bootstrap);
+    let stored = kubeconfig.certificate.as_ref().map(Marks::of_stored);
     stored.is_some_and(|stored| stored.differs(&new))
-        && Origin::authorities(kubeconfig).differs(&new)
+        && Marks::authorities(kubeconfig).differs(&new)
 }
 
 /// What a run begins with.
@@ -309,29 +301,29 @@ pub struct Start {
     pub leaf: Option<Leaf>,
     /// The certificate came with the kubeconfig. It may permit more than a node needs, so it is
     /// renewed at once. So is one of a supervisor whose arrival is not known.
-    pub given: bool,
+    pub replace_now: bool,
 }
 
 impl Start {
     fn with(config: ApiConfig, leaf: Option<Leaf>) -> Self {
-        Self { config, bootstrap: None, leaf, given: false }
+        Self { config, bootstrap: None, leaf, replace_now: false }
     }
 }
 
 impl Pki {
     fn start(&mut self, now: Wall) -> Result<Start, Fault> {
-        let (rotate, bootstrap) = (self.paths.rotate, self.paths.bootstrap.is_some());
-        if !rotate && !bootstrap {
+        let (rotate, bootstrap) = (self.paths.rotate(), self.paths.bootstrap.is_some());
+        if self.paths.kind.is_none() {
             return Ok(Start::with(self.load(&self.paths.kubeconfig)?, None));
         }
         if !bootstrap {
             let kubeconfig = self.load(&self.paths.kubeconfig)?;
-            self.origin = Origin::of(kubeconfig.certificate.as_ref(), None);
+            self.marks = Marks::of(kubeconfig.certificate.as_ref(), None);
             return Ok(self.seed(kubeconfig, now));
         }
         let (mut valid, bootstrap) = (self.valid(now)?, self.load_bootstrap());
         let given = valid.as_ref().ok().and_then(|(kubeconfig, _)| kubeconfig.certificate.as_ref());
-        self.origin = Origin::of(given, bootstrap.as_ref().ok());
+        self.marks = Marks::of(given, bootstrap.as_ref().ok());
         if let (Ok((kubeconfig, _)), Ok(bootstrap)) = (&valid, &bootstrap)
             && is_of_former_bootstrap(kubeconfig, bootstrap)
         {
@@ -349,8 +341,8 @@ impl Pki {
                 // written, or the kubeconfig was deleted.
                 if let Some((identity, leaf)) = self.stored()
                     && now <= leaf.not_after
-                    && leaf.subject.satisfies(&self.subject)
-                    && !Origin::of_stored(&identity).differs(&Origin::authorities(&bootstrap))
+                    && leaf.subject.satisfies(&self.paths.subject)
+                    && !Marks::of_stored(&identity).differs(&Marks::authorities(&bootstrap))
                 {
                     log::info!("{why}; {} is used", identity.chain.source);
                     let kubeconfig = self.write_kubeconfig(bootstrap, identity);
@@ -369,7 +361,7 @@ impl Pki {
         let mut leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
         let mut stored = self.stored();
         if let (Some(leaf_given), Some((identity, leaf_stored))) = (&leaf, &stored) {
-            let other = |leaf: &Leaf| leaf.subject.other_node(&self.subject);
+            let other = |leaf: &Leaf| leaf.subject.other_node(&self.paths.subject);
             match (other(leaf_given), other(leaf_stored)) {
                 (Some(why), None) => {
                     let path = self.paths.kubeconfig.display();
@@ -396,21 +388,22 @@ impl Pki {
         let Some(identity) = given else {
             return Start::with(kubeconfig, None);
         };
-        let given = identity.chain.file.is_none() && leaf.is_some();
-        if given {
+        let replace_now = identity.chain.file.is_none() && leaf.is_some();
+        if replace_now {
             let ops = Key::of_pem(&identity.key.bytes)
-                .and_then(|key| self.store.update(&identity.chain.bytes, &key, &self.origin, now));
+                .and_then(|key| self.store.update(&identity.chain.bytes, &key, &self.marks, now));
             self.add_later("the kubeconfig's certificate cannot be stored", ops);
         }
-        Start { given, ..Start::with(kubeconfig, leaf) }
+        Start { replace_now, ..Start::with(kubeconfig, leaf) }
     }
 
     /// The lifetime of a supervisor's certificate begins with its arrival.
     fn arrived(&self, mut start: Start) -> Start {
-        if let (true, Some(leaf)) = (self.paths.at_supervisor, &mut start.leaf) {
+        let at_supervisor = self.paths.kind.is_some_and(CertificateKind::is_at_supervisor);
+        if let (true, Some(leaf)) = (at_supervisor, &mut start.leaf) {
             let arrival = self.store.arrival(leaf);
             leaf.not_before = arrival.unwrap_or_default();
-            start.given = arrival.is_none();
+            start.replace_now = arrival.is_none();
         }
         start
     }
@@ -452,7 +445,7 @@ impl Pki {
             let identity = kubeconfig.certificate.as_ref();
             let identity = identity.ok_or_else(|| at("no client certificate in it".into()))?;
             let leaf = usable(identity)?;
-            if let Some(other) = leaf.subject.other_node(&self.subject) {
+            if let Some(other) = leaf.subject.other_node(&self.paths.subject) {
                 return Err(at(other.what.into()));
             }
             for certificate in CertificateDer::pem_slice_iter(&identity.chain.bytes) {

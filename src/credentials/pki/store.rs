@@ -19,8 +19,8 @@ use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
 
 use super::key::Key;
-use super::origin::Origin;
-use super::usable;
+use super::marks::Marks;
+use super::{issued, usable};
 use crate::client::api_config::ClientCertificate;
 use crate::credentials::kubeconfig::read_certificate;
 use crate::files::guard;
@@ -28,7 +28,7 @@ use crate::files::read::{cause, read};
 use crate::files::write::{self, Op, PRIVATE};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{self, Leaf};
+use crate::kube::x509::{self, Leaf, Purpose, SigningRequest, Subject};
 
 /// What the names of the files begin with.
 pub(super) const CLIENT: &str = "kubelet-client";
@@ -36,13 +36,15 @@ pub(super) const SERVER: &str = "kubelet-server";
 /// Most pairs that are removed at once.
 const MOST_REMOVED: usize = 1000;
 
-/// A `--cert-dir`.
-#[derive(Clone, Debug)]
+/// A `--cert-dir`, and the key of a request.
+#[derive(Debug)]
 pub(super) struct Store {
     /// Absolute.
     folder: PathBuf,
     /// [`CLIENT`] or [`SERVER`].
     name: &'static str,
+    /// Key of the last signing request.
+    key: Option<Key>,
 }
 
 impl Store {
@@ -50,7 +52,7 @@ impl Store {
     pub(super) fn new(folder: &Path, name: &'static str) -> Result<Self, Fault> {
         let absolute = std::path::absolute(folder);
         let folder = absolute.map_err(|e| cause(&e).at(folder.display()))?;
-        Ok(Self { folder, name })
+        Ok(Self { folder, name, key: None })
     }
 
     fn file(&self, suffix: &str) -> PathBuf {
@@ -128,13 +130,13 @@ impl Store {
         &self,
         chain: &[u8],
         key: &Key,
-        origin: &Origin,
+        marks: &Marks,
         now: Wall,
     ) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         // Enough capacity at once: a reallocation would leave a copy of the key in memory.
-        let origin = origin.line();
-        let capacity = chain.len() * 2 + (8 << 10) + origin.len();
+        let marks = marks.line();
+        let capacity = chain.len() * 2 + (8 << 10) + marks.len();
         let mut text = Zeroizing::new(String::with_capacity(capacity));
         for certificate in CertificateDer::pem_slice_iter(chain) {
             let certificate = certificate.map_err(|_| "the certificate is not PEM")?;
@@ -144,7 +146,7 @@ impl Store {
             return Err("no certificate to store".into());
         }
         text.push_str(key.pem());
-        text.push_str(&origin);
+        text.push_str(&marks);
         // A repeated installation: each attempt must not leave another file with the key.
         if read(&current).is_ok_and(|stored| Zeroizing::new(stored).as_slice() == text.as_bytes()) {
             return Ok(Vec::new());
@@ -235,23 +237,59 @@ impl Store {
         Wall::parse(&format!("{date}T{clock}Z"))
     }
 
-    /// The key of the request that was made last and has no certificate yet, else a new one, and the
-    /// operations that store it before it is used: a restart repeats the same request. `more` is
-    /// another key that may be used.
-    pub(super) fn kept_key(
-        &self,
+    /// Takes a new key for the next signing request.
+    pub(super) fn generate_key(&mut self) -> Result<&Key, Fault> {
+        Ok(self.key.insert(Key::generate()?))
+    }
+
+    /// Takes the key of the request that was made last and has no certificate yet, else a new one.
+    /// Returns the operations that store it before it is used: a restart repeats the same request.
+    /// `more` is another key that may be used.
+    pub(super) fn pending_key(
+        &mut self,
         new_key: bool,
         more: Option<&[u8]>,
-    ) -> Result<(Key, Vec<Op>), Fault> {
-        let pending = read(&self.pending_key_path()).map(Zeroizing::new);
-        let known = [pending.as_deref().map(Vec::as_slice).ok(), more].into_iter().flatten();
-        let mut known = known.filter_map(|text| Key::of_pem(text).ok());
-        if let Some(key) = known.next().filter(|_| !new_key) {
-            return Ok((key, Vec::new()));
+    ) -> Result<Vec<Op>, Fault> {
+        let path = self.pending_key_path();
+        let pending = read(&path).map(Zeroizing::new);
+        let stored = [pending.as_deref().map(Vec::as_slice).ok(), more].into_iter().flatten();
+        let mut stored = stored.filter_map(|text| Key::of_pem(text).ok());
+        if let Some(key) = stored.next().filter(|_| !new_key) {
+            self.key = Some(key);
+            return Ok(Vec::new());
         }
-        let key = Key::generate()?;
-        let text = key.pem().as_bytes().to_vec();
-        Ok((key, write::replace(&self.pending_key_path(), PRIVATE, text)))
+        let text = self.generate_key()?.pem().as_bytes().to_vec();
+        Ok(write::replace(&path, PRIVATE, text))
+    }
+
+    fn key(&self) -> Result<&Key, Fault> {
+        self.key.as_ref().ok_or_else(|| "no signing request was made".into())
+    }
+
+    /// The signing request of the key.
+    pub(super) fn request(
+        &self,
+        subject: &Subject,
+        purpose: Purpose,
+    ) -> Result<SigningRequest, Fault> {
+        self.key()?.request(subject.clone(), purpose)
+    }
+
+    /// The certificate chain (PEM) of the last request with its key, not stored, or why it can never
+    /// be used.
+    pub(super) fn issued(
+        &self,
+        chain: &str,
+        now: Wall,
+    ) -> Result<(ClientCertificate, Leaf), Fault> {
+        issued(chain, self.key()?, now)
+    }
+
+    /// The operations that store the certificate chain (PEM) of the last request, if it can be used.
+    /// After an error the same chain can be installed again.
+    pub(super) fn install(&self, chain: &str, marks: &Marks, now: Wall) -> Result<Vec<Op>, Fault> {
+        self.issued(chain, now)?;
+        self.update(chain.as_bytes(), self.key()?, marks, now)
     }
 
     /// Takes the path of each pair. Their order is that of their times.

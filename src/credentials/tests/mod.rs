@@ -8,15 +8,16 @@ use std::time::Duration;
 use crate::client::tls::SYSTEM_ROOTS;
 use crate::config::Config;
 use crate::config::flags::Flags;
+use crate::credentials::certificate::{FileTask, TaskResult};
+use crate::credentials::pki::tests::serving::work;
 use crate::credentials::pki::tests::{Signer, day};
 use crate::credentials::signing::Supervisor;
-use crate::credentials::{ApiAccess, Identity, IdentitySource};
+use crate::credentials::{Credentials, IdentitySource};
 use crate::files::tree::Tree;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::Mono;
 use crate::kube::message::{Outcome, Response};
 use crate::kube::time::Wall;
-use crate::node::certificate::{FileTask, TaskResult};
 use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
 
 /// With `--rotate-certificates`, and its `--cert-dir` below `tree`.
@@ -27,8 +28,8 @@ fn rotating(tree: &Tree) -> Config {
     config
 }
 
-/// Opens the identity whose kubeconfig is `etc/kubelet.conf`.
-fn open(tree: &Tree, config: &Config, now: Wall) -> (Identity, ApiAccess) {
+/// Opens the credentials whose kubeconfig is `etc/kubelet.conf`.
+fn open(tree: &Tree, config: &Config, now: Wall) -> Credentials {
     let path = tree.join("etc/kubelet.conf");
     let source = IdentitySource::new(config, &path, None, "test".to_owned());
     source.open(now, Jitter::NONE).unwrap()
@@ -48,16 +49,15 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
     config.cert_dir = tree.join("pki");
     for is_first in [true, false] {
         tree.write("etc/bootstrap.conf", wrong.as_bytes());
-        let (mut identity, access) = open(&tree, &config, Wall::default());
-        let mut api = access.api;
+        let mut current = open(&tree, &config, Wall::default()).current;
         let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first };
-        let result = identity.carry_out(&task, &mut api, Wall::default());
+        let result = work(&mut current, &task, Wall::default());
         assert!(matches!(result, TaskResult::Signed(_)));
         tree.write("etc/bootstrap.conf", right.as_bytes());
-        identity.on_response(&Outcome::Silent("no route".into()));
+        current.on_outcome(&Outcome::Silent("no route".into()));
         let later = Mono::START.after(Duration::from_secs(5));
-        assert_eq!(identity.refresh(&mut api, later), None);
-        let endpoint = identity.certificate_api(&mut api).endpoint();
+        assert_eq!(current.refresh(later), None);
+        let endpoint = current.signing_api().endpoint();
         assert_eq!(endpoint.host, "10.0.0.1", "first: {is_first}");
     }
 }
@@ -69,9 +69,8 @@ fn a_certificate_that_cannot_be_stored_is_in_use_and_stored_later() {
     let user = signer.pair_of("system:node:pi", 1, 20);
     tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
     let config = rotating(&tree);
-    let (mut identity, access) = open(&tree, &config, day(15));
-    let mut api = access.api;
-    let TaskResult::Signed(request) = identity.carry_out(&SIGN, &mut api, day(15)) else {
+    let mut current = open(&tree, &config, day(15)).current;
+    let TaskResult::Signed(request) = work(&mut current, &SIGN, day(15)) else {
         panic!("no request");
     };
     let install = FileTask::Install(signer.sign(&request, 15, 90));
@@ -79,18 +78,18 @@ fn a_certificate_that_cannot_be_stored_is_in_use_and_stored_later() {
     std::fs::rename(tree.join("pki"), tree.join("away")).unwrap();
     tree.write("pki", b"");
     for _ in 0..2 {
-        let result = identity.carry_out(&install, &mut api, day(15));
+        let result = work(&mut current, &install, day(15));
         let TaskResult::NotStored(leaf, why) = result else { panic!("{result:?}") };
         assert!(why.starts_with("in use, but not stored: ") && why.contains("pki"), "{why}");
-        assert_eq!(identity.not_after(), Some(leaf.not_after));
+        assert_eq!(current.not_after(), Some(leaf.not_after));
     }
-    assert!(identity.not_after() > Some(day(90)));
+    assert!(current.not_after() > Some(day(90)));
     std::fs::remove_file(tree.join("pki")).unwrap();
     std::fs::rename(tree.join("away"), tree.join("pki")).unwrap();
-    let result = identity.carry_out(&install, &mut api, day(15));
+    let result = work(&mut current, &install, day(15));
     assert!(matches!(result, TaskResult::InUse(_)), "{result:?}");
-    let (identity, _) = open(&tree, &config, day(16));
-    assert!(identity.not_after() > Some(day(90)));
+    let current = open(&tree, &config, day(16)).current;
+    assert!(current.not_after() > Some(day(90)));
 }
 
 /// The line of the 401 itself can only name the kubeconfig.
@@ -104,10 +103,10 @@ fn a_401_names_the_certificate_that_was_sent_once() {
     let stored = tree.join("pki/kubelet-client-current.pem").display().to_string();
     collect_lines();
     for source in ["users[u].user.client-certificate-data", stored.as_str()] {
-        let (mut identity, _) = open(&tree, &config, Wall::default());
+        let mut current = open(&tree, &config, Wall::default()).current;
         take_lines();
         for code in [200, 401, 401, 200, 401] {
-            identity.on_response(&answer(code));
+            current.on_outcome(&answer(code));
         }
         let lines = take_lines();
         let named = format!("401 with the certificate of {source};");
@@ -141,8 +140,8 @@ fn a_supervisor_that_the_roots_of_the_system_verify_needs_them() {
         let line = "--k3s-supervisor-system-roots: this system has no root certificates; \
             install ca-certificates";
         assert_eq!(fault.as_deref(), is_missing.then_some(line));
-        let (_, access) = open(&tree, &config, Wall::default());
-        assert_eq!(access.renewal_fault, supervisor.fault(&SYSTEM_ROOTS));
+        let credentials = open(&tree, &config, Wall::default());
+        assert_eq!(credentials.renewal_fault, supervisor.fault(&SYSTEM_ROOTS));
     }
 }
 
@@ -160,17 +159,17 @@ fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
         if let Some(text) = password {
             tree.write("etc/k3s-password", text.as_bytes());
         }
-        let (mut identity, access) = open(&tree, &config, Wall::default());
-        let why = access.renewal_fault.unwrap().to_string();
+        let credentials = open(&tree, &config, Wall::default());
+        let mut current = credentials.current;
+        let why = credentials.renewal_fault.unwrap().to_string();
         assert!(why.contains(part), "{why}");
         assert!(why.contains("delete secret pi.node-password.k3s"), "{why}");
-        let mut api = access.api;
-        let result = identity.carry_out(&SIGN, &mut api, Wall::default());
+        let result = work(&mut current, &SIGN, Wall::default());
         assert!(matches!(result, TaskResult::Failed(_)), "{result:?}");
         tree.write("etc/k3s-password", b"0123456789abcdef\n");
-        assert_eq!(open(&tree, &config, Wall::default()).1.renewal_fault, None);
+        assert_eq!(open(&tree, &config, Wall::default()).renewal_fault, None);
         for _ in 0..2 {
-            let result = identity.carry_out(&SIGN, &mut api, Wall::default());
+            let result = work(&mut current, &SIGN, Wall::default());
             assert!(matches!(result, TaskResult::Signed(_)), "{result:?}");
         }
     }

@@ -13,14 +13,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::config::{Config, NodeConfig};
-use crate::kube::instant::{Mono, Now};
+use crate::kube::instant::{Moment, Mono, Now};
 use crate::kube::message::{Outcome, Request, RequestError};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::VERBOSE;
-use crate::kube::time::Wall;
-use crate::kube::x509::Leaf;
 use crate::node::Progress;
-use crate::node::certificate::{Certificate, FileTask, TaskResult};
 use crate::node::events::{Event, EventQueue};
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::facts::Facts;
@@ -43,14 +40,26 @@ pub enum Action {
     Send(RequestKind, Duration),
     /// Read the facts for the next status, within a second and one read.
     Look,
-    /// `credentials` begins this task; the time is the corrected wall clock.
-    FileTask(FileTask, Wall),
-    /// Carry out one operation of the file changes under way; the time is the same.
-    Change(Wall),
+    /// Take a step of `credentials`: one request that must end within the duration, or one operation
+    /// on a file.
+    Credentials(Duration),
+    /// Carry out one operation of the file changes under way.
+    Change,
     /// Nothing is due before this time.
     Wait(Mono),
     /// The process ends: the server knows of the shutdown, or there was no time to tell it.
     End,
+}
+
+/// What other rooms want of the next turn.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Others {
+    /// When the next step of the credentials is due; `None` if no certificate is renewed.
+    pub credentials_due: Option<Mono>,
+    /// There are no credentials, and so no other request is possible.
+    pub lacks_credentials: bool,
+    /// A file change is under way.
+    pub has_change: bool,
 }
 
 /// What the loop must do after a response.
@@ -68,8 +77,7 @@ pub enum AfterResponse {
     PodCidrs(String),
 }
 
-/// The state of the Node, the Lease, the certificate, the stray pods and the events, and when each
-/// is due.
+/// The state of the Node, the Lease, the stray pods and the events, and when each is due.
 #[derive(Debug)]
 pub struct Kubelet {
     config: Config,
@@ -98,11 +106,10 @@ pub struct Kubelet {
     looked: Option<Mono>,
     /// The first turn is over.
     has_begun: bool,
-    /// `None` where no certificate is renewed.
-    certificate: Option<Certificate>,
+    /// When this process created the Node last.
+    node_created: Option<Mono>,
     /// SIGUSR1 announced that the machine goes down.
     shutdown: Option<Shutdown>,
-    certificate_log: OutageLog,
     lease_log: OutageLog,
     node_log: OutageLog,
     pods_log: OutageLog,
@@ -121,13 +128,7 @@ const CLOCK_TICK: Duration = Duration::from_secs(1);
 
 impl Kubelet {
     /// The state at process start. `seed` is any number that differs between boards.
-    pub fn new(
-        config: Config,
-        wall_clock: WallClock,
-        certificate: Option<Certificate>,
-        seed: u64,
-        now: Mono,
-    ) -> Self {
+    pub fn new(config: Config, wall_clock: WallClock, seed: u64, now: Mono) -> Self {
         let lease_duration = Duration::from_secs(config.lease_duration_seconds.into());
         let timings = LeaseTimings { lease_duration };
         let node = Node::new(&config, now);
@@ -152,9 +153,8 @@ impl Kubelet {
             registered: false,
             looked: None,
             has_begun: false,
-            certificate,
+            node_created: None,
             shutdown: None,
-            certificate_log: OutageLog::new("certificate"),
             lease_log: OutageLog::new("lease"),
             node_log: OutageLog::new("node"),
             pods_log: OutageLog::new("pods"),
@@ -175,16 +175,15 @@ impl Kubelet {
         (kind == RequestKind::Lease).then(|| self.timings.call_budget())
     }
 
-    /// The next step. `has_change`: a file change is under way. `connected` is called only if a
-    /// request is due.
-    pub fn next(&mut self, now: Now, has_change: bool, connected: impl FnOnce() -> bool) -> Action {
+    /// The next step. `connected` is called only if a request is due.
+    pub fn next(&mut self, now: Now, others: Others, connected: impl FnOnce() -> bool) -> Action {
         self.follow_shutdown(now.mono);
-        let turn = match (self.next_turn(now, has_change, connected), self.has_begun) {
+        let turn = match (self.next_turn(now, others, connected), self.has_begun) {
             // The first registration waits: its connection is opened meanwhile.
             (Action::Wait(_), false) => Action::Connect(self.timings.connect_and_call_budget()),
             // Also while the server is silent: a change needs no server.
-            (Action::Wait(_), true) if has_change && self.shutdown.is_none() => {
-                Action::Change(self.certificate_now(now).wall)
+            (Action::Wait(_), true) if others.has_change && self.shutdown.is_none() => {
+                Action::Change
             }
             (turn, _) => turn,
         };
@@ -199,12 +198,7 @@ impl Kubelet {
         }
     }
 
-    fn next_turn(
-        &mut self,
-        now: Now,
-        has_change: bool,
-        connected: impl FnOnce() -> bool,
-    ) -> Action {
+    fn next_turn(&mut self, now: Now, others: Others, connected: impl FnOnce() -> bool) -> Action {
         if self.wall_clock.wall(now).is_none() {
             let tick = now.mono.after(CLOCK_TICK);
             return if self.time_due <= now.mono {
@@ -214,11 +208,8 @@ impl Kubelet {
             };
         }
         self.wall_clock.log_state(now);
-        self.follow_certificate(now);
-        match self.schedule.next(now.mono, &self.due_times(now), connected) {
-            Due::Request(RequestKind::Certificate, budget) => {
-                self.certificate_turn(budget, has_change, now)
-            }
+        match self.schedule.next(now.mono, &self.due_times(now.mono, others), connected) {
+            Due::Request(RequestKind::Certificate, budget) => Action::Credentials(budget),
             Due::Request(RequestKind::Node, _) if self.needs_look(now.mono) => Action::Look,
             Due::Request(kind, budget) => Action::Send(kind, budget),
             Due::Wait(until) => Action::Wait(until),
@@ -252,7 +243,8 @@ impl Kubelet {
             (RequestKind::Event, uid) => self.events.request(uid?, now),
             (RequestKind::Pods, _) => Some(self.pods.request(now.mono)),
             (RequestKind::Version, _) => Some(self.server_version.request()),
-            (RequestKind::Certificate, _) => self.certificate.as_ref()?.request(),
+            // `credentials` has it.
+            (RequestKind::Certificate, _) => None,
             (RequestKind::Time, _) => {
                 self.time_due = now.mono.after(self.timings.renew_interval());
                 Some(object::time_probe(&self.config))
@@ -314,20 +306,20 @@ impl Kubelet {
         self.node.compute_status_by(by);
     }
 
-    fn due_times(&self, now: Now) -> DueTimes {
-        // Without a certificate no other request is possible.
-        let is_missing = self.certificate.as_ref().is_some_and(Certificate::is_missing);
-        let node_due = (!is_missing).then(|| self.node.due());
+    fn due_times(&self, now: Mono, others: Others) -> DueTimes {
+        let node_due = (!others.lacks_credentials).then(|| self.node.due());
+        // The status is sent first, and then there is no time for more.
+        let ends = self.shutdown.as_ref().is_some_and(Shutdown::ends);
         // The version first: it is a part of the Node.
         let version_is_due = self.server_version.is_due();
         let node = if version_is_due { RequestKind::Version } else { RequestKind::Node };
         [
             // It is rarely due, and after its expiry every request fails.
-            (RequestKind::Certificate, self.certificate_due(now)),
+            (RequestKind::Certificate, others.credentials_due.filter(|_| !ends)),
             (node, node_due),
             // After the first Lease: a board with many pods must not become Ready later.
             (RequestKind::Pods, self.renewed.and_then(|_| self.pods.due())),
-            (RequestKind::Event, self.events.due(now.mono)),
+            (RequestKind::Event, self.events.due(now)),
         ]
     }
 
@@ -348,6 +340,38 @@ impl Kubelet {
         self.node_log.failed(why, now);
     }
 
+    /// What was seen of the cluster until `now`.
+    pub fn moment(&self, now: Now) -> Moment {
+        Moment {
+            now: self.wall_clock.corrected(now),
+            server: self.wall_clock.server_time(now.mono),
+            has_lease: self.renewed.is_some(),
+            node_created: self.node_created,
+        }
+    }
+
+    /// Other credentials are in use.
+    pub fn on_new_credentials(&mut self) {
+        self.pods.credentials_changed();
+    }
+
+    /// Takes what each outcome has: the server's time, and whether the server responds. It is all of a
+    /// request for a certificate that counts here.
+    pub fn on_outcome(&mut self, kind: RequestKind, outcome: &Outcome, now: Mono) {
+        if let Outcome::Answered(response) = outcome
+            && let Some(date) = response.date
+        {
+            self.wall_clock.on_server_date(date, now);
+        }
+        match (kind, outcome) {
+            // The result of the Lease tells the schedule more, and the server's time is asked for
+            // before the schedule decides.
+            (RequestKind::Lease | RequestKind::Time, _) => {}
+            (_, Outcome::Answered(_)) => self.schedule.request_answered(),
+            (_, Outcome::Silent(_)) => self.schedule.request_silent(now),
+        }
+    }
+
     /// Takes the outcome of the request that was sent at `start`.
     pub fn on_response(
         &mut self,
@@ -356,24 +380,13 @@ impl Kubelet {
         start: Mono,
         now: Now,
     ) -> AfterResponse {
-        if let Outcome::Answered(response) = &outcome
-            && let Some(date) = response.date
-        {
-            self.wall_clock.on_server_date(date, now.mono);
-        }
+        self.on_outcome(kind, &outcome, now.mono);
         if kind == RequestKind::Time {
             self.wall_clock.log_state(now);
         }
         let now = self.wall_clock.corrected(now);
-        match (kind, &outcome) {
-            // The result of the Lease tells the schedule more, and the server's time is asked for
-            // before the schedule decides.
-            (RequestKind::Lease | RequestKind::Time, _) => {}
-            (_, Outcome::Answered(_)) => self.schedule.request_answered(),
-            (_, Outcome::Silent(_)) => self.schedule.request_silent(now.mono),
-        }
         match kind {
-            RequestKind::Certificate => return self.on_certificate_response(outcome, now),
+            RequestKind::Certificate => {}
             RequestKind::Lease => return self.on_lease_response(outcome, start, now.mono),
             RequestKind::Node => return self.on_node_response(outcome, now),
             RequestKind::Time => {
@@ -496,8 +509,8 @@ impl Kubelet {
         if is_new || result == Ok(Progress::Adopted) {
             self.server_version.registered();
         }
-        if let (true, Some(certificate)) = (is_new, &mut self.certificate) {
-            certificate.node_created(now.mono);
+        if is_new {
+            self.node_created = Some(now.mono);
         }
         if self.node.uid() != owner.as_deref() {
             self.follow_node_uid(now.mono);
@@ -549,113 +562,11 @@ impl Kubelet {
         }
     }
 
-    /// The time that decides about the certificate. The supervisor's dates are compared with the
-    /// server's clock only, so neither a wrong clock of the board nor of the server matters.
-    fn certificate_now(&self, now: Now) -> Now {
-        match &self.certificate {
-            Some(certificate) if certificate.is_at_supervisor() => self.wall_clock.of_server(now),
-            _ => self.wall_clock.corrected(now),
-        }
-    }
-
-    /// When the certificate's next step is due. The supervisor renews it for a Node that exists:
-    /// not before the first Lease, after which the time of the server is known, too. Without a
-    /// certificate, or with an expired one, there is no Lease, and the files must be searched.
-    fn certificate_due(&self, now: Now) -> Option<Mono> {
-        let certificate = self.certificate.as_ref()?;
-        let now = self.certificate_now(now);
-        let has_expired = self.wall_clock.knows_server() && !certificate.is_usable(now.wall);
-        let has_none = has_expired || certificate.is_missing();
-        let waits = certificate.is_at_supervisor() && self.renewed.is_none() && !has_none;
-        (!waits).then(|| certificate.due(now))
-    }
-
-    /// Follows the wall clock, which may have been set, and logs once that the certificate has
-    /// expired. At a supervisor the server's clock decides that, and not the board's.
-    fn follow_certificate(&mut self, now: Now) {
-        let knows_server = self.wall_clock.knows_server();
-        let now = self.certificate_now(now);
-        let Some(certificate) = &mut self.certificate else {
-            return;
-        };
-        certificate.follow_clock(now);
-        if (knows_server || !certificate.is_at_supervisor())
-            && let Some(line) = certificate.expiry_to_log(now.wall)
-        {
-            log::warn!("certificate: {line}");
-        }
-    }
-
-    /// Another program replaced the certificate on disk; it is in use.
-    pub fn on_certificate_replaced(&mut self, leaf: Leaf, now: Now) {
-        let jitter = self.schedule.jitter();
-        let now = self.certificate_now(now);
-        if let Some(certificate) = &mut self.certificate {
-            certificate.replaced(leaf, now, jitter);
-            self.certificate_log.succeeded(now.mono);
-        }
-        self.pods.credentials_changed();
-    }
-
-    /// Another program replaced the token on disk; it is in use.
-    pub fn on_token_replaced(&mut self) {
-        self.pods.credentials_changed();
-    }
-
-    /// A task begins after the last change has ended: that may be its own, or one whose files it
-    /// reads.
-    fn certificate_turn(&self, budget: Duration, has_change: bool, now: Now) -> Action {
-        let wall = self.certificate_now(now).wall;
-        match self.certificate.as_ref().and_then(|certificate| certificate.file_task(wall)) {
-            Some(_) if has_change => Action::Change(wall),
-            Some(task) => Action::FileTask(task, wall),
-            None => Action::Send(RequestKind::Certificate, budget),
-        }
-    }
-
-    /// Takes the result of a [`FileTask`].
-    pub fn on_task(&mut self, result: TaskResult, now: Now) {
-        let jitter = self.schedule.jitter();
-        let now = self.certificate_now(now);
-        let Some(certificate) = &mut self.certificate else {
-            return;
-        };
-        let valid_until = match &result {
-            TaskResult::InUse(leaf) => Some(leaf.not_after.time()),
-            _ => None,
-        };
-        if let Err(why) = certificate.on_task(result, now, jitter) {
-            self.certificate_log.failed(&why.to_string(), now.mono);
-        }
-        if let Some(time) = valid_until {
-            self.certificate_log.succeeded(now.mono);
-            self.pods.credentials_changed();
-            log::info!("certificate: a new certificate is in use, valid until {time}");
-        }
-    }
-
-    fn on_certificate_response(&mut self, outcome: Outcome, now: Now) -> AfterResponse {
-        let jitter = self.schedule.jitter();
-        let now = self.certificate_now(now);
-        let Some(certificate) = &mut self.certificate else {
-            return AfterResponse::None;
-        };
-        match certificate.on_response(outcome, now, jitter) {
-            Ok(Progress::Note(line)) => log::info!("certificate: {line}"),
-            Ok(_) => {}
-            Err(error) => {
-                let failures = self.certificate_log.failed(&error.why.to_string(), now.mono);
-                return self.after_error(&error, failures);
-            }
-        }
-        AfterResponse::None
-    }
-
     /// A server that refuses twice in a row is left for the next address of its name, or at least
     /// for a new connection, which a gateway may forward to another server; one that asks for more
     /// patience than the Lease has is left at once. A final refusal keeps the connection, and a
     /// busy server is left only for another address: a new connection would add to its load.
-    fn after_error(&self, error: &RequestError, failures: u32) -> AfterResponse {
+    pub fn after_error(&self, error: &RequestError, failures: u32) -> AfterResponse {
         let Some(refused) = error.refused.as_deref() else {
             return AfterResponse::None;
         };
@@ -703,7 +614,7 @@ impl Kubelet {
     }
 
     /// `Ready since 2026-11-21T06:18:51Z, lease renewed 3 s ago; facts: proc/meminfo: …`
-    pub fn summary(&self, now: Mono) -> String {
+    pub fn summary(&self, now: Mono, credentials_error: Option<&str>) -> String {
         let mut line = match self.node.ready() {
             Some(ready) if self.registered => ready,
             _ => "registering".to_owned(),
@@ -717,7 +628,7 @@ impl Kubelet {
             ("lease", self.lease_log.last_error()),
             ("node", self.node_log.last_error()),
             ("pods", self.pods_log.last_error()),
-            ("certificate", self.certificate_log.last_error()),
+            ("certificate", credentials_error),
             ("facts", self.facts_log.last_error()),
         ];
         for (what, why) in errors {

@@ -38,6 +38,11 @@ impl Shutdown {
         std::mem::replace(&mut self.ends, true)
     }
 
+    /// Whether SIGTERM came.
+    pub(super) fn ends(&self) -> bool {
+        self.ends
+    }
+
     /// Whether it does not happen.
     pub(super) fn is_cancelled(&self, now: Mono) -> bool {
         !self.ends && now >= self.since.after(CANCELLED_AFTER)
@@ -64,6 +69,9 @@ impl Shutdown {
                 Action::Send(kind, budget) if !left.is_zero() => {
                     Action::Send(kind, budget.min(TIME_TO_REPORT))
                 }
+                Action::Credentials(budget) if !left.is_zero() => {
+                    Action::Credentials(budget.min(TIME_TO_REPORT))
+                }
                 Action::Connect(budget) => Action::Connect(budget.min(TIME_TO_REPORT)),
                 turn => turn,
             };
@@ -80,7 +88,7 @@ impl Shutdown {
             Action::Wait(_) if self.is_reported => Action::End,
             Action::Wait(until) => Action::Wait(until.min(end)),
             Action::Look => Action::Look,
-            Action::Connect(_) | Action::FileTask(..) | Action::Change(_) | Action::End => {
+            Action::Connect(_) | Action::Credentials(_) | Action::Change | Action::End => {
                 Action::End
             }
         }

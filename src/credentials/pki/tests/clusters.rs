@@ -38,7 +38,7 @@ fn a_new_kubeconfig_wins_over_the_certificate_of_a_former_cluster() {
         folder.write("etc/kubelet.conf", &text);
         let (_, start) = open(&paths, day(9));
         assert_eq!(start.leaf != Some(stored), want_new, "{what}");
-        assert_eq!(start.given, want_new, "{what}: renewed at once");
+        assert_eq!(start.replace_now, want_new, "{what}: renewed at once");
         let renewed = renewed(&paths, &new, 10);
         assert_eq!(open(&paths, day(11)).1.leaf, Some(renewed), "{what}");
     }
@@ -76,7 +76,7 @@ fn a_certificate_of_another_node_never_replaces_one_of_this_node() {
         folder.write("etc/kubelet.conf", &of(given.0, given.1, given.2));
         let (mut pki, start) = open(&paths, day(9));
         assert!(name(&start).ends_with(want), "{what}: {}", name(&start));
-        let found = pki.find(day(9)).unwrap().map(|(_, leaf)| leaf.subject.common_name);
+        let found = pki.find(Ok(()), day(9)).unwrap().map(|(_, leaf)| leaf.subject.common_name);
         let is_found = stored.2 > 2 && [own, "admin"].contains(&want);
         assert_eq!(found.as_deref(), is_found.then_some(want), "{what}");
         if bootstraps {

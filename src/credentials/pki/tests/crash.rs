@@ -16,7 +16,7 @@ fn survives<T>(folder: &Folder, act: impl FnOnce() -> (Pki, T), check: impl Fn(&
 /// Opens the files. Fails unless the certificate is one of `one_of` and TLS can use it. Returns the
 /// [`Pki`] if there is no certificate.
 fn identity(paths: &Paths, at: u64, one_of: &[&Leaf], state: &str) -> Option<Pki> {
-    let (pki, start) = Pki::open(Disk::default(), paths.clone(), subject(), day(at)).expect(state);
+    let (pki, start) = Pki::open(Disk::default(), paths.clone(), day(at)).expect(state);
     let Some(leaf) = start.leaf else {
         return Some(pki);
     };
@@ -120,7 +120,7 @@ fn a_rotation_survives_a_power_cut() {
 #[test]
 fn the_arrival_at_a_supervisor_survives_a_power_cut() {
     let (folder, signer, paths) = joined(1, 90);
-    let paths = Paths { at_supervisor: true, ..paths };
+    let paths = Paths { kind: Some(CertificateKind::Supervisor), ..paths };
     // Valid since the birth of the CA, on day 0.
     let renew = |at: u64| {
         let (mut pki, start) = open(&paths, day(at));
@@ -130,14 +130,13 @@ fn the_arrival_at_a_supervisor_survives_a_power_cut() {
         (pki, start, leaf)
     };
     let (_, start, first) = renew(10);
-    assert!(start.given, "the certificate of the join");
+    assert!(start.replace_now, "the certificate of the join");
     let act = || {
         let (pki, _, second) = renew(50);
         (pki, second)
     };
     let states = survives(&folder, act, |second, state| {
-        let (_, start) =
-            Pki::open(Disk::default(), paths.clone(), subject(), day(55)).expect(state);
+        let (_, start) = Pki::open(Disk::default(), paths.clone(), day(55)).expect(state);
         let leaf = start.leaf.expect(state);
         let arrival = if leaf.public_key == second.public_key {
             day(50)
@@ -148,7 +147,7 @@ fn the_arrival_at_a_supervisor_survives_a_power_cut() {
         // A name that is taken is the next second's.
         let late = leaf.not_before.since(arrival).as_secs();
         assert!(leaf.not_before >= arrival && late < 60, "{late}: {state}");
-        assert!(!start.given, "{state}");
+        assert!(!start.replace_now, "{state}");
     });
     println!("arrival: {states} states");
     assert!(states > 20, "{states}");
@@ -167,7 +166,7 @@ fn a_given_certificate_survives_a_power_cut() {
         folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
         let act = || {
             let (pki, start) = open(&paths, day(10));
-            assert!(start.given);
+            assert!(start.replace_now);
             (pki, start.leaf.unwrap())
         };
         let states = survives(&folder, act, |leaf, state| {
@@ -215,7 +214,7 @@ fn a_failed_operation_is_repeated_without_a_restart() {
         let _ = fs::remove_dir_all(folder.0.join("lib"));
         let paths = folder.paths(true, false);
         let disk = Disk { power: Some(power), ..Disk::default() };
-        let (mut pki, _) = Pki::open(disk, paths.clone(), subject(), day(1)).unwrap();
+        let (mut pki, _) = Pki::open(disk, paths.clone(), day(1)).unwrap();
         let mut fails = |pki: &mut Pki, result: Result<(), Fault>| {
             let failed = result.is_err();
             failures += usize::from(failed);

@@ -2,7 +2,7 @@
 
 mod clusters;
 mod crash;
-mod serving;
+pub(in crate::credentials) mod serving;
 mod upstream;
 
 use std::fs;
@@ -33,9 +33,14 @@ impl Folder {
             kubeconfig: self.0.join("etc/kubelet.conf"),
             bootstrap: bootstrap.then(|| self.0.join("bootstrap.conf")),
             cert_dir: self.0.join("lib/pki"),
-            rotate,
-            at_supervisor: false,
             credentials: None,
+            subject: subject(),
+            kind: match (bootstrap, rotate) {
+                (true, true) => Some(CertificateKind::RotatedOrBootstrapped),
+                (true, false) => Some(CertificateKind::Bootstrapped),
+                (false, true) => Some(CertificateKind::Rotated),
+                (false, false) => None,
+            },
         }
     }
 
@@ -172,7 +177,7 @@ pub(in crate::credentials) fn day(day: u64) -> Wall {
 }
 
 fn open(paths: &Paths, now: Wall) -> (Pki, Start) {
-    Pki::open(Disk::default(), paths.clone(), subject(), now).unwrap()
+    Pki::open(Disk::default(), paths.clone(), now).unwrap()
 }
 
 /// A board with a bootstrap kubeconfig.
@@ -272,7 +277,7 @@ fn a_bootstrap_writes_the_files_of_a_kubelet() {
         // The next start does not need the bootstrap kubeconfig.
         fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
         let (_, start) = open(&paths, day(20));
-        assert!(!start.given);
+        assert!(!start.replace_now);
         let again = start.config;
         assert_eq!(again.certificate, kubeconfig.certificate);
         assert_eq!(again.endpoint, kubeconfig.endpoint);
@@ -460,7 +465,7 @@ fn a_clock_that_is_ahead_at_the_start_does_not_lose_the_stored_certificate() {
     let (_, leaf) = renew(&mut pki, &signer, 3);
     for clock in [day(4000), day(4)] {
         let (_, start) = open(&paths, clock);
-        assert_eq!((start.leaf, start.given), (Some(leaf.clone()), false));
+        assert_eq!((start.leaf, start.replace_now), (Some(leaf.clone()), false));
     }
 }
 
@@ -473,9 +478,9 @@ fn find_returns_the_certificate_of_a_new_kubeconfig() {
     };
     write(1, 5);
     let (mut pki, _) = open(&folder.paths(false, true), day(2));
-    assert!(matches!(pki.find(day(10)), Ok(None)));
+    assert!(matches!(pki.find(Ok(()), day(10)), Ok(None)));
     write(8, 90);
-    let (_, leaf) = pki.find(day(10)).unwrap().unwrap();
+    let (_, leaf) = pki.find(Ok(()), day(10)).unwrap().unwrap();
     assert_eq!(leaf.not_after, day(97));
 }
 
@@ -511,7 +516,7 @@ fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {
         ("other-2026-05-11-00-00-00.pem", true),
     ] {
         let (_folder, _, paths) = joined(1, 90);
-        let paths = Paths { at_supervisor: true, ..paths };
+        let paths = Paths { kind: Some(CertificateKind::Supervisor), ..paths };
         drop(open(&paths, day(1)));
         let current = paths.cert_dir.join("kubelet-client-current.pem");
         let pair = fs::read_link(&current).unwrap();
@@ -519,7 +524,7 @@ fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {
         fs::remove_file(&current).unwrap();
         std::os::unix::fs::symlink(name, &current).unwrap();
         let (_, start) = open(&paths, day(20));
-        assert_eq!(start.given, given, "{name}");
+        assert_eq!(start.replace_now, given, "{name}");
         if !given {
             assert_eq!(start.leaf.unwrap().not_before, day(10), "{name}");
         }
@@ -530,7 +535,7 @@ fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {
 fn only_a_missing_kubeconfig_is_a_board_that_has_not_joined() {
     let folder = Folder::new();
     let refused = || {
-        let opened = Pki::open(Disk::read_only(), folder.paths(false, false), subject(), day(1));
+        let opened = Pki::open(Disk::read_only(), folder.paths(false, false), day(1));
         opened.map(drop).unwrap_err().to_string()
     };
     let missing = refused();

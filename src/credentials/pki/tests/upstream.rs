@@ -32,7 +32,7 @@ impl TestStore {
     }
 
     fn update(&self, chain: &str, key: &Key, at: u64) -> Result<(), Fault> {
-        let ops = self.store.update(chain.as_bytes(), key, &Origin::default(), day(at))?;
+        let ops = self.store.update(chain.as_bytes(), key, &Marks::default(), day(at))?;
         Disk::default().carry_out(ops)
     }
 
@@ -198,8 +198,7 @@ fn load_client_config() {
     assert!(pki.load_bootstrap().unwrap().authorization.is_some());
     // Without a usable file: an error that names the bootstrap kubeconfig.
     fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
-    let error =
-        Pki::open(Disk::default(), folder.paths(true, true), subject(), day(10)).unwrap_err();
+    let error = Pki::open(Disk::default(), folder.paths(true, true), day(10)).unwrap_err();
     assert!(error.what.contains("bootstrap.conf: no such file"), "{error}");
 }
 
@@ -219,13 +218,13 @@ fn build_client_certificate_manager() {
         folder.write("etc/kubelet.conf", &signer.kubeconfig(&user));
         let (_, start) = open(&folder.paths(false, true), day(10));
         assert_eq!(folder.stored().len(), files, "{what}");
-        assert_eq!(start.given, given, "{what}");
+        assert_eq!(start.replace_now, given, "{what}");
         assert_eq!(start.leaf.is_some(), given, "{what}");
     }
     // Case "garbage data": an error, and nothing is written.
     let folder = Folder::new();
     folder.write("etc/kubelet.conf", &signer.kubeconfig(&pair("'('", "')'")));
-    assert!(Pki::open(Disk::default(), folder.paths(false, true), subject(), day(10)).is_err());
+    assert!(Pki::open(Disk::default(), folder.paths(false, true), day(10)).is_err());
     assert_eq!(folder.stored(), [] as [&str; 0]);
 }
 
@@ -238,14 +237,14 @@ fn the_stored_certificate_wins_over_the_given_one() {
     // Case "empty store and a given certificate": it is used, and renewed at once.
     let (mut pki, start) = open(&paths, day(2));
     let given = start.leaf.unwrap();
-    assert!(start.given);
+    assert!(start.replace_now);
     let (kubeconfig, leaf) = renew(&mut pki, &signer, 3);
     assert_ne!(leaf.public_key, given.public_key);
     assert!(kubeconfig.certificate.unwrap().chain.file.is_some());
     // Cases "the stored one wins, no haste" and "stored".
     let (_, start) = open(&paths, day(4));
-    assert_eq!((start.leaf, start.given), (Some(leaf), false));
+    assert_eq!((start.leaf, start.replace_now), (Some(leaf), false));
     // Case "given": the stored one has expired.
     let (_, start) = open(&paths, day(60));
-    assert_eq!((start.leaf, start.given), (Some(given), true));
+    assert_eq!((start.leaf, start.replace_now), (Some(given), true));
 }

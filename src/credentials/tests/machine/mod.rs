@@ -18,17 +18,18 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{KeyPair, PublicKeyData as _};
 use serde_json::{Value, json};
 
-use crate::client::api::Api;
+use crate::agent::others;
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::Config;
 use crate::config::flags::Flags;
 use crate::credentials::pki::tests::{Pem, Signer};
+use crate::credentials::rotation::Step;
 use crate::credentials::tests::model::{
     START, approved, epoch, is_ready, live_all, mark, posted, wall, wanted,
 };
-use crate::credentials::{Identity, IdentitySource, Replaced, SigningClient, TaskStep};
+use crate::credentials::{Credentials, IdentitySource, SigningClient};
+use crate::files::recorder;
 use crate::files::tree::Tree;
-use crate::files::write::Changes;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::message::{Method, Outcome, Request, Response, answered, not_found};
@@ -148,10 +149,7 @@ struct Cluster {
 /// A running process.
 struct Process {
     kubelet: Kubelet,
-    identity: Identity,
-    api: Api,
-    /// The message if a change fails that nothing waits for.
-    changes: Changes<Option<&'static str>>,
+    credentials: Credentials,
     started: Duration,
 }
 
@@ -180,23 +178,6 @@ struct Machine {
     story: VecDeque<String>,
     secrets: Vec<String>,
     stamp: u64,
-}
-
-impl Process {
-    /// As the loop does. Returns what follows, for messages.
-    fn after_task_step(&mut self, step: TaskStep, now: Now) -> String {
-        let what = format!("{step:?}").chars().take(90).collect();
-        match step {
-            TaskStep::Write(ops) => self.changes.add(None, ops),
-            TaskStep::Done(result) => {
-                for (failure, ops) in self.identity.take_later() {
-                    self.changes.add(Some(failure), ops);
-                }
-                self.kubelet.on_task(result, now);
-            }
-        }
-        what
-    }
 }
 
 impl Cluster {
@@ -324,6 +305,7 @@ impl Cluster {
 impl Machine {
     fn new(seed: u64) -> Self {
         collect_lines();
+        recorder::start();
         let (rotate, bootstrap, user) = setup(seed);
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let tree = Tree::empty("machine");
@@ -548,15 +530,13 @@ impl Machine {
             IdentitySource::new(&self.config, &self.kubeconfig_path(), None, "machine".to_owned());
         let permille = thousandths(&mut self.random);
         match source.open(self.board_wall(), Jitter::new(permille.into())) {
-            Ok((identity, access)) => {
+            Ok(credentials) => {
                 let clock = WallClock::new(Wall::from_epoch(seconds(BUILT)), Duration::ZERO);
                 let seed = self.random.below(u64::MAX);
                 let config = self.config.clone();
                 self.process = Some(Process {
-                    kubelet: Kubelet::new(config, clock, access.certificate, seed, Mono::START),
-                    identity,
-                    api: access.api,
-                    changes: Changes::none(),
+                    kubelet: Kubelet::new(config, clock, seed, Mono::START),
+                    credentials,
                     started: self.now,
                 });
             }
@@ -584,50 +564,58 @@ impl Machine {
         let started = process.started;
         let clock = |now: Duration| Now { mono: Mono::START.after(now - started), wall: board };
         let start = clock(self.now);
-        let replaced = process.identity.refresh(&mut process.api, start.mono);
-        if let Some(Replaced::Certificate(leaf)) = replaced {
-            process.kubelet.on_certificate_replaced(leaf, start);
+        let Process { kubelet, credentials, .. } = process;
+        if credentials.refresh(kubelet.moment(start)) {
+            kubelet.on_new_credentials();
         }
         let connected = self.random.below(4) > 0;
-        let (kind, budget) =
-            match process.kubelet.next(start, !process.changes.is_empty(), || connected) {
-                Action::Wait(until) => {
-                    let pause = until.since(start.mono);
-                    self.now = (self.now + pause).min(end);
-                    return;
-                }
-                Action::FileTask(task, wall) => {
-                    let step = process.identity.begin(&task, &mut process.api, wall);
-                    let what = process.after_task_step(step, start);
-                    return self.tell(&format!("{task:?} -> {what}"));
-                }
-                Action::Change(wall) => {
-                    if let Some((None, result)) = process.changes.carry_out_next() {
-                        let step = process.identity.on_written(result, &mut process.api, wall);
-                        let what = process.after_task_step(step, start);
-                        self.tell(&format!("written -> {what}"));
+        let others = others(&mut credentials.rotation, kubelet.moment(start));
+        let (kind, budget, request) = match kubelet.next(start, others, || connected) {
+            Action::Wait(until) => {
+                let pause = until.since(start.mono);
+                self.now = (self.now + pause).min(end);
+                return;
+            }
+            turn @ (Action::Credentials(_) | Action::Change) => {
+                let was_change = others.has_change;
+                recorder::take();
+                let step = credentials.step(kubelet.moment(start));
+                // Rule 1 of the lease law.
+                assert!(recorder::take().len() <= 1, "two operations in a turn");
+                match (step, turn) {
+                    (Step::Send(request), Action::Credentials(budget)) => {
+                        (RequestKind::Certificate, budget, request)
                     }
-                    // An operation of a slow card; others take no time.
-                    if self.one_in(20) {
-                        self.now += Duration::from_millis(self.random.below(5_000));
+                    (Step::Send(_), _) => unreachable!("a change is no request"),
+                    (step, _) => {
+                        if let Step::InUse(_) = step {
+                            kubelet.on_new_credentials();
+                        }
+                        if !was_change {
+                            self.tell(&format!("credentials: {step:?}"));
+                        } else if self.one_in(20) {
+                            // An operation of a slow card; others take no time.
+                            self.now += Duration::from_millis(self.random.below(5_000));
+                        }
+                        return;
                     }
-                    return;
                 }
-                Action::Look => {
-                    process.kubelet.on_look(start.mono);
-                    return;
-                }
-                Action::Connect(_) => return,
-                Action::Send(kind, budget) => (kind, budget),
-                Action::End => unreachable!("no shutdown was announced"),
-            };
-        let Some(request) = process.kubelet.request(kind, start, &Facts::example()) else {
-            return;
+            }
+            Action::Look => {
+                kubelet.on_look(start.mono);
+                return;
+            }
+            Action::Connect(_) => return,
+            Action::Send(kind, budget) => match kubelet.request(kind, start, &Facts::example()) {
+                Some(request) => (kind, budget, request),
+                None => return,
+            },
+            Action::End => unreachable!("no shutdown was announced"),
         };
-        let identity = &process.identity;
-        let config = match &identity.signing {
-            SigningClient::Bootstrap(own) if kind == RequestKind::Certificate => &own.0,
-            _ => &identity.config,
+        let current = &credentials.current;
+        let config = match &current.signing {
+            SigningClient::Bootstrap(own) if kind == RequestKind::Certificate => &own.config,
+            _ => &current.api.config,
         };
         self.cluster.watch_lease(self.renewed, self.now);
         let mut outcome = self.cluster.answer(&request, config, self.now, &mut self.random);
@@ -655,10 +643,15 @@ impl Machine {
                 assert!(gap <= LONGEST_GAP, "{}", self.shown(&format!("gap {gap:?}")));
             }
         }
-        let process = self.process.as_mut().unwrap();
-        process.identity.on_response(&outcome);
+        let Process { kubelet, credentials, .. } = self.process.as_mut().unwrap();
+        credentials.current.on_outcome(&outcome);
         let end = clock(self.now);
-        process.kubelet.on_response(kind, outcome, start.mono, end);
+        if kind == RequestKind::Certificate {
+            kubelet.on_outcome(kind, &outcome, end.mono);
+            let _ = credentials.on_response(outcome, kubelet.moment(end));
+        } else {
+            kubelet.on_response(kind, outcome, start.mono, end);
+        }
         if kind == RequestKind::Certificate || !is_well {
             self.tell(&format!("{kind:?} {:?}: {what}", request.method));
         }
@@ -741,7 +734,7 @@ impl Machine {
         let Some(process) = &self.process else {
             return false;
         };
-        let certificate = process.identity.config.certificate.as_ref();
+        let certificate = process.credentials.current.api.config.certificate.as_ref();
         let leaf = certificate.and_then(|certificate| Leaf::of_pem(&certificate.chain.bytes));
         leaf.is_some_and(|leaf| leaf.not_after >= wall(self.now + seconds(200)))
     }
@@ -773,10 +766,10 @@ impl Machine {
             self.replace(&path, &text.replace(WRONG_SERVER, SERVER));
         }
         let process = self.process.as_ref();
-        let used = process.map(|process| &process.identity);
-        if used.is_some_and(|identity| {
-            let has_bootstrap = matches!(identity.signing, SigningClient::MainBootstrap);
-            !has_bootstrap && identity.config.endpoint.host == WRONG_SERVER
+        let used = process.map(|process| &process.credentials.current);
+        if used.is_some_and(|current| {
+            let has_bootstrap = matches!(current.signing, SigningClient::MainBootstrap);
+            !has_bootstrap && current.api.config.endpoint.host == WRONG_SERVER
         }) {
             self.kill();
         }
@@ -807,7 +800,8 @@ impl Machine {
     }
 
     fn leaf(&self) -> Option<Leaf> {
-        let certificate = self.process.as_ref()?.identity.config.certificate.as_ref()?;
+        let certificate =
+            self.process.as_ref()?.credentials.current.api.config.certificate.as_ref()?;
         Leaf::of_pem(&certificate.chain.bytes)
     }
 

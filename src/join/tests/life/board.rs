@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use super::MINUTE;
 use super::cluster::{Cluster, Mode};
+use crate::agent::others;
 use crate::check::Finding;
 use crate::client::api::Api;
 use crate::client::api_config::Secret;
 use crate::config::Config;
 use crate::config::command_line;
+use crate::credentials::rotation::Step;
 use crate::credentials::tests::model::wall;
-use crate::credentials::{Identity, IdentitySource, Replaced, TaskStep};
+use crate::credentials::{Credentials, IdentitySource};
 use crate::files::tree::Tree;
-use crate::files::write::{Changes, Disk};
+use crate::files::write::Disk;
 use crate::join::command::{Settings, TokenSource};
 use crate::join::files::JoinPaths;
 use crate::join::run::{Board, ClockAndNetwork, JoinRun};
@@ -58,26 +60,8 @@ pub(super) struct Line {
 
 struct Agent {
     kubelet: Kubelet,
-    identity: Identity,
-    api: Api,
-    /// The message if a change fails that nothing waits for.
-    changes: Changes<Option<&'static str>>,
+    credentials: Credentials,
     started: Duration,
-}
-
-impl Agent {
-    /// As the loop does.
-    fn after_task_step(&mut self, step: TaskStep, now: Now) {
-        match step {
-            TaskStep::Write(ops) => self.changes.add(None, ops),
-            TaskStep::Done(result) => {
-                for (failure, ops) in self.identity.take_later() {
-                    self.changes.add(Some(failure), ops);
-                }
-                self.kubelet.on_task(result, now);
-            }
-        }
-    }
 }
 
 pub(super) struct World {
@@ -277,21 +261,14 @@ impl World {
         fs::create_dir_all(state).unwrap();
         let opened = self.source(CREDENTIALS).and_then(|(config, source)| {
             let opened = source.open(self.board_wall(), Jitter::new(permille));
-            let (identity, access) = opened.map_err(|why| why.to_string())?;
-            Ok((config, identity, access))
+            Ok((config, opened.map_err(|why| why.to_string())?))
         });
         match opened {
-            Ok((config, identity, access)) => {
+            Ok((config, credentials)) => {
                 let clock = WallClock::new(wall(Duration::ZERO), Duration::ZERO);
                 let seed = self.below(u64::MAX);
-                let kubelet = Kubelet::new(config, clock, access.certificate, seed, Mono::START);
-                self.agent = Some(Agent {
-                    kubelet,
-                    identity,
-                    api: access.api,
-                    changes: Changes::none(),
-                    started: self.now,
-                });
+                let kubelet = Kubelet::new(config, clock, seed, Mono::START);
+                self.agent = Some(Agent { kubelet, credentials, started: self.now });
                 self.tree.write(CGROUP, b"7\n");
             }
             Err(why) => {
@@ -322,41 +299,37 @@ impl World {
         let started = agent.started;
         let clock = |now: Duration| Now { mono: Mono::START.after(now - started), wall: board };
         let start = clock(self.now);
-        if let Some(Replaced::Certificate(leaf)) =
-            agent.identity.refresh(&mut agent.api, start.mono)
-        {
-            agent.kubelet.on_certificate_replaced(leaf, start);
+        let Agent { kubelet, credentials, .. } = agent;
+        if credentials.refresh(kubelet.moment(start)) {
+            kubelet.on_new_credentials();
         }
-        let kind = match agent.kubelet.next(start, !agent.changes.is_empty(), || true) {
+        let others = others(&mut credentials.rotation, kubelet.moment(start));
+        let (kind, request) = match kubelet.next(start, others, || true) {
             Action::Wait(until) => {
                 self.now = (self.now + until.since(start.mono)).min(end);
                 return;
             }
-            Action::FileTask(task, wall) => {
-                let step = agent.identity.begin(&task, &mut agent.api, wall);
-                return agent.after_task_step(step, start);
-            }
-            Action::Change(wall) => {
-                if let Some((None, result)) = agent.changes.carry_out_next() {
-                    let step = agent.identity.on_written(result, &mut agent.api, wall);
-                    agent.after_task_step(step, start);
+            Action::Credentials(_) | Action::Change => {
+                match credentials.step(kubelet.moment(start)) {
+                    Step::Send(request) => (RequestKind::Certificate, request),
+                    Step::InUse(_) => return kubelet.on_new_credentials(),
+                    Step::Files => return,
                 }
-                return;
             }
             Action::Look => {
-                agent.kubelet.on_look(start.mono);
+                kubelet.on_look(start.mono);
                 return;
             }
             Action::Connect(_) => return,
-            Action::Send(kind, _) => kind,
+            Action::Send(kind, _) => match kubelet.request(kind, start, &self.facts) {
+                Some(request) => (kind, request),
+                None => return,
+            },
             Action::End => unreachable!("no shutdown was announced"),
         };
-        let Some(request) = agent.kubelet.request(kind, start, &self.facts) else {
-            return;
-        };
         let api = match kind {
-            RequestKind::Certificate => agent.identity.certificate_api(&mut agent.api),
-            _ => &mut agent.api,
+            RequestKind::Certificate => credentials.current.signing_api(),
+            _ => &mut credentials.current.api,
         };
         let host = &api.endpoint().host;
         let server = self.clusters.iter_mut().find(|cluster| cluster.host == host);
@@ -365,8 +338,14 @@ impl World {
             Outcome::Answered(_) => 30,
             Outcome::Silent(_) => 2000,
         });
-        agent.identity.on_response(&outcome);
-        agent.kubelet.on_response(kind, outcome, start.mono, clock(self.now));
+        credentials.current.on_outcome(&outcome);
+        let ended = clock(self.now);
+        if kind == RequestKind::Certificate {
+            kubelet.on_outcome(kind, &outcome, ended.mono);
+            let _ = credentials.on_response(outcome, kubelet.moment(ended));
+        } else {
+            kubelet.on_response(kind, outcome, start.mono, ended);
+        }
     }
 
     pub(super) fn run_until(&mut self, end: Duration, done: impl Fn(&Self) -> bool) {
@@ -398,12 +377,12 @@ impl World {
     /// The Node that the files on disk can renew the Lease of, at its cluster.
     pub(super) fn node(&self) -> Option<(usize, String)> {
         let (config, source) = self.source("run/look").ok()?;
-        let (_, access) = source.open_read_only(wall(self.now)).ok()?;
-        let host = &access.config.endpoint.host;
+        let access = source.open_read_only(wall(self.now)).ok()?.current;
+        let host = &access.api.config.endpoint.host;
         let index = self.clusters.iter().position(|cluster| cluster.host == host)?;
         let cluster = &self.clusters[index];
-        let name = cluster.node_of(&access.config, self.now)?;
-        let is_usable = cluster.trusts_server(&access.config) && name == config.node.name;
+        let name = cluster.node_of(&access.api.config, self.now)?;
+        let is_usable = cluster.trusts_server(&access.api.config) && name == config.node.name;
         is_usable.then(|| (index, name.to_owned()))
     }
 

@@ -1,20 +1,22 @@
 //! The lease law with the real reconcilers, against servers with random behavior and with random
 //! clocks. proptest shrinks a failing case.
 
-use std::collections::VecDeque;
-
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::agent::others;
 use crate::config::flags::Flags;
+use crate::credentials::certificate::tests as certificates;
+use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
+use crate::credentials::rotation::{CertificateFiles, Rotation, Step as CredentialStep};
+use crate::files::write::Op;
 use crate::kube::delay::Jitter;
 use crate::kube::message::{Method, Outcome, Response, answered, not_found, status_not_found};
 use crate::kube::object;
+use crate::kube::text;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
-use crate::node::certificate::tests as certificates;
-use crate::node::certificate::{CertificateKind, FileTask, TaskResult};
 
 mod guest;
 mod heartbeat;
@@ -282,24 +284,76 @@ struct World {
     now: Mono,
     /// Start of the last Lease attempt, and the longest time until the next one.
     last: Option<(Mono, Duration)>,
-    /// Number of installed certificates.
-    renewed: u8,
-    /// How long an issued certificate is valid.
-    lifetime: Duration,
+    rotation: Rotation,
+    files: Files,
     /// The loop has ended.
     ended: bool,
     /// What each request was for, and its method and path.
     sent: Vec<(RequestKind, String)>,
-    /// The certificate that another program put into the files.
-    in_files: Option<Leaf>,
-    /// When the files were searched.
-    searched: Vec<Mono>,
-    /// The file changes under way: the task that waits for it, if any, and the operations that are
-    /// left.
-    changes: VecDeque<(Option<FileTask>, u32)>,
     /// Turns that waited.
     waits: usize,
     fault: Fault,
+}
+
+/// The files of its certificate. Each task but a search has five operations, and two that nothing
+/// waits for.
+#[derive(Default)]
+struct Files {
+    now: Mono,
+    /// Number of installed certificates.
+    renewed: u8,
+    /// How long an issued certificate is valid.
+    lifetime: Duration,
+    /// The certificate of the signer, PEM.
+    chain: String,
+    /// The certificate that another program put into the files.
+    in_files: Option<Leaf>,
+    /// It is in use.
+    is_found: bool,
+    /// When the files were searched.
+    searched: Vec<Mono>,
+    later: usize,
+}
+
+impl Files {
+    fn ops(number: usize) -> Vec<Op> {
+        vec![Op::Remove("/no-such-file".into()); number]
+    }
+}
+
+impl CertificateFiles for Files {
+    fn operations(&mut self, task: &FileTask, _: Wall) -> Result<Vec<Op>, text::Fault> {
+        Ok(if *task == FileTask::Find { Vec::new() } else { Self::ops(5) })
+    }
+
+    fn result(&mut self, task: &FileTask, written: Result<(), text::Fault>, _: Wall) -> TaskResult {
+        written.unwrap();
+        self.later = 2;
+        match task {
+            FileTask::Find => {
+                self.searched.push(self.now);
+                self.is_found = self.in_files.is_some();
+                self.later = 0;
+                self.in_files.clone().map_or(TaskResult::NotFound, TaskResult::InUse)
+            }
+            FileTask::Sign { .. } => {
+                let not_after = true_time(self.now).after(self.lifetime);
+                let leaf = one_minute(self.now);
+                let leaf = Leaf { public_key: certificates::key(self.renewed), not_after, ..leaf };
+                self.chain = certificates::certificate(&leaf);
+                TaskResult::Signed(certificates::signed(self.renewed))
+            }
+            FileTask::Install(chain) => {
+                self.renewed = self.renewed.wrapping_add(1);
+                TaskResult::InUse(Leaf::of_pem(chain.as_bytes()).unwrap())
+            }
+        }
+    }
+
+    fn take_later(&mut self) -> Vec<(&'static str, Vec<Op>)> {
+        let ops = Self::ops(std::mem::take(&mut self.later));
+        if ops.is_empty() { Vec::new() } else { vec![("tested", ops)] }
+    }
 }
 
 /// A rule that the simulated loop breaks.
@@ -365,17 +419,14 @@ impl World {
             ..Server::default()
         };
         Self {
-            kubelet: Kubelet::new(config, clock, certificate, 1, Mono::START),
+            kubelet: Kubelet::new(config, clock, 1, Mono::START),
             server,
             now: Mono::START,
             last: None,
-            renewed: 0,
-            lifetime: Duration::from_secs(60),
+            rotation: Rotation::new(certificate),
+            files: Files { lifetime: Duration::from_secs(60), ..Files::default() },
             ended: false,
             sent: Vec::new(),
-            in_files: None,
-            searched: Vec::new(),
-            changes: VecDeque::new(),
             waits: 0,
             fault: Fault::None,
         }
@@ -393,31 +444,25 @@ impl World {
         Self::with_certificate((held != Held::Permanent).then_some(certificate))
     }
 
-    fn has_no_certificate(&self) -> bool {
-        let certificate = self.kubelet.certificate.as_ref();
-        certificate.is_some_and(Certificate::is_missing)
+    fn next(&mut self, now: Now, connected: bool) -> Action {
+        let others = others(&mut self.rotation, self.kubelet.moment(now));
+        self.kubelet.next(now, others, || connected)
     }
 
-    /// As `credentials` does.
-    fn carry_out(&mut self, task: &FileTask, now: Now) {
-        let result = match task {
-            FileTask::Find => {
-                self.searched.push(now.mono);
-                self.in_files.clone().map_or(TaskResult::NotFound, TaskResult::InUse)
+    /// One step of the credentials. Returns the request that must be sent.
+    fn step_credentials(&mut self, wall: Wall) -> Option<Request> {
+        self.files.now = self.now;
+        let at = self.kubelet.moment(Now { mono: self.now, wall });
+        let step = self.rotation.step(&mut self.files, at);
+        self.server.chain.clone_from(&self.files.chain);
+        match step.unwrap() {
+            CredentialStep::Files => None,
+            CredentialStep::InUse(_) => {
+                self.kubelet.on_new_credentials();
+                None
             }
-            FileTask::Sign { .. } => {
-                let not_after = true_time(now.mono).after(self.lifetime);
-                let leaf = one_minute(now.mono);
-                let leaf = Leaf { public_key: certificates::key(self.renewed), not_after, ..leaf };
-                self.server.chain = certificates::certificate(&leaf);
-                TaskResult::Signed(certificates::signed(self.renewed))
-            }
-            FileTask::Install(chain) => {
-                self.renewed = self.renewed.wrapping_add(1);
-                TaskResult::InUse(Leaf::of_pem(chain.as_bytes()).unwrap())
-            }
-        };
-        self.kubelet.on_task(result, now);
+            CredentialStep::Send(request) => Some(request),
+        }
     }
 
     /// The longest time that one read of a look, or one operation, may take without a violation of
@@ -426,17 +471,14 @@ impl World {
         LAW.call_budget() / 1000 * step.takes
     }
 
-    /// One operation of the first change.
+    /// One operation of the changes.
     fn change(&mut self, step: &Step, wall: Wall) {
-        let Some((_, left)) = self.changes.front_mut() else { return };
-        let many = if self.fault == Fault::WholeChangeInATurn { *left } else { 1 };
-        *left -= many;
-        let is_over = *left == 0;
-        self.now = self.now.after(Self::slow(step) * many);
-        if is_over && let Some((Some(task), _)) = self.changes.pop_front() {
-            self.carry_out(&task, Now { mono: self.now, wall });
-            // The kubeconfig.
-            self.changes.push_back((None, 2));
+        loop {
+            self.now = self.now.after(Self::slow(step));
+            assert_eq!(self.step_credentials(wall), None);
+            if self.fault != Fault::WholeChangeInATurn || !self.rotation.has_change() {
+                return;
+            }
         }
     }
 
@@ -445,24 +487,20 @@ impl World {
     fn turn(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let wall = Wall::from_epoch(Duration::from_secs(step.wall));
         let mut start = Now { mono: self.now, wall };
-        let next = |world: &mut Self, start| {
-            let has_change = !world.changes.is_empty();
-            world.kubelet.next(start, has_change, || step.connected)
-        };
-        let mut action = next(self, start);
+        let mut action = self.next(start, step.connected);
         if action == Action::Look {
             let looked_at = start;
             self.now = self.now.after(Self::slow(step));
             self.kubelet.on_look(self.now);
             start.mono = self.now;
             action = match self.fault {
-                Fault::WholeBudgetAfterALook => next(self, looked_at),
-                _ => next(self, start),
+                Fault::WholeBudgetAfterALook => self.next(looked_at, step.connected),
+                _ => self.next(start, step.connected),
             };
         }
         let (work, budget) = match action {
             Action::Look => unreachable!("two looks"),
-            Action::Change(_) => {
+            Action::Change | Action::Credentials(_) if self.rotation.has_change() => {
                 self.change(step, wall);
                 return Ok(());
             }
@@ -479,14 +517,8 @@ impl World {
                 }
                 return Ok(());
             }
-            Action::FileTask(FileTask::Find, _) => {
-                self.carry_out(&FileTask::Find, start);
-                return Ok(());
-            }
-            Action::FileTask(task, _) => {
-                self.changes.push_back((Some(task), 5));
-                return Ok(());
-            }
+            Action::Change => unreachable!("there is none"),
+            Action::Credentials(budget) => (RequestKind::Certificate, budget),
             Action::Connect(budget) => {
                 self.now = self.now.after(budget / 1000 * step.takes);
                 if !matches!(step.behavior, Behavior::Correct) {
@@ -501,7 +533,11 @@ impl World {
             }
         };
         let has_looked = self.kubelet.looked.is_some();
-        let Some(request) = self.kubelet.request(work, start, &Facts::example()) else {
+        let request = match work {
+            RequestKind::Certificate => self.step_credentials(wall),
+            _ => self.kubelet.request(work, start, &Facts::example()),
+        };
+        let Some(request) = request else {
             return Ok(());
         };
         let writes_node = work == RequestKind::Node && request.method != Method::Get;
@@ -530,7 +566,12 @@ impl World {
             self.last = Some((start.mono, LAW.longest_gap(&outcome, took)));
         }
         let end = Now { mono: self.now, wall };
-        self.kubelet.on_response(work, outcome, start.mono, end);
+        if work == RequestKind::Certificate {
+            self.kubelet.on_outcome(work, &outcome, end.mono);
+            let _ = self.rotation.on_response(outcome, self.kubelet.moment(end));
+        } else {
+            self.kubelet.on_response(work, outcome, start.mono, end);
+        }
         if self.kubelet.node.uid().is_none() {
             // Without a Node there is no Lease.
             self.last = None;
@@ -569,7 +610,7 @@ proptest! {
         prop_assert_eq!(owners.len(), 1);
         prop_assert_eq!(&owners[0]["uid"], &node["metadata"]["uid"]);
         prop_assert!(world.kubelet.renewed.is_some_and(|at| world.now.since(at) <= LAW.after_success()));
-        prop_assert!(!world.has_no_certificate());
+        prop_assert!(!world.rotation.is_missing());
     }
 
     /// The requests of ten minutes are bounded, even with a server that answers in no time and
@@ -608,7 +649,7 @@ fn slow_files_keep_the_lease_law_and_each_planted_fault_breaks_it() {
             let takes = if world.kubelet.renewed.is_none() { 1 } else { takes };
             world.turn(&Step { takes, ..in_time(&world) })?;
         }
-        Ok::<_, TestCaseError>((world.renewed, world.sent.len()))
+        Ok::<_, TestCaseError>((world.files.renewed, world.sent.len()))
     };
     let (renewed, sent) = run(Fault::None, 800).unwrap();
     assert!(renewed > 3 && sent > 60, "{renewed} certificates, {sent} requests");
@@ -626,7 +667,7 @@ fn a_node_is_written_although_each_look_takes_longer_than_its_request_may() {
     world.kubelet.node.report_at(world.now);
     let mut looks = 0;
     while !world.sent[before..].iter().any(|(_, line)| line.starts_with("Patch /api/v1/nodes/")) {
-        let action = world.kubelet.next(now(&world), false, || true);
+        let action = world.next(now(&world), true);
         if action == Action::Look {
             looks += 1;
             assert!(looks < 3, "{:?}", &world.sent[before..]);
@@ -634,7 +675,7 @@ fn a_node_is_written_although_each_look_takes_longer_than_its_request_may() {
             world.kubelet.on_look(world.now);
             // No other thing may be between a slow look and the Lease.
             world.last = None;
-            let action = world.kubelet.next(now(&world), false, || true);
+            let action = world.next(now(&world), true);
             assert!(matches!(action, Action::Send(RequestKind::Lease, _)), "{action:?}");
         }
         let step = in_time(&world);
@@ -650,7 +691,7 @@ fn certificates_are_renewed_between_lease_renewals() {
         let mut world = World::holding(held);
         let mut attempts = Vec::new();
         while world.now < Mono::START.after(Duration::from_secs(600)) {
-            let (start, first) = (world.now, world.has_no_certificate());
+            let (start, first) = (world.now, world.rotation.is_missing());
             world.sent.clear();
             let step = Step { takes: 15, ..in_time(&world) };
             world.turn(&step).unwrap();
@@ -662,7 +703,7 @@ fn certificates_are_renewed_between_lease_renewals() {
             }
         }
         // At 80 % of two minutes, of which one has passed, then at half of the remaining time.
-        assert!(world.renewed > 8, "{held:?}: {}", world.renewed);
+        assert!(world.files.renewed > 8, "{held:?}: {}", world.files.renewed);
         let gaps = attempts.windows(2).map(|pair| pair[1].since(pair[0]));
         let latest = gaps.max().unwrap();
         assert!(latest <= LAW.longest_renew_interval() + Duration::from_millis(300), "{latest:?}");
@@ -685,7 +726,7 @@ fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
             let node = json!({"kind": "Node", "metadata": {"name": "pi"}});
             world.server.node = Some(world.server.store(node, true));
             let middle = Mono::START.after(Duration::from_secs(3000));
-            while world.renewed == 0 {
+            while world.files.renewed == 0 {
                 let clock = if world.now < middle { early } else { late };
                 let wall = clock.after(world.now.since(Mono::START));
                 let wall = wall.since(Wall::default()).as_secs();
@@ -708,23 +749,22 @@ fn at_a_supervisor_the_servers_clock_alone_says_that_a_certificate_has_expired()
     let later = truth.after(Duration::from_secs(10_000));
     let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(1000)));
     for (kind, before_date) in [(certificates::SUPERVISOR, false), (certificates::ROTATE, true)] {
-        let leaf = Some(leaf.clone());
-        let certificate = certificates::holding(kind, leaf);
-        let mut kubelet = World::with_certificate(Some(certificate)).kubelet;
+        let certificate = certificates::holding(kind, Some(leaf.clone()));
+        let mut world = World::with_certificate(Some(certificate));
         let now = Now { mono: Mono::START, wall: later };
-        let was_logged = |kubelet: &Kubelet| {
-            let mut certificate = kubelet.certificate.clone().unwrap();
-            certificate.expiry_to_log(later).is_none()
+        let is_logged = |world: &mut World| {
+            world.rotation.due(world.kubelet.moment(now));
+            storm::take_lines().iter().any(|line| line.contains("certificate: expired at"))
         };
-        kubelet.follow_certificate(now);
-        assert_eq!(was_logged(&kubelet), before_date, "{kind:?}");
+        storm::collect_lines();
+        assert_eq!(is_logged(&mut world), before_date, "{kind:?}");
+        assert!(!is_logged(&mut world), "once");
         if kind == certificates::SUPERVISOR {
-            kubelet.wall_clock.on_server_date(truth, now.mono);
-            kubelet.follow_certificate(now);
-            assert!(!was_logged(&kubelet));
-            kubelet.wall_clock.on_server_date(later, now.mono);
-            kubelet.follow_certificate(now);
-            assert!(was_logged(&kubelet));
+            world.kubelet.wall_clock.on_server_date(truth, now.mono);
+            assert!(!is_logged(&mut world));
+            world.kubelet.wall_clock.on_server_date(later, now.mono);
+            assert!(is_logged(&mut world));
+            assert!(!is_logged(&mut world), "once");
         }
     }
 }
@@ -737,7 +777,7 @@ fn the_first_renewal_at_a_supervisor_follows_the_first_lease() {
     let certificate =
         Certificate::new(kind, certificates::subject(), Some(leaf), true, Jitter::NONE);
     let mut world = World::with_certificate(Some(certificate));
-    while world.renewed == 0 {
+    while world.files.renewed == 0 {
         world.turn(&correct()).unwrap();
     }
     let works: Vec<RequestKind> = world.sent.iter().map(|(work, _)| *work).collect();
@@ -756,7 +796,8 @@ fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_
         let leaf = certificates::leaf(truth, truth.after(1_000_000 * second));
         let certificate = certificates::holding(certificates::SUPERVISOR, Some(leaf));
         let world = World::with_certificate(Some(certificate));
-        World { server, lifetime: 1_000_000 * second, ..world }
+        let files = Files { lifetime: 1_000_000 * second, ..world.files };
+        World { server, files, ..world }
     };
     let hour = |world: &mut World| {
         let (end, sent) = (world.now.after(3600 * second), world.sent.len());
@@ -767,7 +808,7 @@ fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_
         works.filter(|work| *work == RequestKind::Certificate).count()
     };
     let mut world = start(Server::default());
-    while world.renewed == 0 {
+    while world.files.renewed == 0 {
         world.turn(&Step { takes: 1, ..correct() }).unwrap();
     }
     // The garbage collector of k3s has deleted the password of a former Node by then.
@@ -794,24 +835,20 @@ fn an_agent_that_starts_with_an_expired_certificate_of_a_supervisor_finds_anothe
         let step = Step { behavior: Behavior::Refuses(401, None), ..in_time(&world) };
         world.turn(&step).unwrap();
     }
-    let pauses = world.searched.windows(2).map(|pair| pair[1].since(pair[0]));
-    let longest = pauses.chain([world.now.since(*world.searched.last().unwrap())]).max();
+    let pauses = world.files.searched.windows(2).map(|pair| pair[1].since(pair[0]));
+    let longest = pauses.chain([world.now.since(*world.files.searched.last().unwrap())]).max();
     assert!(longest <= Some(Duration::from_secs(61)), "{longest:?}");
-    assert!(world.searched.len() < 200, "{}", world.searched.len());
+    assert!(world.files.searched.len() < 200, "{}", world.files.searched.len());
     // The server, which refuses it for certain, is asked ever more rarely.
     let is_asked = |(work, _): &&(RequestKind, String)| *work == RequestKind::Certificate;
     let asked = world.sent.iter().filter(is_asked).count();
     assert!((10..15).contains(&asked), "{asked}");
     let end = true_time(world.now).after(hour * 1000);
-    world.in_files = Some(certificates::leaf(true_time(world.now), end));
+    world.files.in_files = Some(certificates::leaf(true_time(world.now), end));
     let replaced_at = world.now;
     while world.kubelet.renewed.is_none() {
-        let is_held = world
-            .kubelet
-            .certificate
-            .as_ref()
-            .is_some_and(|certificate| certificate.is_usable(true_time(world.now)));
-        let behavior = if is_held { Behavior::Correct } else { Behavior::Refuses(401, None) };
+        let behavior =
+            if world.files.is_found { Behavior::Correct } else { Behavior::Refuses(401, None) };
         let step = Step { behavior, ..in_time(&world) };
         world.turn(&step).unwrap();
         assert!(world.now < replaced_at.after(hour), "no Lease");
@@ -827,19 +864,19 @@ fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_
     let limit = LAW.connect_and_call_budget();
     for takes in [Duration::from_millis(3), limit] {
         let mut world = World::new();
-        assert_eq!(world.kubelet.next(now(&world), false, || false), Action::Connect(limit));
+        assert_eq!(world.next(now(&world), false), Action::Connect(limit));
         world.now = world.now.after(takes);
         world.kubelet.on_connect_failed("tested", world.now);
         let due = Mono::START.after(Duration::from_millis(100));
         if world.now < due {
-            let turn = world.kubelet.next(now(&world), false, || false);
+            let turn = world.next(now(&world), false);
             assert_eq!(turn, Action::Wait(due));
             world.now = due;
         }
-        let turn = world.kubelet.next(now(&world), false, || false);
+        let turn = world.next(now(&world), false);
         assert_eq!(turn, Action::Look);
         world.kubelet.on_look(world.now);
-        let turn = world.kubelet.next(now(&world), false, || false);
+        let turn = world.next(now(&world), false);
         assert_eq!(turn, Action::Send(RequestKind::Node, limit));
         assert_eq!(world.kubelet.node_log.last_error(), Some("tested"));
         world.turn(&correct()).unwrap();
@@ -851,13 +888,13 @@ fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_
 #[test]
 fn a_board_without_a_certificate_or_the_time_does_not_connect_early() {
     let mut world = World::holding(Held::None);
-    let turn = world.kubelet.next(now(&world), false, || false);
-    assert!(matches!(turn, Action::FileTask(..)), "{turn:?}");
+    let turn = world.next(now(&world), false);
+    assert!(matches!(turn, Action::Credentials(_)), "{turn:?}");
     let mut world = World::new();
     let in_1970 = Now { mono: world.now, wall: Wall::default() };
-    let turn = world.kubelet.next(in_1970, false, || false);
+    let turn = world.next(in_1970, false);
     assert_eq!(turn, Action::Send(RequestKind::Time, LAW.connect_and_call_budget()));
-    let turn = world.kubelet.next(now(&world), false, || false);
+    let turn = world.next(now(&world), false);
     assert!(matches!(turn, Action::Wait(_)), "{turn:?}");
 }
 
@@ -909,14 +946,13 @@ fn after_an_unanswered_certificate_request_the_lease_is_next() {
     }
     let now = Now { mono: world.now, wall: true_time(world.now) };
     assert_ne!(
-        world.kubelet.next(now, false, || true),
+        world.next(now, true),
         Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
     );
-    world.kubelet.on_task(TaskResult::Signed(certificates::signed(1)), now);
     let silent = Outcome::Silent("tested".into());
-    world.kubelet.on_response(RequestKind::Certificate, silent, now.mono, now);
+    world.kubelet.on_outcome(RequestKind::Certificate, &silent, now.mono);
     assert_eq!(
-        world.kubelet.next(now, false, || true),
+        world.next(now, true),
         Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
     );
 }
@@ -1133,7 +1169,7 @@ fn nothing_is_written_while_the_time_is_unknown() {
     assert!(
         world
             .kubelet
-            .summary(world.now)
+            .summary(world.now, None)
             .contains("registering; clock: 1970-01-01T00:00:50Z is before the build of nodelet at")
     );
 
@@ -1168,7 +1204,7 @@ fn with_the_servers_time_the_board_becomes_ready() {
         let times = ["lastHeartbeatTime", "lastTransitionTime"];
         times.iter().all(|key| Wall::parse(object::text(condition, &[key])) >= Some(start_wall()))
     }));
-    let summary = world.kubelet.summary(world.now);
+    let summary = world.kubelet.summary(world.now, None);
     assert!(summary.starts_with("Ready since 2027-01-15T08:00:0"), "{summary}");
     assert!(summary.contains("; clock: 1970-01-01T00:00:05Z is 20833 days behind"));
 

@@ -110,6 +110,21 @@ fn a_second_sigterm_and_silence_and_five_seconds_end_it() {
     assert!(world.kubelet.on_stop(), "not registered");
 }
 
+/// Its next step would be a file task, or a request that a signer delays.
+#[test]
+fn a_certificate_that_is_due_does_not_keep_the_message_back() {
+    let mut world = World::holding(Held::AtSupervisor);
+    run(&mut world, SECOND * 35);
+    let due = world.rotation.due(world.kubelet.moment(now(&world)));
+    world.now = world.now.max(due.unwrap());
+    world.last = None;
+    world.kubelet.on_shutdown(world.now);
+    assert!(!world.kubelet.on_stop());
+    run(&mut world, SECOND * 3);
+    assert!(world.ended);
+    assert_eq!(ready(&world).0, "False");
+}
+
 /// A 409 is read and patched again, as at any other time.
 #[test]
 fn a_conflict_does_not_keep_the_message_back() {

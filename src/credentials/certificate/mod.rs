@@ -1,10 +1,9 @@
-//! The board's client certificate: when it must be replaced, the next request, and what the
-//! response means.
+//! A certificate that the cluster signs: when it must be replaced, what comes next, and what a
+//! response means. Pure: time, files and responses are arguments.
 //!
 //! A CertificateSigningRequest (CSR) is created for a new key, then read by name until it is signed
-//! or fails; the supervisor of k3s signs in its response. Each request is one turn. A failure is
-//! logged, and the next attempt follows after a backoff, without a limit. `credentials` reads and
-//! writes the files.
+//! or fails; the supervisor of k3s signs in its response. The next attempt after a failure follows
+//! after a backoff, without a limit. `credentials::rotation` takes the steps.
 //! Upstream: client-go `util/certificate/{certificate_manager.go,csr}`.
 
 mod csr;
@@ -15,15 +14,14 @@ pub use kind::CertificateKind;
 
 use std::time::Duration;
 
-use self::csr::CsrState;
+use self::csr::{CsrState, Waiting};
 use crate::kube::delay::{Backoff, Jitter};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
-use crate::kube::message::{Outcome, Refused, Request, RequestError};
+use crate::kube::message::{Outcome, Refused, Request, RequestError, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
-use crate::node::Progress;
 
 /// client-go: 2 s, doubled.
 const FIRST_BACKOFF: Duration = Duration::from_secs(2);
@@ -39,12 +37,11 @@ const MIN_PAUSE: Duration = Duration::from_secs(1);
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// A controller approves within this time; after it the log asks for a manual approval.
 const APPROVAL_TIME: Duration = Duration::from_secs(10);
-/// How long a CSR is read before it is given up: 15 minutes, or an hour if its name is derived from
-/// the key, so that the same CSR is found again.
-const WAIT: Duration = Duration::from_secs(900);
-const WAIT_BY_NAME: Duration = Duration::from_secs(3600);
+/// From the creation of a Node to the request that stores the node password again: k3s deletes that
+/// of the former Node, which may have the same name, by garbage collection.
+const COLLECTED: Duration = Duration::from_secs(10);
 
-/// The certificate of one board.
+/// One certificate, and the request for the next one.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     kind: CertificateKind,
@@ -52,6 +49,8 @@ pub struct Certificate {
     held: Option<Leaf>,
     /// When the held certificate must be replaced.
     deadline: Wall,
+    /// Spreads the renewals of many boards.
+    jitter: Jitter,
     state: CertificateState,
     due: Mono,
     /// When the files are searched again, if the held certificate has expired.
@@ -81,21 +80,16 @@ enum CertificateState {
     Issued(String),
 }
 
-/// A CSR on the server.
+/// What comes next.
 #[derive(Clone, Debug, PartialEq)]
-struct Waiting {
-    request: SigningRequest,
-    name: String,
-    /// `None`: a CSR of that name existed before, perhaps another client's.
-    uid: Option<String>,
-    since: Mono,
-    /// Time from a read to the next one.
-    polls: Backoff,
-    /// The missing approval was logged.
-    logged: bool,
+pub enum Next {
+    /// File work; [`Certificate::on_task`] takes its result.
+    Files(FileTask),
+    /// A request; [`Certificate::on_response`] takes its outcome.
+    Send(Request),
 }
 
-/// File work for `credentials`.
+/// File work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileTask {
     /// Look for a certificate in the files, also of other programs, that has not expired.
@@ -131,18 +125,17 @@ pub enum TaskResult {
 }
 
 impl Certificate {
-    /// `held` is the stored certificate, if any; at a supervisor `not_before` is its arrival. A
-    /// certificate from elsewhere (`given`) is replaced at once. `jitter` spreads the renewals of
-    /// many boards, here and below.
+    /// `held` is the stored certificate, if any; at a supervisor `not_before` is its arrival.
+    /// `replace_now`: whether it must be replaced at once.
     pub fn new(
         kind: CertificateKind,
         subject: Subject,
         held: Option<Leaf>,
-        given: bool,
+        replace_now: bool,
         jitter: Jitter,
     ) -> Self {
         let deadline = match &held {
-            Some(leaf) if !given => kind.deadline(&subject, leaf, jitter),
+            Some(leaf) if !replace_now => kind.deadline(&subject, leaf, jitter),
             _ => Wall::default(),
         };
         Self {
@@ -150,6 +143,7 @@ impl Certificate {
             subject,
             held,
             deadline,
+            jitter,
             state: CertificateState::Idle,
             due: Mono::START,
             search_due: Mono::START,
@@ -212,13 +206,13 @@ impl Certificate {
             && matches!(self.state, CertificateState::Signed(_) | CertificateState::Waiting(_))
         {
             self.state = CertificateState::Idle;
-            self.back_off(now.mono, Jitter::NONE);
+            self.back_off(now.mono);
         }
     }
 
     /// Takes a certificate that is in use in the place of the held one.
-    pub fn replaced(&mut self, leaf: Leaf, now: Now, jitter: Jitter) {
-        let pause = self.hold(leaf, now, jitter);
+    pub fn replaced(&mut self, leaf: Leaf, now: Now) {
+        let pause = self.hold(leaf, now);
         self.backoff.reset();
         self.continue_with(CertificateState::Idle, now.mono.after(pause));
     }
@@ -231,27 +225,31 @@ impl Certificate {
         if !is_expired || was_logged {
             return None;
         }
-        let what_now = self.kind.after_expiry();
+        let what_now = self.kind.after_expiry()?;
         let (until, now) = (until.time(), now.time());
         Some(format!("expired at {until}, clock says {now}; {what_now}"))
     }
 
-    /// The file task that is next; `None` if that is [`Self::request`].
-    pub fn file_task(&self, now: Wall) -> Option<FileTask> {
+    /// What comes next, if it is due.
+    pub fn next(&self, now: Wall) -> Next {
         match &self.state {
-            CertificateState::Idle if !self.is_usable(now) => Some(FileTask::Find),
-            CertificateState::Idle | CertificateState::NotFound => Some(FileTask::Sign {
+            CertificateState::Idle if !self.is_usable(now) => Next::Files(FileTask::Find),
+            CertificateState::Idle | CertificateState::NotFound => Next::Files(FileTask::Sign {
                 new_key: self.new_key,
                 with_bootstrap: self.needs_bootstrap(now),
                 is_first: self.held.is_none(),
             }),
-            CertificateState::Signed(_) | CertificateState::Waiting(_) => None,
-            CertificateState::Issued(chain) => Some(FileTask::Install(chain.clone())),
+            CertificateState::Signed(request) => Next::Send(match self.kind.is_at_supervisor() {
+                true => supervisor::request(request),
+                false => csr::create(request, self.kind.names_by_key()),
+            }),
+            CertificateState::Waiting(Waiting { name, .. }) => Next::Send(csr::read(name)),
+            CertificateState::Issued(chain) => Next::Files(FileTask::Install(chain.clone())),
         }
     }
 
     /// Takes the result of a [`FileTask`].
-    pub fn on_task(&mut self, result: TaskResult, now: Now, jitter: Jitter) -> Result<(), Fault> {
+    pub fn on_task(&mut self, result: TaskResult, now: Now) -> Result<(), Fault> {
         self.search_due = now.mono.after(SEARCH_PERIOD);
         match result {
             TaskResult::NotFound if now.mono < self.due => {}
@@ -262,29 +260,29 @@ impl Certificate {
                 self.sent_with_own = !self.needs_bootstrap(now.wall);
                 self.continue_with(CertificateState::Signed(request), now.mono);
             }
-            TaskResult::InUse(leaf) => self.replaced(leaf, now, jitter),
+            TaskResult::InUse(leaf) => self.replaced(leaf, now),
             // It is stored later, unless the next one is due before.
             TaskResult::NotStored(leaf, why) => {
-                let pause = self.hold(leaf, now, jitter);
+                let pause = self.hold(leaf, now);
                 let left = self.deadline.since(now.wall);
                 if left.is_zero() {
                     self.continue_with(CertificateState::Idle, now.mono.after(pause));
                 } else {
-                    self.back_off(now.mono, jitter);
+                    self.back_off(now.mono);
                     self.due = self.due.min(now.mono.after(left));
                 }
                 return Err(why.into());
             }
             TaskResult::Unusable(why) => {
                 self.new_key = true;
-                return self.failed(why, now.mono, jitter);
+                return self.failed(why, now.mono);
             }
             // The chain is kept and installed later: the disk may be full now.
             TaskResult::Failed(why) if matches!(self.state, CertificateState::Issued(_)) => {
-                self.back_off(now.mono, jitter);
+                self.back_off(now.mono);
                 return Err(why);
             }
-            TaskResult::Failed(why) => return self.failed(why, now.mono, jitter),
+            TaskResult::Failed(why) => return self.failed(why, now.mono),
         }
         Ok(())
     }
@@ -295,14 +293,14 @@ impl Certificate {
     }
 
     /// Returns the shortest time until the next request.
-    fn hold(&mut self, mut leaf: Leaf, now: Now, jitter: Jitter) -> Duration {
+    fn hold(&mut self, mut leaf: Leaf, now: Now) -> Duration {
         if self.kind.is_at_supervisor() {
             // k3s dates it back to the birth of its CA. A time after its expiry is of a wrong
             // clock, and the lifetime begins in 1970: the certificate is due at once.
             let arrival = Some(now.wall).filter(|at| *at < leaf.not_after);
             leaf.not_before = arrival.unwrap_or_default();
         }
-        self.deadline = self.kind.deadline(&self.subject, &leaf, jitter);
+        self.deadline = self.kind.deadline(&self.subject, &leaf, self.jitter);
         // A short-lived, backdated certificate is already due. It is replaced after half of its
         // remaining lifetime. This is a pause and no deadline, because the clock may be ahead.
         let pause = if self.deadline <= now.wall {
@@ -315,9 +313,9 @@ impl Certificate {
     }
 
     /// Begins again after a delay.
-    fn failed<T>(&mut self, why: impl Into<Fault>, now: Mono, jitter: Jitter) -> Result<T, Fault> {
+    fn failed<T>(&mut self, why: impl Into<Fault>, now: Mono) -> Result<T, Fault> {
         self.state = CertificateState::Idle;
-        self.back_off(now, jitter);
+        self.back_off(now);
         Err(why.into())
     }
 
@@ -327,46 +325,38 @@ impl Certificate {
         why: Fault,
         retry_after: Option<Duration>,
         now: Mono,
-        jitter: Jitter,
     ) -> Result<T, Fault> {
-        let failed = self.failed(why, now, jitter);
+        let failed = self.failed(why, now);
         let pause = retry_after.unwrap_or_default().min(self.kind.last_backoff());
         self.due = self.due.max(now.after(pause));
         failed
     }
 
-    fn back_off(&mut self, now: Mono, jitter: Jitter) {
+    fn back_off(&mut self, now: Mono) {
         let delay = self.backoff.next_delay();
-        self.due = now.after(delay + jitter.of(delay / 10));
+        self.due = now.after(delay + self.jitter.of(delay / 10));
     }
 
-    /// The next request; `None` if a file task is next.
-    pub fn request(&self) -> Option<Request> {
-        match &self.state {
-            CertificateState::Signed(request) if self.kind.is_at_supervisor() => {
-                Some(supervisor::request(request))
-            }
-            CertificateState::Signed(request) => {
-                Some(csr::create(request, self.kind.names_by_key()))
-            }
-            CertificateState::Waiting(Waiting { name, .. }) => Some(csr::read(name)),
-            CertificateState::Idle | CertificateState::NotFound | CertificateState::Issued(_) => {
-                None
-            }
+    /// The Node was created at `at`. k3s deletes a node password with its Node, and one that has no
+    /// Node for ten minutes; until the next request stores it, another board may get the name.
+    pub fn node_created(&mut self, at: Mono) {
+        if self.kind.is_at_supervisor() && self.deadline > Wall::default() {
+            self.deadline = Wall::default();
+            self.backoff.reset();
+            self.continue_with(CertificateState::Idle, at.after(COLLECTED));
         }
     }
 
-    /// Takes the outcome of the last request. A note asks for an approval.
+    /// Takes the outcome of the request. Returns a line that asks for an approval.
     pub fn on_response(
         &mut self,
         outcome: Outcome,
         now: Now,
-        jitter: Jitter,
-    ) -> Result<Progress, RequestError> {
+    ) -> Result<Option<String>, RequestError> {
         let response = match outcome {
             Outcome::Answered(response) => response,
             Outcome::Silent(why) => {
-                self.on_silence(now, jitter);
+                self.on_silence(now);
                 return Err(why.into());
             }
         };
@@ -377,15 +367,13 @@ impl Certificate {
         };
         let progress = match std::mem::replace(&mut self.state, CertificateState::Idle) {
             CertificateState::Signed(request) if self.kind.is_at_supervisor() => {
-                self.on_supervisor(&request, response, now, jitter)
+                self.on_supervisor(&request, response, now)
             }
-            CertificateState::Signed(request) => {
-                self.on_created(request, accepted, now.mono, jitter)
-            }
-            CertificateState::Waiting(waiting) => self.on_read(waiting, accepted, now, jitter),
+            CertificateState::Signed(request) => self.on_created(request, accepted, now.mono),
+            CertificateState::Waiting(waiting) => self.on_read(waiting, accepted, now),
             state => {
                 self.state = state;
-                Ok(Progress::Continue)
+                Ok(None)
             }
         };
         progress.map_err(|why| RequestError { why, refused: refused.map(Box::new) })
@@ -394,11 +382,11 @@ impl Certificate {
     /// The server may have created the CSR, so it is sent again: a digest-named CSR is found, and a
     /// generateName CSR is orphaned and garbage-collected within 24 h. A request to the supervisor
     /// is signed again, because that reads the node password again.
-    fn on_silence(&mut self, now: Now, jitter: Jitter) {
+    fn on_silence(&mut self, now: Now) {
         if self.kind.is_at_supervisor() || self.is_refused_in_tls(now.wall) {
             self.state = CertificateState::Idle;
         }
-        self.back_off(now.mono, jitter);
+        self.back_off(now.mono);
         let last = now.mono.after(self.kind.last_silence());
         self.due = self.due.min(last);
     }
@@ -414,14 +402,13 @@ impl Certificate {
         request: SigningRequest,
         accepted: Result<&[u8], &Refused>,
         now: Mono,
-        jitter: Jitter,
-    ) -> Result<Progress, Fault> {
+    ) -> Result<Option<String>, Fault> {
         let (name, uid) = match accepted {
             Ok(body) => {
                 let created = json::parse(body);
                 let Some((name, uid)) = created.as_ref().and_then(csr::identified) else {
                     let refused = Refused::nonsense("a CertificateSigningRequest");
-                    return self.failed(refused, now, jitter);
+                    return self.failed(refused, now);
                 };
                 (name.to_owned(), Some(uid.to_owned()))
             }
@@ -429,7 +416,7 @@ impl Certificate {
                 (request.name.clone(), None)
             }
             Err(refused) => {
-                return self.refused(csr::create_error(refused), refused.retry_after, now, jitter);
+                return self.refused(csr::create_error(refused), refused.retry_after, now);
             }
         };
         self.due = if uid.is_some() { now.after(FIRST_POLL) } else { now };
@@ -441,7 +428,7 @@ impl Certificate {
             polls: Backoff::new(FIRST_POLL, self.kind.last_poll()),
             logged: false,
         });
-        Ok(Progress::Continue)
+        Ok(None)
     }
 
     fn on_read(
@@ -449,27 +436,26 @@ impl Certificate {
         mut waiting: Waiting,
         accepted: Result<&[u8], &Refused>,
         now: Now,
-        jitter: Jitter,
-    ) -> Result<Progress, Fault> {
+    ) -> Result<Option<String>, Fault> {
         self.due = now.mono.after(waiting.polls.next_delay());
-        let limit = if self.kind.names_by_key() { WAIT_BY_NAME } else { WAIT };
+        let limit = self.kind.last_read();
         let waited = now.mono.since(waiting.since);
         let progress = match csr::state(&waiting, accepted, now.wall) {
             CsrState::Pending(uid) if waited < limit => {
                 waiting.uid = Some(uid);
                 if waited < APPROVAL_TIME || std::mem::replace(&mut waiting.logged, true) {
-                    Ok(Progress::Continue)
+                    Ok(None)
                 } else {
                     let name = &waiting.name;
-                    Ok(Progress::Note(format!(
-                        "{name} waits for approval: kubectl certificate approve {name}"
-                    )))
+                    let line =
+                        format!("{name} waits for approval: kubectl certificate approve {name}");
+                    Ok(Some(line))
                 }
             }
             // The certificate expired while the CSR waited, or the bootstrap token did: the next
             // CSR has other credentials.
             CsrState::Refused(refused) if refused.code == 401 && !self.is_usable(now.wall) => {
-                return self.failed(refused, now.mono, jitter);
+                return self.failed(refused, now.mono);
             }
             CsrState::Refused(refused) if waited < limit => Err(refused.into()),
             CsrState::Pending(_) | CsrState::Refused(_) => {
@@ -478,20 +464,36 @@ impl Certificate {
                     format!("{name} was not signed within {seconds} s"),
                     "approve the next one: kubectl get csr, then kubectl certificate approve NAME",
                 );
-                return self.failed(why, now.mono, jitter);
+                return self.failed(why, now.mono);
             }
             CsrState::Issued(chain) => {
                 self.continue_with(CertificateState::Issued(chain), now.mono);
-                return Ok(Progress::Continue);
+                return Ok(None);
             }
-            CsrState::Gone(why) => return self.failed(why, now.mono, jitter),
+            CsrState::Gone(why) => return self.failed(why, now.mono),
             CsrState::Unusable(why) => {
                 self.new_key = true;
-                return self.failed(why, now.mono, jitter);
+                return self.failed(why, now.mono);
             }
         };
         self.state = CertificateState::Waiting(waiting);
         progress
+    }
+
+    fn on_supervisor(
+        &mut self,
+        signed: &SigningRequest,
+        response: Response,
+        now: Now,
+    ) -> Result<Option<String>, Fault> {
+        let retry_after = response.retry_after;
+        match supervisor::issued(signed, response, now.wall) {
+            Ok(chain) => {
+                self.continue_with(CertificateState::Issued(chain), now.mono);
+                Ok(None)
+            }
+            Err(why) => self.refused(why, retry_after, now.mono),
+        }
     }
 }
 

@@ -15,9 +15,9 @@ const LINE: &str = "# kubeconfig: ";
 /// Digests of certificates: that of the kubeconfig, unless it names the stored one, and each CA of
 /// the bootstrap kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Origin(Vec<String>);
+pub(super) struct Marks(Vec<String>);
 
-impl Origin {
+impl Marks {
     pub(super) fn of(
         kubeconfig: Option<&ClientCertificate>,
         bootstrap: Option<&ApiConfig>,
@@ -33,14 +33,14 @@ impl Origin {
         Self(inline.flat_map(|ca| marks(&ca.bytes)).collect())
     }
 
-    /// That of a stored certificate; empty if another program or version stored it.
+    /// Those of a stored certificate; empty if another program or version stored it.
     pub(super) fn of_stored(pair: &ClientCertificate) -> Self {
         let text = String::from_utf8_lossy(&pair.chain.bytes);
         let line = text.lines().find_map(|line| line.strip_prefix(LINE));
         Self(line.unwrap_or_default().split_whitespace().map(str::to_owned).collect())
     }
 
-    /// The line with this origin; empty without one.
+    /// The line with these marks; empty without any.
     pub(super) fn line(&self) -> String {
         if self.0.is_empty() { String::new() } else { format!("{LINE}{}\n", self.0.join(" ")) }
     }

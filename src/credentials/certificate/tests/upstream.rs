@@ -123,7 +123,7 @@ fn initialize_certificate_signing_request_client() {
         let mut certificate = Certificate::new(kind, subject(), held, given, Jitter::NONE);
         assert_eq!(certificate.needs_bootstrap(now.wall), bootstrap, "{what}");
         assert_eq!(certificate.due(now) <= now.mono, rotates, "{what}");
-        certificate.after_task(TaskResult::InUse(good()), now);
+        certificate.on_task(TaskResult::InUse(good()), now);
         assert!(!certificate.needs_bootstrap(now.wall), "{what}");
         assert!(certificate.due(now) > now.mono, "{what}");
     }
@@ -145,9 +145,9 @@ fn ensure_compatible() {
     ] {
         let mut certificate = waiting(BOOTSTRAP, "node-csr-1");
         let found = with(csr("node-csr-1", &signed(1)), "/spec/signerName", signer);
-        let result = certificate.after_response(answered(200, found), at(1, noon()));
+        let result = certificate.on_response(answered(200, found), at(1, noon()));
         match want {
-            Ok(()) => assert_eq!(result, Ok(Progress::Continue), "{what}"),
+            Ok(()) => assert_eq!(result, Ok(None), "{what}"),
             Err(why) => {
                 assert!(self::why(result).contains(why), "{what}")
             }

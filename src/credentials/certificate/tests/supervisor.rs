@@ -17,8 +17,12 @@ fn arrived(arrival: Wall, random: u64) -> Certificate {
 
 /// A certificate whose request was just signed.
 fn asking() -> Certificate {
-    let mut certificate = arrived(noon().before(hours(700)), 0);
-    certificate.after_task(TaskResult::Signed(signed(1)), at(0, noon()));
+    asking_with(0)
+}
+
+fn asking_with(random: u64) -> Certificate {
+    let mut certificate = arrived(noon().before(hours(900)), random);
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()));
     certificate
 }
 
@@ -47,12 +51,12 @@ fn the_renewal_is_due_from_70_to_90_percent_of_the_time_since_the_arrival() {
 #[test]
 fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
     let mut certificate = asking();
-    certificate.after_task(TaskResult::InUse(issued(1)), at(9, noon()));
+    certificate.on_task(TaskResult::InUse(issued(1)), at(9, noon()));
     assert_eq!(certificate.deadline(), noon().after(hours(700)));
     let again = arrived(noon(), 0);
     assert_eq!(again.deadline(), certificate.deadline());
     // Another program put a new certificate into the files.
-    certificate.replaced(issued(2), at(9, noon().after(hours(500))), Jitter::NONE);
+    certificate.replaced(issued(2), at(9, noon().after(hours(500))));
     assert_eq!(certificate.deadline(), noon().after(hours(500 + 350)));
 }
 
@@ -61,7 +65,7 @@ fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
 fn a_certificate_that_arrives_after_its_expiry_is_due_at_once() {
     for ahead in [1000, 1001, 500_000] {
         let mut certificate = asking();
-        certificate.replaced(issued(2), at(9, noon().after(hours(ahead))), Jitter::NONE);
+        certificate.replaced(issued(2), at(9, noon().after(hours(ahead))));
         let due = certificate.due(at(9, noon()));
         assert_eq!(due, at(10, noon()).mono, "{ahead}");
     }
@@ -75,8 +79,8 @@ fn the_request_is_the_der_form_and_its_response_is_installed() {
     assert_eq!(request.path, "/v1-k3s/client-kubelet.crt");
     assert_eq!(request.body, signed(1).der);
     let chain = format!("{}the client CA", self::certificate(&issued(1)));
-    let result = certificate.after_response(text(200, &chain), at(1, noon()));
-    assert_eq!(result, Ok(Progress::Continue));
+    let result = certificate.on_response(text(200, &chain), at(1, noon()));
+    assert_eq!(result, Ok(None));
     assert_eq!(certificate.due(at(1, noon())), at(1, noon()).mono);
     assert_eq!(install(&certificate), Some(chain));
 }
@@ -125,7 +129,7 @@ fn each_useless_answer_is_one_line_and_the_next_request_follows_later() {
         (text(302, ""), &["the supervisor answers 302"]),
     ] {
         let mut certificate = asking();
-        let result = certificate.after_response(outcome, at(0, noon()));
+        let result = certificate.on_response(outcome, at(0, noon()));
         let line = why(result);
         for part in parts {
             assert!(line.contains(part), "{line}");
@@ -143,28 +147,28 @@ fn each_useless_answer_is_one_line_and_the_next_request_follows_later() {
 fn the_pauses_grow_to_an_hour_after_failures_and_after_silence() {
     let answers = [text(403, ""), Outcome::Silent("down".into())];
     for answer in answers {
-        let mut certificate = asking();
+        let mut certificate = asking_with(1000);
         let mut now = at(0, noon());
         // Each attempt signs again, which reads a node password that was corrected.
-        certificate.on_response(answer.clone(), now, Jitter::new(1000));
+        certificate.on_response(answer.clone(), now);
         assert_eq!(new_key(&certificate), Some(false), "{answer:?}");
         let pause = certificate.due(now).since(now.mono);
         assert_eq!(pause, Duration::from_millis(2200), "{answer:?}");
         certificate = asking();
         for seconds in [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3600, 3600] {
             if certificate.request().is_none() {
-                certificate.after_task(TaskResult::Signed(signed(1)), now);
+                certificate.on_task(TaskResult::Signed(signed(1)), now);
             }
-            certificate.after_response(answer.clone(), now);
+            certificate.on_response(answer.clone(), now);
             let due = certificate.due(now);
             assert_eq!(due.since(now.mono), Duration::from_secs(seconds), "{answer:?}");
             now.mono = due;
         }
         // Success ends it.
-        certificate.after_task(TaskResult::Signed(signed(1)), now);
+        certificate.on_task(TaskResult::Signed(signed(1)), now);
         let chain = self::certificate(&issued(1));
-        certificate.after_response(text(200, &chain), now);
-        certificate.after_task(TaskResult::InUse(issued(1)), now);
+        certificate.on_response(text(200, &chain), now);
+        certificate.on_task(TaskResult::InUse(issued(1)), now);
         assert_eq!(certificate.backoff, Backoff::new(FIRST_BACKOFF, SUPERVISOR.last_backoff()));
     }
 }
@@ -177,7 +181,7 @@ fn the_server_may_ask_for_more_patience_up_to_an_hour() {
             retry_after: Some(Duration::from_secs(asked)),
             ..Response::test(503, "")
         });
-        certificate.after_response(busy, at(0, noon()));
+        certificate.on_response(busy, at(0, noon()));
         assert_eq!(certificate.due(at(0, noon())), at(waits, noon()).mono, "{asked}");
     }
 }

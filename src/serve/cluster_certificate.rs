@@ -1,8 +1,8 @@
 //! The serving certificate that the cluster signs: with a CertificateSigningRequest, which a person
 //! or a controller approves, or at the supervisor of k3s.
 //!
-//! `node::certificate` decides as for the client certificate. The names are those of the Node on
-//! the server, because its clients connect to them.
+//! It is renewed as the client certificate is, by `credentials::rotation`. The names are those of the
+//! Node on the server, because its clients connect to them.
 //! Upstream: `pkg/kubelet/certificate/kubelet.go`.
 
 use std::net::IpAddr;
@@ -13,20 +13,19 @@ use serde_json::Value;
 
 use super::access::{BUDGET, ReviewContext as _};
 use super::reviews::Reviews;
-use crate::client::api::Api;
 use crate::client::api_config::ClientCertificate;
 use crate::config::Config;
+use crate::credentials::certificate::{Certificate, CertificateKind};
 use crate::credentials::pki::serving::ServingPki;
+use crate::credentials::rotation::{Rotation, Step};
 use crate::kube::delay::Jitter;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
-use crate::kube::message::{Accept, Request};
+use crate::kube::message::{Accept, Outcome, Request};
 use crate::kube::object;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::kube::x509::{AltName, Subject};
-use crate::node::Progress;
-use crate::node::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 
 /// How often the Node's addresses are read.
 const READ_EVERY: Duration = Duration::from_secs(600);
@@ -37,36 +36,32 @@ const RETRY: Duration = Duration::from_secs(60);
 
 /// The certificate and its renewal.
 #[derive(Debug)]
-pub(super) struct Rotation {
+pub(super) struct ClusterCertificate {
     node_name: String,
     kind: CertificateKind,
     pki: ServingPki,
     jitter: Jitter,
     /// The Node is read then.
     read_at: Mono,
-    /// Since the addresses are known.
-    wanted: Option<(Subject, Certificate)>,
-    /// The supervisor, with the headers of the request under way.
-    supervisor: Option<Api>,
+    /// Without a certificate until the addresses are known.
+    rotation: Rotation,
     log: OutageLog,
 }
 
-impl Rotation {
+impl ClusterCertificate {
     /// Reads the files in `folder`. `jitter` spreads the renewals of many boards.
     pub(super) fn open(config: &Config, folder: &Path, jitter: Jitter) -> Result<Self, Fault> {
-        let supervisor = config.k3s_supervisor.is_some();
+        let kind = match config.k3s_supervisor {
+            Some(_) => CertificateKind::ServingAtSupervisor,
+            None => CertificateKind::Serving,
+        };
         Ok(Self {
             node_name: config.node.name.clone(),
-            kind: if supervisor {
-                CertificateKind::ServingAtSupervisor
-            } else {
-                CertificateKind::Serving
-            },
-            pki: ServingPki::open(folder, supervisor)?,
+            kind,
+            pki: ServingPki::open(folder, kind)?,
             jitter,
             read_at: Mono::START.after(FIRST_READ),
-            wanted: None,
-            supervisor: None,
+            rotation: Rotation::new(None),
             log: OutageLog::new("serving certificate"),
         })
     }
@@ -77,56 +72,44 @@ impl Rotation {
     }
 
     /// When the next step is due.
-    pub(super) fn due(&self, now: Now) -> Mono {
-        let wanted = self.wanted.as_ref().map(|(_, certificate)| certificate.due(now));
-        wanted.map_or(self.read_at, |due| due.min(self.read_at))
+    pub(super) fn due(&mut self, now: Now) -> Mono {
+        if self.rotation.has_change() {
+            return now.mono;
+        }
+        self.rotation.due(now.into()).map_or(self.read_at, |due| due.min(self.read_at))
     }
 
-    /// Takes a step that is due: one request or one file task. Returns a new certificate.
+    /// Takes a step that is due: one request, or one operation on a file. Returns a new
+    /// certificate.
     pub(super) fn step(&mut self, reviews: &mut Reviews, now: Now) -> Option<ClientCertificate> {
         if self.read_at <= now.mono {
             self.read_names(reviews);
             return None;
         }
-        let (subject, certificate) = self.wanted.as_mut()?;
-        certificate.follow_clock(now);
-        if now.mono < certificate.due(now) {
-            return None;
-        }
-        let result = match (certificate.file_task(now.wall), certificate.request()) {
-            (Some(task), _) => {
-                let mut result = self.pki.carry_out(&task, subject, now.wall);
-                if let (FileTask::Sign { .. }, true) = (&task, self.kind.is_at_supervisor()) {
-                    match reviews.serving_client(&ips(subject)) {
-                        Ok(client) => self.supervisor = client,
-                        Err(why) => result = TaskResult::Failed(why),
-                    }
-                }
-                let is_new = matches!(result, TaskResult::InUse(_));
-                let done = certificate.on_task(result, now, self.jitter);
-                if done.is_ok() && is_new {
-                    self.log.succeeded(now.mono);
-                    log::info!("serving certificate: issued by the cluster");
-                    return self.current();
-                }
-                done
+        let result = match self.rotation.step(&mut self.pki, now.into()) {
+            Ok(Step::Files) => Ok(()),
+            Ok(Step::InUse(_)) => {
+                self.log.succeeded(now.mono);
+                log::info!("serving certificate: issued by the cluster");
+                return self.current();
             }
-            (None, Some(request)) => {
-                let outcome = match &mut self.supervisor {
-                    Some(api) => api.call(&request, BUDGET),
-                    None => reviews.call(&request, reviews.now().after(BUDGET)),
+            Ok(Step::Send(request)) => {
+                let outcome = if self.kind.is_at_supervisor() {
+                    let client = reviews.serving_client(&ips(&self.pki.subject));
+                    client.map_or_else(Outcome::Silent, |mut api| api.call(&request, BUDGET))
+                } else {
+                    reviews.call(&request, reviews.now().after(BUDGET))
                 };
                 let now = Now { mono: reviews.now(), ..now };
-                match certificate.on_response(outcome, now, self.jitter) {
-                    Ok(Progress::Note(line)) => {
-                        log::info!("serving certificate: {line}");
+                match self.rotation.on_response(outcome, now.into()) {
+                    Ok(line) => {
+                        line.into_iter().for_each(|line| log::info!("serving certificate: {line}"));
                         Ok(())
                     }
-                    Ok(_) => Ok(()),
                     Err(error) => Err(error.why),
                 }
             }
-            (None, None) => Ok(()),
+            Err(why) => Err(why),
         };
         if let Err(why) = result {
             self.log.failed(&why.to_string(), now.mono);
@@ -159,11 +142,12 @@ impl Rotation {
             Subject::of_node(node_name)
         };
         let subject = Subject { alt_names: names, ..subject };
-        if self.wanted.as_ref().is_none_or(|(wanted, _)| *wanted != subject) {
+        if self.rotation.deadline().is_none() || self.pki.subject != subject {
             let held = self.pki.current().map(|(_, leaf)| leaf);
-            let (kind, jitter) = (self.kind, self.jitter);
-            let certificate = Certificate::new(kind, subject.clone(), held, false, jitter);
-            self.wanted = Some((subject, certificate));
+            let certificate =
+                Certificate::new(self.kind, subject.clone(), held, false, self.jitter);
+            self.pki.subject = subject;
+            self.rotation = Rotation::new(Some(certificate));
         }
     }
 }

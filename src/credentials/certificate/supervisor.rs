@@ -4,19 +4,13 @@
 //! then. Both send the node password, which proves that the name is this board's.
 //! Upstream: k3s `pkg/server/handlers/handlers.go`, `pkg/nodepassword/validate.go`.
 
-use std::time::Duration;
-
 use zeroize::Zeroizing;
 
-use super::kind::usable;
-use super::{Certificate, CertificateState};
-use crate::kube::delay::Jitter;
-use crate::kube::instant::{Mono, Now};
+use crate::credentials::certificate::kind::usable;
 use crate::kube::message::{Accept, Method, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Purpose, SigningRequest};
-use crate::node::Progress;
 
 /// rke2 answers this path, too. Where the body is no request, the server answers with a key that
 /// all boards share.
@@ -30,10 +24,6 @@ pub const NODE_NAME: &str = "k3s-node-name";
 pub const NODE_PASSWORD: &str = "k3s-node-password";
 /// Header with the addresses of the Node, separated by commas, for a serving certificate.
 pub const NODE_IP: &str = "k3s-node-ip";
-
-/// From the creation of a Node to the request that stores the node password again: k3s deletes that
-/// of the former Node, which may have the same name, by garbage collection.
-const COLLECTED: Duration = Duration::from_secs(10);
 
 /// What helps where the supervisor sees no credentials, although the board has a certificate.
 const NO_CERTIFICATE: &str = "the server saw no client certificate: is a proxy in between that \
@@ -106,33 +96,4 @@ fn plain(body: &[u8]) -> &str {
     let text = str::from_utf8(body).unwrap_or_default().trim();
     let is_line = text.len() <= 300 && !text.starts_with(['<', '{']);
     if is_line && !text.contains(char::is_control) { text } else { "" }
-}
-
-impl Certificate {
-    /// The Node was created. k3s deletes a node password with its Node, and one that has no Node for
-    /// ten minutes; until the next request stores it, another board may get the name.
-    pub fn node_created(&mut self, now: Mono) {
-        if self.kind.is_at_supervisor() && self.deadline > Wall::default() {
-            self.deadline = Wall::default();
-            self.backoff.reset();
-            self.continue_with(CertificateState::Idle, now.after(COLLECTED));
-        }
-    }
-
-    pub(super) fn on_supervisor(
-        &mut self,
-        signed: &SigningRequest,
-        response: Response,
-        now: Now,
-        jitter: Jitter,
-    ) -> Result<Progress, Fault> {
-        let retry_after = response.retry_after;
-        match issued(signed, response, now.wall) {
-            Ok(chain) => {
-                self.continue_with(CertificateState::Issued(chain), now.mono);
-                Ok(Progress::Continue)
-            }
-            Err(line) => self.refused(line, retry_after, now.mono, jitter),
-        }
-    }
 }

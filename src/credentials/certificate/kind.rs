@@ -12,6 +12,10 @@ const LAST_BACKOFF: Duration = Duration::from_secs(32);
 /// Longest delay between two GETs of a CSR: 8 s, or 30 s if a person approves it.
 const LAST_POLL: Duration = Duration::from_secs(8);
 const LAST_POLL_OF_SERVING: Duration = Duration::from_secs(30);
+/// How long a CSR is read before it is given up: 15 minutes, or an hour if its name is derived from
+/// the key, so that the same CSR is found again.
+const LAST_READ: Duration = Duration::from_secs(900);
+const LAST_READ_BY_NAME: Duration = Duration::from_secs(3600);
 /// Longest pause after an unanswered request, as in registration.
 const LAST_SILENCE: Duration = Duration::from_secs(7);
 /// Longest pause at a supervisor. A renewal begins weeks before the expiry, and at each attempt the
@@ -40,8 +44,13 @@ pub enum CertificateKind {
 
 impl CertificateKind {
     /// Whether the credentials of `--bootstrap-kubeconfig` can request it.
-    pub(super) fn has_bootstrap(self) -> bool {
+    pub fn has_bootstrap(self) -> bool {
         matches!(self, Self::Bootstrapped | Self::RotatedOrBootstrapped)
+    }
+
+    /// Whether it is replaced before it expires.
+    pub fn rotates(self) -> bool {
+        self != Self::Bootstrapped
     }
 
     /// Whether the supervisor signs it, and not the cluster.
@@ -52,7 +61,7 @@ impl CertificateKind {
     /// When a certificate must be replaced: with rotation after 70 to 90 % of its lifetime, which
     /// spreads many boards, or at once if its subject is wrong; otherwise after its expiry.
     pub(super) fn deadline(self, subject: &Subject, leaf: &Leaf, jitter: Jitter) -> Wall {
-        if self == Self::Bootstrapped {
+        if !self.rotates() {
             return leaf.not_after.next_microsecond();
         }
         if !leaf.subject.satisfies(subject) {
@@ -68,6 +77,11 @@ impl CertificateKind {
     /// the same CSR is found again.
     pub(super) fn names_by_key(self) -> bool {
         matches!(self, Self::Bootstrapped | Self::Serving)
+    }
+
+    /// How long a CSR is read before it is given up.
+    pub(super) fn last_read(self) -> Duration {
+        if self.names_by_key() { LAST_READ_BY_NAME } else { LAST_READ }
     }
 
     /// Longest delay between two GETs of a CSR.
@@ -90,12 +104,17 @@ impl CertificateKind {
         }
     }
 
-    /// What a log line says about an expired certificate.
-    pub(super) fn after_expiry(self) -> &'static str {
+    /// What a log line says about an expired certificate; `None` for a server's.
+    pub(super) fn after_expiry(self) -> Option<&'static str> {
         match self {
-            _ if self.has_bootstrap() => "requesting a new one with the bootstrap kubeconfig",
-            _ if self.is_at_supervisor() => "still using it; nodelet join --force",
-            _ => "still using it; install a new one, or set --bootstrap-kubeconfig",
+            Self::Bootstrapped | Self::RotatedOrBootstrapped => {
+                Some("requesting a new one with the bootstrap kubeconfig")
+            }
+            Self::Supervisor => Some("still using it; nodelet join --force"),
+            Self::Rotated => {
+                Some("still using it; install a new one, or set --bootstrap-kubeconfig")
+            }
+            Self::Serving | Self::ServingAtSupervisor => None,
         }
     }
 }

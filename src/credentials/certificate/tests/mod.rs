@@ -74,18 +74,25 @@ pub(crate) fn holding(kind: CertificateKind, held: Option<Leaf>) -> Certificate 
 /// The same, whose CSR must be created.
 fn signing(kind: CertificateKind, held: Option<Leaf>) -> Certificate {
     let mut certificate = holding(kind, held);
-    certificate.after_task(TaskResult::Signed(signed(1)), at(0, noon())).unwrap();
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon())).unwrap();
     certificate
 }
 
-/// Without jitter.
 impl Certificate {
-    fn after_task(&mut self, result: TaskResult, now: Now) -> Result<(), Fault> {
-        self.on_task(result, now, Jitter::NONE)
+    /// The file task that is next, if one is.
+    fn file_task(&self, now: Wall) -> Option<FileTask> {
+        match self.next(now) {
+            Next::Files(task) => Some(task),
+            Next::Send(_) => None,
+        }
     }
 
-    fn after_response(&mut self, outcome: Outcome, now: Now) -> Result<Progress, RequestError> {
-        self.on_response(outcome, now, Jitter::NONE)
+    /// The request that is next, if one is.
+    fn request(&self) -> Option<Request> {
+        match self.next(noon()) {
+            Next::Files(_) => None,
+            Next::Send(request) => Some(request),
+        }
     }
 }
 
@@ -143,7 +150,7 @@ fn condition(csr: Value, kind: &str) -> Value {
 fn waiting(kind: CertificateKind, name: &str) -> Certificate {
     let mut certificate = signing(kind, None);
     let created = answered(201, csr(name, &signed(1)));
-    assert_eq!(certificate.after_response(created, at(0, noon())), Ok(Progress::Continue));
+    assert_eq!(certificate.on_response(created, at(0, noon())), Ok(None));
     certificate
 }
 
@@ -151,7 +158,7 @@ fn waiting(kind: CertificateKind, name: &str) -> Certificate {
 fn new_key(certificate: &Certificate) -> Option<bool> {
     let mut certificate = certificate.clone();
     if certificate.file_task(noon()) == Some(FileTask::Find) {
-        certificate.after_task(TaskResult::NotFound, at(99_999, noon()));
+        certificate.on_task(TaskResult::NotFound, at(99_999, noon()));
     }
     match certificate.file_task(noon()) {
         Some(FileTask::Sign { new_key, .. }) => Some(new_key),
@@ -167,7 +174,7 @@ fn install(certificate: &Certificate) -> Option<String> {
     }
 }
 
-fn why(result: Result<Progress, RequestError>) -> String {
+fn why(result: Result<Option<String>, RequestError>) -> String {
     result.unwrap_err().why.to_string()
 }
 
@@ -183,7 +190,7 @@ fn a_csr_is_named_by_its_digest_or_by_the_server() {
         let mut certificate = holding(kind, None);
         assert_eq!(new_key(&certificate), Some(false));
         assert_eq!(certificate.request(), None);
-        certificate.after_task(TaskResult::Signed(signed(1)), at(0, noon()));
+        certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()));
         assert_eq!(certificate.file_task(noon()), None);
         let request = certificate.request().unwrap();
         assert_eq!((request.method, request.path.as_str()), (Method::Post, CSRS));
@@ -221,11 +228,11 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
             1 => condition(pending, "Approved"),
             _ => pending,
         };
-        let result = certificate.after_response(answered(200, pending), now);
+        let result = certificate.on_response(answered(200, pending), now);
         let pending = "csr-x7 waits for approval: kubectl certificate approve csr-x7";
         let want = match millis {
-            12_800 => Ok(Progress::Note(pending.into())),
-            _ => Ok(Progress::Continue),
+            12_800 => Ok(Some(pending.into())),
+            _ => Ok(None),
         };
         assert_eq!(result, want, "{millis}");
     }
@@ -233,18 +240,18 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
     let chain = format!("{}rest of the chain", self::certificate(&issued));
     let now = at(32, noon());
     let response = answered(200, approved(csr(name, &signed(1)), &chain));
-    assert_eq!(certificate.after_response(response, now), Ok(Progress::Continue));
+    assert_eq!(certificate.on_response(response, now), Ok(None));
     assert_eq!(certificate.due(now), now.mono);
     assert_eq!(install(&certificate), Some(chain.clone()));
     // The disk is full: the installation of the same chain is retried.
     let full = TaskResult::Failed("no space left on device".into());
-    let result = certificate.after_task(full, now);
+    let result = certificate.on_task(full, now);
     assert_eq!(result, Err("no space left on device".into()));
     assert_eq!(certificate.due(now), at(34, noon()).mono);
     assert_eq!(install(&certificate), Some(chain.clone()));
     // Nor can it be stored, but the board need not wait for that.
     let unstored = || TaskResult::NotStored(issued.clone(), "no space left on device".to_owned());
-    let result = certificate.after_task(unstored(), at(34, noon()));
+    let result = certificate.on_task(unstored(), at(34, noon()));
     assert_eq!(result, Err("no space left on device".into()));
     assert!(!certificate.is_missing() && certificate.is_usable(noon().after(hours(99))));
     assert_eq!(certificate.due(now), at(38, noon()).mono);
@@ -252,9 +259,9 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
     // It is due for renewal before it could be stored.
     let mut never_stored = certificate.clone();
     let later = at(38, noon().after(hours(70)));
-    never_stored.after_task(unstored(), later);
+    never_stored.on_task(unstored(), later);
     assert!(matches!(never_stored.file_task(later.wall), Some(FileTask::Sign { .. })));
-    certificate.after_task(TaskResult::InUse(issued), at(38, noon()));
+    certificate.on_task(TaskResult::InUse(issued), at(38, noon()));
     assert_eq!(certificate.due(now), now.mono.after(hours(70)));
 }
 
@@ -326,7 +333,7 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
         ),
     ] {
         let mut certificate = waiting(BOOTSTRAP, name);
-        let result = certificate.after_response(answered(200, body), at(5, noon()));
+        let result = certificate.on_response(answered(200, body), at(5, noon()));
         assert_eq!(why(result), format!("{name} {what}"));
         assert_eq!(new_key(&certificate), Some(another_key), "{what}");
         assert_eq!(certificate.due(at(5, noon())), at(7, noon()).mono, "{what}");
@@ -335,12 +342,12 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
     let mut certificate = waiting(BOOTSTRAP, name);
     let mut denied = condition(pending(), "Denied");
     denied["status"]["conditions"][0]["message"] = "no; run this".into();
-    let result = certificate.after_response(answered(200, denied), at(5, noon()));
+    let result = certificate.on_response(answered(200, denied), at(5, noon()));
     let remedy = "ask the CSR approver, then: kubectl delete csr node-csr-1";
     let want = Fault::new("node-csr-1 was denied: Why: no; run this", remedy);
     assert_eq!(result.unwrap_err().why, want);
     let mut certificate = waiting(BOOTSTRAP, name);
-    let result = certificate.after_response(not_found(RESOURCE, name), at(5, noon()));
+    let result = certificate.on_response(not_found(RESOURCE, name), at(5, noon()));
     let want = "node-csr-1 was deleted before it was signed; requesting again";
     assert_eq!(why(result), want);
     assert_eq!(new_key(&certificate), Some(false));
@@ -355,10 +362,9 @@ fn an_unsigned_csr_is_given_up_after_the_limit() {
             answered(403, json!({"reason": "Forbidden", "message": "no"})),
             answered(200, json!({"kind": "Status"})),
         ] {
-            let before =
-                certificate.clone().after_response(outcome.clone(), at(seconds - 1, noon()));
+            let before = certificate.clone().on_response(outcome.clone(), at(seconds - 1, noon()));
             assert!(before.map_or_else(|e| !e.why.what.contains("was not signed"), |_| true));
-            let result = certificate.clone().after_response(outcome, at(seconds, noon()));
+            let result = certificate.clone().on_response(outcome, at(seconds, noon()));
             assert_eq!(
                 why(result),
                 format!(
@@ -369,7 +375,7 @@ fn an_unsigned_csr_is_given_up_after_the_limit() {
         }
         // An unanswered read does not give the CSR up: it may be signed.
         let silent = Outcome::Silent("slow".into());
-        let result = certificate.after_response(silent, at(seconds, noon()));
+        let result = certificate.on_response(silent, at(seconds, noon()));
         assert_eq!(why(result), "slow");
         assert_eq!(certificate.request().unwrap().method, Method::Get);
     }
@@ -380,26 +386,25 @@ fn an_existing_csr_of_that_name_is_used_if_its_key_is_ours() {
     let exists = || answered(409, json!({"reason": "AlreadyExists", "message": "m"}));
     let mut certificate = signing(BOOTSTRAP, None);
     let now = at(3, noon());
-    assert_eq!(certificate.after_response(exists(), now), Ok(Progress::Continue));
+    assert_eq!(certificate.on_response(exists(), now), Ok(None));
     assert_eq!(certificate.due(now), now.mono);
     assert_eq!(certificate.request().unwrap().method, Method::Get);
     let found = answered(200, csr("node-csr-1", &signed(1)));
-    assert_eq!(certificate.clone().after_response(found, now), Ok(Progress::Continue));
+    assert_eq!(certificate.clone().on_response(found, now), Ok(None));
     // After that, another uid is another CSR.
     let mut later = certificate.clone();
-    later.after_response(answered(200, csr("node-csr-1", &signed(1))), now);
+    later.on_response(answered(200, csr("node-csr-1", &signed(1))), now);
     let other = with(csr("node-csr-1", &signed(1)), "/metadata/uid", json!("v"));
-    assert!(later.after_response(answered(200, other), now).is_err());
+    assert!(later.on_response(answered(200, other), now).is_err());
     // Another client's CSR needs a new key; a deleted one does not.
-    let result =
-        certificate.clone().after_response(answered(200, csr("node-csr-1", &signed(2))), now);
+    let result = certificate.clone().on_response(answered(200, csr("node-csr-1", &signed(2))), now);
     assert!(why(result).contains("its key differs"));
-    assert!(certificate.after_response(not_found(RESOURCE, "node-csr-1"), now).is_err());
+    assert!(certificate.on_response(not_found(RESOURCE, "node-csr-1"), now).is_err());
     assert_eq!(new_key(&certificate), Some(false));
 
     // A generated name never exists before.
     let mut certificate = signing(ROTATE, None);
-    assert!(certificate.after_response(exists(), now).is_err());
+    assert!(certificate.on_response(exists(), now).is_err());
 }
 
 #[test]
@@ -409,9 +414,9 @@ fn refusals_are_retried_with_backoff_without_a_limit() {
     for wait in [2, 4, 8, 16, 32, 32, 32] {
         let now = at(second, noon());
         assert_eq!(certificate.due(now), now.mono);
-        certificate.after_task(TaskResult::Signed(signed(1)), now);
+        certificate.on_task(TaskResult::Signed(signed(1)), now);
         let refused = answered(401, json!({"reason": "Unauthorized", "message": "Unauthorized"}));
-        let result = certificate.after_response(refused, now);
+        let result = certificate.on_response(refused, now);
         assert_eq!(
             why(result),
             "cannot create a CSR: 401 Unauthorized: Unauthorized; check the bootstrap token \
@@ -429,14 +434,15 @@ fn refusals_are_retried_with_backoff_without_a_limit() {
         })
     };
     for (retry_after, random, due) in [(20, 0, 2.0), (20, 1000, 2.2), (90, 0, 2.0)] {
-        let mut certificate = holding(BOOTSTRAP, None);
-        certificate.after_task(TaskResult::Signed(signed(1)), now);
-        certificate.on_response(busy(retry_after), now, Jitter::new(random));
+        let jitter = Jitter::new(random);
+        let mut certificate = Certificate::new(BOOTSTRAP, subject(), None, false, jitter);
+        certificate.on_task(TaskResult::Signed(signed(1)), now);
+        certificate.on_response(busy(retry_after), now);
         let due = Duration::from_secs_f64(due).max(Duration::from_secs(retry_after.min(32)));
         assert_eq!(certificate.due(now), now.mono.after(due));
     }
     // A key that cannot be created or stored is retried, too.
-    let failed = certificate.after_task(TaskResult::Failed("the disk is full".into()), now);
+    let failed = certificate.on_task(TaskResult::Failed("the disk is full".into()), now);
     assert_eq!(failed, Err("the disk is full".into()));
     assert_eq!(new_key(&certificate), Some(false));
 }
@@ -447,7 +453,7 @@ fn an_unanswered_create_is_retried_within_7_s() {
     let mut second = 0;
     for wait in [2, 4, 7, 7] {
         let now = at(second, noon());
-        let result = certificate.after_response(Outcome::Silent("no route".into()), now);
+        let result = certificate.on_response(Outcome::Silent("no route".into()), now);
         assert_eq!(why(result), "no route");
         second += wait;
         assert_eq!(certificate.due(now), at(second, noon()).mono, "{wait}");
@@ -467,11 +473,11 @@ fn invalid_bodies_are_failures() {
         csr("c?watch=true", &signed(1)),
     ] {
         let mut certificate = signing(ROTATE, None);
-        let result = certificate.after_response(answered(201, invalid.clone()), at(0, noon()));
+        let result = certificate.on_response(answered(201, invalid.clone()), at(0, noon()));
         assert!(result.is_err(), "{invalid}");
         // After a read the same CSR is read again.
         let mut certificate = waiting(ROTATE, "c");
-        let result = certificate.after_response(answered(200, invalid.clone()), at(0, noon()));
+        let result = certificate.on_response(answered(200, invalid.clone()), at(0, noon()));
         assert!(result.is_err(), "{invalid}");
         assert_eq!(certificate.request().unwrap().method, Method::Get);
     }
@@ -498,11 +504,11 @@ fn a_certificate_due_at_installation_is_replaced_after_half_its_rest() {
     // kube-controller-manager backdates certificates by five minutes.
     let minute = Duration::from_secs(60);
     let issued = leaf(noon().before(minute * 5), noon().after(minute));
-    certificate.after_task(TaskResult::InUse(issued), at(0, noon()));
+    certificate.on_task(TaskResult::InUse(issued), at(0, noon()));
     assert_eq!(certificate.due(at(0, noon())), at(30, noon()).mono);
     // After an expired one there is a pause, too.
     let issued = leaf(noon().before(minute * 5), noon().before(minute));
-    certificate.after_task(TaskResult::InUse(issued), at(0, noon()));
+    certificate.on_task(TaskResult::InUse(issued), at(0, noon()));
     assert_eq!(certificate.due(at(0, noon())), at(1, noon()).mono);
 }
 
@@ -547,11 +553,11 @@ fn a_request_is_given_up_when_the_clock_is_set() {
         certificate.follow_clock(at(0, ahead));
         // The held certificate seems to be expired: the files may have another one.
         assert_eq!(certificate.file_task(ahead), Some(FileTask::Find));
-        certificate.after_task(TaskResult::NotFound, at(0, ahead));
+        certificate.on_task(TaskResult::NotFound, at(0, ahead));
         assert_eq!(certificate.file_task(ahead), sign);
-        certificate.after_task(TaskResult::Signed(signed(1)), at(0, ahead));
+        certificate.on_task(TaskResult::Signed(signed(1)), at(0, ahead));
         if is_waiting {
-            certificate.after_response(answered(201, csr("c", &signed(1))), at(1, ahead));
+            certificate.on_response(answered(201, csr("c", &signed(1))), at(1, ahead));
         }
         certificate.follow_clock(at(24, ahead.after(Duration::from_secs(24))));
         assert_eq!(certificate.file_task(ahead), None);
@@ -574,15 +580,15 @@ fn after_the_expiry_the_files_are_searched_before_each_request() {
     let late = noon().after(hours(1));
     for second in [0, 60] {
         assert_eq!(certificate.file_task(late), Some(FileTask::Find));
-        certificate.after_task(TaskResult::NotFound, at(second, late));
+        certificate.on_task(TaskResult::NotFound, at(second, late));
         assert!(matches!(certificate.file_task(late), Some(FileTask::Sign { .. })));
-        certificate.after_task(TaskResult::Signed(signed(1)), at(second, late));
+        certificate.on_task(TaskResult::Signed(signed(1)), at(second, late));
         let refused = answered(401, json!({"reason": "Unauthorized"}));
-        certificate.after_response(refused, at(second, late));
+        certificate.on_response(refused, at(second, late));
     }
     let renewed = leaf(late, late.after(hours(9)));
     assert_eq!(certificate.file_task(late), Some(FileTask::Find));
-    certificate.after_task(TaskResult::InUse(renewed), at(99, late));
+    certificate.on_task(TaskResult::InUse(renewed), at(99, late));
     assert!(certificate.due(at(99, late)) > at(99, late).mono.after(hours(5)));
 }
 
@@ -593,7 +599,7 @@ fn a_certificate_installed_while_the_clock_is_ahead_is_renewed_in_time() {
     let issued = leaf(noon(), noon().after(hours(10)));
     for ahead in [hours(24 * 365), hours(10) - Duration::from_secs(60)] {
         let mut certificate = holding(ROTATE, None);
-        certificate.after_task(TaskResult::InUse(issued.clone()), at(0, noon().after(ahead)));
+        certificate.on_task(TaskResult::InUse(issued.clone()), at(0, noon().after(ahead)));
         let set = at(60, noon());
         assert_eq!(certificate.due(set), set.mono.after(hours(7)), "{ahead:?}");
     }
@@ -604,17 +610,17 @@ fn a_certificate_installed_while_the_clock_is_ahead_is_renewed_in_time() {
 fn a_401_ends_the_wait_for_a_csr_unless_the_held_certificate_is_good() {
     let refused = || answered(401, json!({"reason": "Unauthorized"}));
     let mut certificate = waiting(BOOTSTRAP, "c");
-    let result = certificate.after_response(refused(), at(5, noon()));
+    let result = certificate.on_response(refused(), at(5, noon()));
     assert!(result.is_err());
     assert_eq!(certificate.request(), None);
     // A good certificate is refused for a reason that is not ours: the CSR is not lost.
     let held = leaf(noon().before(hours(9)), noon().after(hours(1)));
     let mut certificate = signing(ROTATE, Some(held));
-    certificate.after_response(answered(201, csr("c", &signed(1))), at(0, noon()));
-    certificate.after_response(refused(), at(5, noon()));
+    certificate.on_response(answered(201, csr("c", &signed(1))), at(0, noon()));
+    certificate.on_response(refused(), at(5, noon()));
     assert_eq!(certificate.request().unwrap().method, Method::Get);
     // It expires while the CSR waits.
-    certificate.after_response(refused(), at(9, noon().after(hours(2))));
+    certificate.on_response(refused(), at(9, noon().after(hours(2))));
     assert_eq!(certificate.request(), None);
 }
 
@@ -626,7 +632,7 @@ fn a_certificate_that_was_replaced_on_disk_is_the_held_one() {
     let late = at(60, noon().after(hours(1)));
     assert!(certificate.due(late) <= late.mono);
     let renewed = leaf(noon(), noon().after(hours(9)));
-    certificate.replaced(renewed, late, Jitter::NONE);
+    certificate.replaced(renewed, late);
     assert!(certificate.due(late) > late.mono.after(hours(7)));
     assert_eq!(certificate.expiry_to_log(late.wall), None);
     assert!(!certificate.needs_bootstrap(late.wall));
@@ -639,10 +645,10 @@ fn an_unusable_chain_is_given_up() {
     let issued = Leaf { public_key: key(1), ..leaf(noon(), noon().after(hours(1))) };
     let chain = self::certificate(&issued);
     let response = answered(200, approved(csr("c", &signed(1)), &chain));
-    certificate.after_response(response, at(1, noon()));
+    certificate.on_response(response, at(1, noon()));
     assert_eq!(install(&certificate), Some(chain));
     let unusable = TaskResult::Unusable("the issued certificate: not usable".into());
-    let result = certificate.after_task(unusable, at(4, noon()));
+    let result = certificate.on_task(unusable, at(4, noon()));
     assert!(result.is_err());
     assert_eq!(install(&certificate), None);
     assert_eq!(new_key(&certificate), Some(true));
@@ -656,7 +662,7 @@ fn a_csr_without_a_response_is_given_up_when_its_certificate_has_expired() {
         let mut certificate = signing(ROTATE_OR_BOOTSTRAP, Some(held()));
         let now = Now { mono: Mono::START.after(late), wall: noon().after(late) };
         let silent = Outcome::Silent("the server ended TLS".into());
-        assert!(certificate.after_response(silent, now).is_err());
+        assert!(certificate.on_response(silent, now).is_err());
         assert_eq!(certificate.request().map(|request| request.method), method);
     }
 }

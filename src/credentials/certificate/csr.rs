@@ -4,8 +4,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::Waiting;
-use super::kind::usable;
+use crate::credentials::certificate::kind::usable;
+use crate::kube::delay::Backoff;
+use crate::kube::instant::Mono;
 use crate::kube::json;
 use crate::kube::message::{Accept, Refused, Request};
 use crate::kube::object;
@@ -17,6 +18,20 @@ pub(super) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningre
 
 /// What follows a CSR whose certificate cannot be used.
 const ANOTHER_KEY: &str = "requesting with another key";
+
+/// A CSR on the server.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Waiting {
+    pub(super) request: SigningRequest,
+    pub(super) name: String,
+    /// `None`: a CSR of that name existed before, perhaps another client's.
+    pub(super) uid: Option<String>,
+    pub(super) since: Mono,
+    /// Time from a read to the next one.
+    pub(super) polls: Backoff,
+    /// The missing approval was logged.
+    pub(super) logged: bool,
+}
 
 /// The create. Unless the name is derived from the key, the server makes it.
 pub(super) fn create(request: &SigningRequest, names_by_key: bool) -> Request {

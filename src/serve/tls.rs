@@ -14,9 +14,9 @@ use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 
 use super::client_ca::ClientCa;
+use super::cluster_certificate::ClusterCertificate;
 use super::config::ServeConfig;
 use super::reviews::Reviews;
-use super::rotation::Rotation;
 use crate::client::api_config::{ClientCertificate, Pem};
 use crate::client::tls::{certified, check_certificate};
 use crate::config::Config;
@@ -37,7 +37,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Certificates {
     only_tls13: bool,
-    rotation: Option<Rotation>,
+    cluster: Option<ClusterCertificate>,
     /// That of the cluster, once there is one.
     issued: Option<ClientCertificate>,
     /// Until then.
@@ -64,7 +64,8 @@ impl Certificates {
         let is_at_supervisor = node.k3s_supervisor.is_some() && config.tls_files.is_none();
         let rotates = config.rotate_server_certificates || is_at_supervisor;
         let jitter = Jitter::new(RandomState::new().build_hasher().finish());
-        let rotation = rotates.then(|| Rotation::open(node, cert_dir, jitter)).transpose()?;
+        let cluster =
+            rotates.then(|| ClusterCertificate::open(node, cert_dir, jitter)).transpose()?;
         let certificate = match &config.tls_files {
             Some((chain, key)) => read_certificate(chain, key)?,
             None => self_signed(&node.node.name)?,
@@ -76,8 +77,8 @@ impl Certificates {
         log_without(ca.as_ref());
         Ok(Self {
             only_tls13: config.only_tls13,
-            issued: rotation.as_ref().and_then(Rotation::current),
-            rotation,
+            issued: cluster.as_ref().and_then(ClusterCertificate::current),
+            cluster,
             certificate_files: StampedFiles::of_certificate(&certificate),
             certificate,
             ca_file,
@@ -102,8 +103,8 @@ impl Certificates {
     }
 
     /// When a step towards the certificate of the cluster is due.
-    pub(super) fn due(&self, now: Now) -> Option<Mono> {
-        self.rotation.as_ref().map(|rotation| rotation.due(now))
+    pub(super) fn due(&mut self, now: Now) -> Option<Mono> {
+        self.cluster.as_mut().map(|cluster| cluster.due(now))
     }
 
     /// Takes the step that is due. Returns the new TLS configuration, if there is one.
@@ -112,8 +113,11 @@ impl Certificates {
         reviews: &mut Reviews,
         now: Now,
     ) -> Option<(Arc<ServerConfig>, ClientCa)> {
-        let rotation = self.rotation.as_mut().filter(|rotation| rotation.due(now) <= now.mono)?;
-        self.issued = Some(rotation.step(reviews, now)?);
+        let cluster = self.cluster.as_mut()?;
+        if now.mono < cluster.due(now) {
+            return None;
+        }
+        self.issued = Some(cluster.step(reviews, now)?);
         self.tls().ok()
     }
 

@@ -20,8 +20,8 @@ fn request() -> SigningRequest {
 /// A certificate without a held one, whose CSR is about to be created.
 fn asking() -> Certificate {
     let mut certificate = holding(SERVING, None);
-    certificate.after_task(TaskResult::NotFound, at(0, noon())).unwrap();
-    certificate.after_task(TaskResult::Signed(request()), at(0, noon())).unwrap();
+    certificate.on_task(TaskResult::NotFound, at(0, noon())).unwrap();
+    certificate.on_task(TaskResult::Signed(request()), at(0, noon())).unwrap();
     certificate
 }
 
@@ -32,12 +32,12 @@ fn a_restart_finds_the_csr_of_a_serving_certificate_again() {
     assert_eq!(sent["metadata"], json!({"name": "node-csr-1"}));
     assert_eq!(sent["spec"]["signerName"], "kubernetes.io/kubelet-serving");
     let exists = answered(409, json!({"reason": "AlreadyExists"}));
-    certificate.after_response(exists, at(0, noon())).unwrap();
+    certificate.on_response(exists, at(0, noon())).unwrap();
     let read = certificate.request().unwrap();
     assert_eq!((read.method, read.path), (Method::Get, format!("{CSRS}/node-csr-1")));
     // A CSR of a client certificate with this name is not ours.
     let other = answered(200, csr("node-csr-1", &signed(1)));
-    let refused = why(certificate.clone().after_response(other, at(0, noon())));
+    let refused = why(certificate.clone().on_response(other, at(0, noon())));
     assert!(refused.contains("csr signerNames differ"), "{refused}");
 }
 
@@ -47,7 +47,7 @@ fn an_approval_is_looked_for_every_30_seconds() {
     let mut pending = csr("node-csr-1", &signed(1));
     pending["spec"]["signerName"] = json!(Purpose::SERVING.signer);
     let created = answered(201, pending.clone());
-    certificate.after_response(created, at(0, noon())).unwrap();
+    certificate.on_response(created, at(0, noon())).unwrap();
     let mut notes = 0;
     let mut pauses = Vec::new();
     let mut now = Mono::START;
@@ -57,8 +57,8 @@ fn an_approval_is_looked_for_every_30_seconds() {
         now = due;
         let read = answered(200, pending.clone());
         let at = Now { mono: now, wall: noon() };
-        let progress = certificate.after_response(read, at).unwrap();
-        notes += usize::from(matches!(progress, Progress::Note(_)));
+        let progress = certificate.on_response(read, at).unwrap();
+        notes += usize::from(progress.is_some());
     }
     assert_eq!((pauses.iter().max(), notes), (Some(&30), 1));
 }
@@ -84,11 +84,11 @@ fn cert_satisfies_template_with_names() {
 #[test]
 fn the_supervisor_has_a_path_for_serving_certificates() {
     assert_eq!(
-        crate::node::certificate::supervisor::request(&request()).path,
+        crate::credentials::certificate::supervisor::request(&request()).path,
         "/v1-k3s/serving-kubelet.crt"
     );
     assert_eq!(
-        crate::node::certificate::supervisor::request(&signed(1)).path,
+        crate::credentials::certificate::supervisor::request(&signed(1)).path,
         "/v1-k3s/client-kubelet.crt"
     );
 }

@@ -4,20 +4,23 @@
 //! its requester may create certificatesigningrequests/nodeclient
 //! (`pkg/controller/certificates/approver/sarapprove.go`).
 
+use std::time::Duration;
+
 use super::run::{Failed, JoinRun, Joined, ROTATE, Stop, failed, is_transient};
 use super::token::Bootstrap;
 use crate::check::server::{APPROVAL, CREATE_REQUEST, RENEWAL};
 use crate::check::{Finding, Mark};
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, ClientCertificate};
+use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::credentials::pki::{self, key::Key};
+use crate::credentials::rotation::{CertificateFiles, Rotation, Step};
 use crate::kube::delay::Jitter;
 use crate::kube::message::{Accept, Request};
 use crate::kube::text::Fault;
+use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Purpose, Subject};
 use crate::kube::{json, object};
-use crate::node::Progress;
-use crate::node::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::node::conditions;
 
 const CHECK: &str = "certificate";
@@ -143,44 +146,63 @@ pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Fail
     Err(failed(check, &line, &remedy))
 }
 
-/// Makes a key, and asks until its certificate is issued.
+/// A key and its certificate, in memory until the kubeconfig has both.
+struct NewPair {
+    subject: Subject,
+    key: Option<Key>,
+    issued: Option<ClientCertificate>,
+}
+
+impl NewPair {
+    fn task(&mut self, task: &FileTask, now: Wall) -> Result<TaskResult, Fault> {
+        Ok(match task {
+            FileTask::Find => TaskResult::NotFound,
+            FileTask::Sign { .. } => {
+                let key = self.key.insert(Key::generate()?);
+                TaskResult::Signed(key.request(self.subject.clone(), Purpose::CLIENT)?)
+            }
+            FileTask::Install(chain) => {
+                let key = self.key.as_ref().ok_or("there is no key")?;
+                let (certificate, leaf) = pki::issued(chain, key, now)?;
+                self.issued = Some(certificate);
+                TaskResult::InUse(leaf)
+            }
+        })
+    }
+}
+
+impl CertificateFiles for NewPair {
+    fn result(&mut self, task: &FileTask, _: Result<(), Fault>, now: Wall) -> TaskResult {
+        self.task(task, now).unwrap_or_else(TaskResult::Failed)
+    }
+}
+
+/// Asks until the certificate of a new key is issued.
 fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
     let subject = Subject::of_node(&run.board.name);
     let kind = CertificateKind::RotatedOrBootstrapped;
-    let mut certificate = Certificate::new(kind, subject.clone(), None, true, Jitter::NONE);
-    let unusable = |why: Fault| Stop::Failed(Finding::failed(CHECK, why, ""));
-    let (mut key, mut last) = (None, Fault::from("nobody approved or signed the request"));
+    let certificate = Certificate::new(kind, subject.clone(), None, true, Jitter::NONE);
+    let mut rotation = Rotation::new(Some(certificate));
+    let mut pair = NewPair { subject, key: None, issued: None };
+    let failed_for_good = |why: Fault| Stop::Failed(Finding::failed(CHECK, why, ""));
+    let mut last = Fault::from("nobody approved or signed the request");
     run.poll(|| {
-        let now = run.now();
-        let why = match certificate.file_task(now.wall) {
-            Some(FileTask::Find) => {
-                certificate.on_task(TaskResult::NotFound, now, Jitter::NONE).err()
-            }
-            Some(FileTask::Sign { .. }) => {
-                let new = Key::generate().map_err(unusable)?;
-                let signed = new.request(subject.clone(), Purpose::CLIENT).map_err(unusable)?;
-                key = Some(new);
-                certificate.on_task(TaskResult::Signed(signed), now, Jitter::NONE).err()
-            }
-            Some(FileTask::Install(chain)) => {
-                let key = key.as_ref().ok_or_else(|| unusable("there is no key".into()))?;
-                return pki::issued(&chain, key, now.wall).map_err(unusable);
-            }
-            None => {
-                let request = certificate.request();
-                let request = request.ok_or_else(|| unusable("there is no request".into()))?;
+        let why = match rotation.step(&mut pair, run.now().into()).map_err(failed_for_good)? {
+            Step::Files => None,
+            Step::InUse(leaf) => match pair.issued.take() {
+                Some(certificate) => return Ok((certificate, leaf)),
+                None => None,
+            },
+            Step::Send(request) => {
                 let outcome = run.send(api, &request);
                 let may_pass = is_transient(&outcome);
-                match certificate.on_response(outcome, run.now(), Jitter::NONE) {
-                    Err(error) if !may_pass => {
-                        return Err(Stop::Failed(Finding::failed(CHECK, error.why, "")));
-                    }
-                    Err(error) => Some(error.why),
-                    Ok(Progress::Note(line)) => {
-                        log::info!("{CHECK}: {line}");
+                match rotation.on_response(outcome, run.now().into()) {
+                    Ok(line) => {
+                        line.into_iter().for_each(|line| log::info!("{CHECK}: {line}"));
                         None
                     }
-                    Ok(_) => None,
+                    Err(error) if may_pass => Some(error.why),
+                    Err(error) => return Err(failed_for_good(error.why)),
                 }
             }
         };
@@ -189,7 +211,7 @@ fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf)
             last = why;
         }
         let now = run.now();
-        let pause = certificate.due(now).since(now.mono);
+        let pause = rotation.due(now.into()).map_or(Duration::ZERO, |due| due.since(now.mono));
         // The key of the request ends with this command.
         let remedy = "an approval now is too late: join again with --timeout=1h, and approve the \
                       new request while it waits: kubectl get csr, then kubectl certificate \

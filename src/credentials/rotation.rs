@@ -1,0 +1,177 @@
+//! The renewal of one certificate, one step at a time: a request, or one operation on a file.
+//!
+//! The agent, `nodelet serve` and `nodelet join` each have one. [`Certificate`] decides, and
+//! [`CertificateFiles`] has the key and the files. The caller sends the requests.
+
+use super::certificate::{Certificate, FileTask, Next, TaskResult};
+use crate::files::write::{Changes, Op};
+use crate::kube::instant::{Moment, Mono, Now};
+use crate::kube::message::{Outcome, Request, RequestError};
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::kube::x509::Leaf;
+
+/// The key and the files of a certificate.
+pub(crate) trait CertificateFiles {
+    /// The operations that must precede [`Self::result`].
+    fn operations(&mut self, _: &FileTask, _: Wall) -> Result<Vec<Op>, Fault> {
+        Ok(Vec::new())
+    }
+
+    /// The rest of the task. `written` is the result of the operations, or why there are none.
+    fn result(&mut self, task: &FileTask, written: Result<(), Fault>, now: Wall) -> TaskResult;
+
+    /// The changes that nothing waits for, each with the message if it fails.
+    fn take_later(&mut self) -> Vec<(&'static str, Vec<Op>)> {
+        Vec::new()
+    }
+}
+
+/// What a step did.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A part of the file work.
+    Files,
+    /// This certificate is in use from now on.
+    InUse(Leaf),
+    /// Nothing: this request must be sent. [`Rotation::on_response`] takes its outcome.
+    Send(Request),
+}
+
+/// What a file change is for.
+#[derive(Debug, PartialEq)]
+enum Purpose {
+    /// [`CertificateFiles::result`] follows.
+    Task(FileTask),
+    /// Nothing follows; the message if it fails.
+    Later(&'static str),
+}
+
+/// A certificate and its renewal.
+#[derive(Debug)]
+pub(crate) struct Rotation {
+    /// `None` if nothing is renewed.
+    certificate: Option<Certificate>,
+    changes: Changes<Purpose>,
+    /// The creation of the Node that the certificate follows.
+    node_created: Option<Mono>,
+}
+
+impl Rotation {
+    pub(crate) fn new(certificate: Option<Certificate>) -> Self {
+        Self { certificate, changes: Changes::none(), node_created: None }
+    }
+
+    /// When the next step is due. Follows the clock, which may have been set, and logs once that
+    /// the certificate has expired.
+    ///
+    /// The supervisor renews it for a Node that exists: not before the first Lease, after which the
+    /// time of the server is known, too. Without a certificate, or with an expired one, there is no
+    /// Lease, and the files must be searched.
+    pub(crate) fn due(&mut self, at: Moment) -> Option<Mono> {
+        let certificate = self.certificate.as_mut()?;
+        let now = now_of(certificate, at);
+        if at.node_created != self.node_created {
+            self.node_created = at.node_created;
+            at.node_created.into_iter().for_each(|at| certificate.node_created(at));
+        }
+        certificate.follow_clock(now);
+        let (at_supervisor, knows_server) = (certificate.is_at_supervisor(), at.server.is_some());
+        if (knows_server || !at_supervisor)
+            && let Some(line) = certificate.expiry_to_log(now.wall)
+        {
+            log::warn!("certificate: {line}");
+        }
+        let has_none = certificate.is_missing() || knows_server && !certificate.is_usable(now.wall);
+        let waits = at_supervisor && !at.has_lease && !has_none;
+        (!waits).then(|| certificate.due(now))
+    }
+
+    /// Whether operations on files are left. They need no server.
+    pub(crate) fn has_change(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Whether the board has no certificate, and so can send no other request.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.certificate.as_ref().is_some_and(Certificate::is_missing)
+    }
+
+    /// When the certificate must be replaced; 1970 for at once.
+    pub(crate) fn deadline(&self) -> Option<Wall> {
+        self.certificate.as_ref().map(Certificate::deadline)
+    }
+
+    /// Takes one step. A task begins after the last change has ended: that may be its own, or one
+    /// whose files it reads.
+    pub(crate) fn step(
+        &mut self,
+        files: &mut dyn CertificateFiles,
+        at: Moment,
+    ) -> Result<Step, Fault> {
+        let Some(certificate) = &mut self.certificate else {
+            return Ok(Step::Files);
+        };
+        let now = now_of(certificate, at);
+        let (task, written) = if self.changes.is_empty() {
+            let task = match certificate.next(now.wall) {
+                Next::Send(request) => return Ok(Step::Send(request)),
+                Next::Files(task) => task,
+            };
+            match files.operations(&task, now.wall) {
+                Ok(ops) if !ops.is_empty() => {
+                    self.changes.add(Purpose::Task(task), ops);
+                    return Ok(Step::Files);
+                }
+                none => (task, none.map(drop)),
+            }
+        } else {
+            match self.changes.carry_out_next() {
+                Some((Purpose::Task(task), written)) => (task, written),
+                Some((Purpose::Later(failure), Err(why))) => {
+                    log::warn!("{failure}: {why}");
+                    return Ok(Step::Files);
+                }
+                None | Some((Purpose::Later(_), Ok(()))) => return Ok(Step::Files),
+            }
+        };
+        let result = files.result(&task, written, now.wall);
+        for (failure, ops) in files.take_later() {
+            self.changes.add(Purpose::Later(failure), ops);
+        }
+        let new = match &result {
+            TaskResult::InUse(leaf) => Some(leaf.clone()),
+            _ => None,
+        };
+        certificate.on_task(result, now)?;
+        Ok(new.map_or(Step::Files, Step::InUse))
+    }
+
+    /// Takes the outcome of the request. Returns a line that asks for an approval.
+    pub(crate) fn on_response(
+        &mut self,
+        outcome: Outcome,
+        at: Moment,
+    ) -> Result<Option<String>, RequestError> {
+        match &mut self.certificate {
+            Some(certificate) => certificate.on_response(outcome, now_of(certificate, at)),
+            None => Ok(None),
+        }
+    }
+
+    /// Another program put this certificate into the files; it is in use.
+    pub(crate) fn replaced(&mut self, leaf: Leaf, at: Moment) {
+        if let Some(certificate) = &mut self.certificate {
+            certificate.replaced(leaf, now_of(certificate, at));
+        }
+    }
+}
+
+/// The time that decides. The supervisor's dates are compared with the server's clock only, so
+/// neither a wrong clock of the board nor of the server matters.
+fn now_of(certificate: &Certificate, at: Moment) -> Now {
+    match at.server {
+        Some(wall) if certificate.is_at_supervisor() => Now { wall, ..at.now },
+        _ => at.now,
+    }
+}

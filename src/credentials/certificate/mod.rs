@@ -195,9 +195,10 @@ impl Certificate {
             && !(self.is_usable(now) && self.held.as_ref().is_some_and(is_ours))
     }
 
-    /// Gives up a request under way after the wall clock was set, and decides again.
+    /// Gives up a request under way after the wall clock was set, and decides again. Without a
+    /// certificate nothing seemed to be expired.
     pub fn follow_clock(&mut self, now: Now) {
-        let Some(then) = self.signed_at else {
+        let Some(then) = self.signed_at.filter(|_| self.held.is_some()) else {
             return;
         };
         let expected = then.wall.after(now.mono.since(then.mono));

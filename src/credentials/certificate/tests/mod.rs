@@ -572,6 +572,17 @@ fn a_request_is_given_up_when_the_clock_is_set() {
     }
 }
 
+/// A board without an RTC that joins, or starts with a bootstrap token, while NTP sets its clock: a
+/// person may approve this request, and no other one.
+#[test]
+fn the_first_request_is_not_given_up_when_the_clock_is_set() {
+    let mut certificate = signing(ROTATE_OR_BOOTSTRAP, None);
+    let sent = certificate.request();
+    assert!(sent.is_some());
+    certificate.follow_clock(at(1, noon().after(hours(9))));
+    assert_eq!(certificate.request(), sent);
+}
+
 /// Without a new certificate in the files, the board would send the expired one until a restart.
 #[test]
 fn after_the_expiry_the_files_are_searched_before_each_request() {

@@ -14,7 +14,7 @@ use crate::kube::instant::Mono;
 use crate::kube::message::Outcome;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::Leaf;
+use crate::kube::x509::{Leaf, Purpose};
 
 /// The credentials of a running process.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Current {
             return None;
         }
         let bootstrap = self.refresh_bootstrap();
-        self.files.refresh(&mut self.api, bootstrap, self.pki.subject(), now)
+        self.files.refresh(&mut self.api, bootstrap, &self.pki.paths.subject, now)
     }
 
     /// A request under way follows the bootstrap kubeconfig: it may have named a server that does
@@ -163,7 +163,7 @@ impl CertificateFiles for Current {
                 self.choose_client(*with_bootstrap, *is_first)?;
                 self.pki.choose_key(*new_key)
             }
-            FileTask::Install(chain) => self.pki.update(chain, now),
+            FileTask::Install(chain) => self.pki.store.install(chain, &self.pki.marks, now),
         }
     }
 
@@ -174,10 +174,10 @@ impl CertificateFiles for Current {
                 Some(found) => self.replace(found).map(TaskResult::InUse),
                 None => Ok(TaskResult::NotFound),
             }),
-            FileTask::Sign { .. } => {
-                written.and_then(|()| self.pki.request()).map(TaskResult::Signed)
-            }
-            FileTask::Install(chain) => match self.pki.issued(chain, now) {
+            FileTask::Sign { .. } => written
+                .and_then(|()| self.pki.store.request(&self.pki.paths.subject, Purpose::CLIENT))
+                .map(TaskResult::Signed),
+            FileTask::Install(chain) => match self.pki.store.issued(chain, now) {
                 Err(why) => Ok(TaskResult::Unusable(why)),
                 Ok(issued) => match written.and_then(|()| self.pki.installed(now)) {
                     Ok(new) => self.replace(new).map(TaskResult::InUse),

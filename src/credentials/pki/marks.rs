@@ -15,7 +15,7 @@ const LINE: &str = "# kubeconfig: ";
 /// Digests of certificates: that of the kubeconfig, unless it names the stored one, and each CA of
 /// the bootstrap kubeconfig.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Marks(Vec<String>);
+pub(in crate::credentials) struct Marks(Vec<String>);
 
 impl Marks {
     pub(super) fn of(

@@ -30,7 +30,7 @@ use crate::files::read::cause;
 use crate::files::write::{self, Disk, Op, PRIVATE};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, Purpose, SigningRequest, Subject};
+use crate::kube::x509::{Leaf, Subject};
 
 /// The remedy of a board without an identity.
 const JOIN: &str = "nodelet join gets one";
@@ -52,22 +52,16 @@ pub struct Paths {
     pub kind: Option<CertificateKind>,
 }
 
-impl Paths {
-    fn rotate(&self) -> bool {
-        self.kind.is_some_and(CertificateKind::rotates)
-    }
-}
-
 /// The files of an identity that is renewed.
 #[derive(Debug)]
 pub struct Pki {
-    paths: Paths,
-    store: Store,
+    pub(super) paths: Paths,
+    pub(super) store: Store,
     pub(super) disk: Disk,
     /// Changes that nothing waits for, each with the message if it fails.
     pub(super) later: Vec<(&'static str, Vec<Op>)>,
     /// Those of the certificates to store.
-    marks: Marks,
+    pub(super) marks: Marks,
     /// Last warning about the stored certificate.
     last_warning: String,
 }
@@ -130,11 +124,6 @@ impl Pki {
         Ok(Some((start.config, leaf)))
     }
 
-    /// The subject of this board's certificates.
-    pub(super) fn subject(&self) -> &Subject {
-        &self.paths.subject
-    }
-
     fn load(&self, path: &Path) -> Result<ApiConfig, Fault> {
         let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
         let remedy = |why: Fault| match guard::found(path).is_err_and(is_missing) {
@@ -156,7 +145,7 @@ impl Pki {
     /// request. With rotation each request has a new key. Without rotation the key is kept, unless
     /// `new_key` is set.
     pub(super) fn choose_key(&mut self, new_key: bool) -> Result<Vec<Op>, Fault> {
-        if self.paths.rotate() {
+        if self.paths.kind.is_some_and(CertificateKind::rotates) {
             self.store.generate_key()?;
             return Ok(Vec::new());
         }
@@ -165,28 +154,7 @@ impl Pki {
         self.store.pending_key(new_key, stored)
     }
 
-    /// The signing request of the key.
-    pub(super) fn request(&self) -> Result<SigningRequest, Fault> {
-        self.store.request(&self.paths.subject, Purpose::CLIENT)
-    }
-
-    /// The certificate chain (PEM) of the last request with its key, not stored, or why it can never
-    /// be used.
-    pub(super) fn issued(
-        &self,
-        chain: &str,
-        now: Wall,
-    ) -> Result<(ClientCertificate, Leaf), Fault> {
-        self.store.issued(chain, now)
-    }
-
-    /// The operations that store the certificate chain (PEM) of the last request and make it
-    /// current.
-    pub(super) fn update(&self, chain: &str, now: Wall) -> Result<Vec<Op>, Fault> {
-        self.store.install(chain, &self.marks, now)
-    }
-
-    /// The identity after [`Self::update`]. The kubeconfig of a bootstrap is written later, and what
+    /// The identity after [`Store::install`]. The kubeconfig of a bootstrap is written later, and what
     /// is old is removed later.
     pub(super) fn installed(&mut self, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
         let stored = self.store.usable()?;
@@ -312,7 +280,8 @@ impl Start {
 
 impl Pki {
     fn start(&mut self, now: Wall) -> Result<Start, Fault> {
-        let (rotate, bootstrap) = (self.paths.rotate(), self.paths.bootstrap.is_some());
+        let rotate = self.paths.kind.is_some_and(CertificateKind::rotates);
+        let bootstrap = self.paths.bootstrap.is_some();
         if self.paths.kind.is_none() {
             return Ok(Start::with(self.load(&self.paths.kubeconfig)?, None));
         }

@@ -9,7 +9,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::ErrorKind::{NotADirectory, NotFound};
+use std::io::{self, ErrorKind::NotADirectory, ErrorKind::NotFound};
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -38,7 +38,7 @@ const MOST_REMOVED: usize = 1000;
 
 /// A `--cert-dir`, and the key of a request.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(in crate::credentials) struct Store {
     /// Absolute.
     folder: PathBuf,
     /// [`CLIENT`] or [`SERVER`].
@@ -267,7 +267,7 @@ impl Store {
     }
 
     /// The signing request of the key.
-    pub(super) fn request(
+    pub(in crate::credentials) fn request(
         &self,
         subject: &Subject,
         purpose: Purpose,
@@ -277,7 +277,7 @@ impl Store {
 
     /// The certificate chain (PEM) of the last request with its key, not stored, or why it can never
     /// be used.
-    pub(super) fn issued(
+    pub(in crate::credentials) fn issued(
         &self,
         chain: &str,
         now: Wall,
@@ -287,7 +287,12 @@ impl Store {
 
     /// The operations that store the certificate chain (PEM) of the last request, if it can be used.
     /// After an error the same chain can be installed again.
-    pub(super) fn install(&self, chain: &str, marks: &Marks, now: Wall) -> Result<Vec<Op>, Fault> {
+    pub(in crate::credentials) fn install(
+        &self,
+        chain: &str,
+        marks: &Marks,
+        now: Wall,
+    ) -> Result<Vec<Op>, Fault> {
         self.issued(chain, now)?;
         self.update(chain.as_bytes(), self.key()?, marks, now)
     }
@@ -304,7 +309,7 @@ impl Store {
     /// Takes the path of each file of certificates and keys, of which there may be very many; none
     /// if there is no folder.
     fn each_file(&self, take: &mut dyn FnMut(PathBuf)) -> Result<(), Fault> {
-        let at = |e: std::io::Error| cause(&e).at(self.folder.display());
+        let at = |e: io::Error| cause(&e).at(self.folder.display());
         #[expect(clippy::disallowed_methods, reason = "guarded, and each entry is dropped")]
         let entries = match guard::found(&self.folder).and_then(fs::read_dir) {
             Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => return Ok(()),
@@ -322,16 +327,16 @@ impl Store {
 
 /// Whether `path` exists. A path that must not be touched or cannot be resolved is an error.
 fn exists(path: &Path) -> Result<bool, Fault> {
-    match guard::found(path) {
-        Ok(_) => Ok(true),
-        Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => Ok(false),
-        Err(e) => Err(cause(&e).at(path.display())),
-    }
+    is_some(guard::found(path), path)
 }
 
 /// Whether a file or a link exists.
 fn is_there(path: &Path) -> Result<bool, Fault> {
-    match guard::parent_resolved(path).and_then(fs::symlink_metadata) {
+    is_some(guard::parent_resolved(path).and_then(fs::symlink_metadata), path)
+}
+
+fn is_some<T>(found: io::Result<T>, path: &Path) -> Result<bool, Fault> {
+    match found {
         Ok(_) => Ok(true),
         Err(e) if [NotFound, NotADirectory].contains(&e.kind()) => Ok(false),
         Err(e) => Err(cause(&e).at(path.display())),

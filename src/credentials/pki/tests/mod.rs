@@ -19,6 +19,7 @@ use super::*;
 use crate::files::mounts::pretend_mount;
 use crate::files::read::cause;
 use crate::files::tree::Tree;
+use crate::kube::x509::{Purpose, SigningRequest};
 
 /// A folder that is removed with the test.
 struct Folder(Tree);
@@ -201,11 +202,11 @@ impl Pki {
     fn sign(&mut self, new_key: bool) -> Result<SigningRequest, Fault> {
         let ops = self.choose_key(new_key)?;
         self.disk.carry_out(ops)?;
-        self.request()
+        self.store.request(&self.paths.subject, Purpose::CLIENT)
     }
 
     fn install(&mut self, chain: &str, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
-        let ops = self.update(chain, now)?;
+        let ops = self.store.install(chain, &self.marks, now)?;
         self.disk.carry_out(ops)?;
         let installed = self.installed(now);
         self.carry_out_later();

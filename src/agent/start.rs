@@ -9,7 +9,6 @@ use super::read_cache::ReadCache;
 use crate::check::board::{ASKED_ONCE, ASKED_ONCE_REMEDY};
 use crate::check::setup::Setup;
 use crate::client::api_config::ApiConfig;
-use crate::config::USER_AGENT;
 use crate::config::flags::Flags;
 use crate::credentials::IdentitySource;
 use crate::kube::delay::Jitter;
@@ -42,8 +41,7 @@ fn open(flags: Box<Flags>) -> Result<Box<Agent>, CommandFailure> {
         CommandFailure::Usage(line.to_owned())
     })?;
     let seed = RandomState::new().build_hasher().finish();
-    let source =
-        IdentitySource::new(&config, path, command::credentials_folder(), USER_AGENT.to_owned());
+    let source = IdentitySource::new(&config, path, command::credentials_folder());
     let opened = source.open(clock::wall(), Jitter::new(seed));
     let credentials = opened.map_err(|why| CommandFailure::Other(why.to_string()))?;
     let access = &credentials.current.api.config;

@@ -2,7 +2,6 @@
 
 use super::probe;
 use super::setup::Setup;
-use crate::config::USER_AGENT;
 use crate::config::flags::Flags;
 use crate::credentials::IdentitySource;
 use crate::kube::{describe, object};
@@ -36,8 +35,7 @@ pub fn check(flags: Box<Flags>, is_json: bool) -> End {
     let (desired, runtime) = setup.desired(&clock);
     let open = || {
         let path = setup.config.kubeconfig.as_ref().ok_or("--kubeconfig is missing")?;
-        let (folder, user_agent) = (credentials_folder(), USER_AGENT.to_owned());
-        let source = IdentitySource::new(&setup.config, path, folder, user_agent);
+        let source = IdentitySource::new(&setup.config, path, credentials_folder());
         source.open_read_only(clock.now().wall)
     };
     let report = probe::report(&setup, &desired.missing, runtime.as_ref(), &clock, open);

@@ -107,7 +107,7 @@ fn verified(config: &ApiConfig, at_supervisor: bool) -> Finding {
 
 /// The code of the answer, or why there is none.
 fn ask(config: &ApiConfig) -> Result<u16, (Fault, Option<Distrust>)> {
-    let mut api = Api::new(config, "nodelet-check").map_err(|why| (why, None))?;
+    let mut api = Api::new(config).map_err(|why| (why, None))?;
     match api.call(&Request::get("/healthz".to_owned(), Accept::Object), CALL) {
         Outcome::Answered(response) => Ok(response.code),
         Outcome::Silent(why) => Err((why, api.distrust())),

@@ -25,6 +25,10 @@ use super::transport::{Dialer, HEAD_LIMIT, NoLookup};
 
 /// Longer than any interval between two requests. The server may close the connection earlier.
 const IDLE_AGE: Duration = Duration::from_secs(3600);
+/// Without system and architecture, as a kubelet adds them: the Node has both, and each request would
+/// carry them.
+const NAME: &str = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
+
 /// Only the object's metadata. Every API server has this form since 1.15.
 const METADATA: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -39,7 +43,6 @@ pub struct Api {
     dialer: Dialer,
     /// The path of the last request, and its URI: most requests renew the same Lease.
     last: Option<(String, Uri)>,
-    user_agent: HeaderValue,
     authorization: Option<HeaderValue>,
     /// Headers of a protocol that is not the API's; marked sensitive.
     more: Vec<(HeaderName, HeaderValue)>,
@@ -49,16 +52,13 @@ pub struct Api {
 
 impl Api {
     /// Checks certificates and keys; does not connect.
-    pub fn new(config: &ApiConfig, user_agent: &str) -> Result<Self, Fault> {
+    pub fn new(config: &ApiConfig) -> Result<Self, Fault> {
         let dialer = Dialer::new(Link::new(config)?);
-        let user_agent = HeaderValue::from_str(user_agent)
-            .map_err(|_| format!("user agent {user_agent:?} has a control character in it"))?;
         let authorization = authorization(config)?;
         Ok(Self {
             agent: agent(&dialer),
             dialer,
             last: None,
-            user_agent,
             authorization,
             more: Vec::new(),
             config: config.clone(),
@@ -237,7 +237,7 @@ impl Api {
         for (name, value) in &self.more {
             headers.append(name.clone(), value.clone());
         }
-        headers.append(USER_AGENT, self.user_agent.clone());
+        headers.append(USER_AGENT, HeaderValue::from_static(NAME));
         Ok(head)
     }
 

@@ -26,10 +26,6 @@ use crate::kube::version::Version;
 /// with a suffix for nodelet. Version-skew checkers parse it.
 pub const KUBELET_VERSION: &str = concat!("v1.36.2-nodelet.", env!("CARGO_PKG_VERSION"));
 
-/// The name and version that each request has. Without system and architecture, as a kubelet adds them:
-/// the Node has both.
-pub const USER_AGENT: &str = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
-
 /// The text of `--version`: `nodelet 0.1.0 (commit, target)`, and the version that the Node reports.
 pub fn version() -> String {
     format!(

@@ -213,7 +213,7 @@ mod tests {
             ..ApiConfig::of("https://127.0.0.1:1").unwrap()
         };
         let mut files = CredentialFiles::new(&config);
-        let mut api = Api::new(&config, "test").unwrap();
+        let mut api = Api::new(&config).unwrap();
         let own = Subject::of_node("pi");
         let both = format!("{old}{new}");
         for (text, used) in [
@@ -249,7 +249,7 @@ mod tests {
         };
         let second = pair(2);
         let mut files = CredentialFiles::new(&config);
-        let mut api = Api::new(&config, "test").unwrap();
+        let mut api = Api::new(&config).unwrap();
         let now = Mono::START.after(CHECK_EVERY);
         assert!(files.begins(now) && !files.begins(now));
         let later = now.after(CHECK_EVERY);

@@ -25,7 +25,6 @@ pub struct Current {
     pub(super) pki: Pki,
     pub(super) supervisor: Option<Supervisor>,
     pub(super) signing: SigningClient,
-    pub(super) user_agent: String,
     /// The last response to the own certificate was 401.
     pub(super) was_refused: bool,
 }
@@ -96,7 +95,7 @@ impl Current {
     /// commas.
     pub fn serving_client(&self, node_ips: &str) -> Result<Api, Fault> {
         let supervisor = self.supervisor.as_ref().ok_or("there is no --k3s-supervisor")?;
-        supervisor.client(&self.api.config, None, &self.user_agent, Some(node_ips))
+        supervisor.client(&self.api.config, None, Some(node_ips))
     }
 
     /// A card that is full or has become read-only must not end a Node with its certificate.
@@ -135,7 +134,7 @@ impl Current {
                     SigningClient::Supervisor(last) => Some(last.as_ref()),
                     _ => None,
                 };
-                let client = supervisor.client(&self.api.config, last, &self.user_agent, None)?;
+                let client = supervisor.client(&self.api.config, last, None)?;
                 SigningClient::Supervisor(Box::new(client))
             }
             None if !bootstrap => SigningClient::Main,
@@ -146,7 +145,7 @@ impl Current {
                     self.files = CredentialFiles::new(&config);
                     SigningClient::MainBootstrap
                 } else {
-                    let api = Api::new(&config, &self.user_agent)?;
+                    let api = Api::new(&config)?;
                     SigningClient::Bootstrap(Box::new(api))
                 }
             }

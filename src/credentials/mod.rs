@@ -122,20 +122,13 @@ pub struct IdentitySource {
     paths: Paths,
     /// `--k3s-supervisor`.
     supervisor: Option<Supervisor>,
-    /// The header `User-Agent`.
-    user_agent: String,
 }
 
 impl IdentitySource {
     /// Looks for `kubeconfig` and `--bootstrap-kubeconfig` in the working directory, then in
     /// `credentials`, the folder of systemd's credentials; for the node password of k3s beside the
     /// kubeconfig first.
-    pub fn new(
-        config: &Config,
-        kubeconfig: &Path,
-        credentials: Option<PathBuf>,
-        user_agent: String,
-    ) -> Self {
+    pub fn new(config: &Config, kubeconfig: &Path, credentials: Option<PathBuf>) -> Self {
         let working_directory = [Path::new("")].into_iter();
         let folders: Vec<&Path> = working_directory.chain(credentials.as_deref()).collect();
         let kubeconfig = find(kubeconfig, &folders);
@@ -150,7 +143,6 @@ impl IdentitySource {
                 subject: Subject::of_node(&config.node.name),
                 kind: kind(config),
             },
-            user_agent,
         }
     }
 
@@ -173,7 +165,7 @@ impl IdentitySource {
             (Some(_), Some(path)) => path,
             _ => &self.paths.kubeconfig,
         };
-        let api = Api::new(&start.config, &self.user_agent);
+        let api = Api::new(&start.config);
         let supervisor = self.supervisor.as_ref();
         supervisor.map(Supervisor::endpoint).transpose()?;
         let has_certificate = start.bootstrap.is_some() || start.leaf.is_some();
@@ -188,7 +180,6 @@ impl IdentitySource {
                 pki,
                 supervisor: self.supervisor.clone(),
                 signing: SigningClient::Main,
-                user_agent: self.user_agent.clone(),
                 was_refused: false,
             },
             rotation: Rotation::new(certificate),

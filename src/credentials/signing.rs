@@ -93,7 +93,6 @@ impl Supervisor {
         &self,
         config: &ApiConfig,
         last: Option<&Api>,
-        user_agent: &str,
         node_ips: Option<&str>,
     ) -> Result<Api, Fault> {
         let password = self.password()?;
@@ -104,7 +103,7 @@ impl Supervisor {
             // What the kubeconfig says of TLS is about the API server.
             (config.ca, config.insecure, config.tls_server_name) = (None, false, None);
         }
-        let mut api = Api::new(&config, user_agent)?;
+        let mut api = Api::new(&config)?;
         if let Some(last) = last {
             api.keep_addresses_of(last);
         }

@@ -21,7 +21,6 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Purpose, Subject};
 use crate::kube::{json, object};
-use crate::node::conditions;
 
 const CHECK: &str = "certificate";
 
@@ -124,7 +123,8 @@ pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Fail
     response.accepted().map_err(|refused| failed(check, refused, remedy))?;
     let node = json::parse(&response.body).unwrap_or_default();
     let is_true = |condition| object::text(condition, &["status"]) == "True";
-    let is_ready = conditions::find(&node, "Ready").is_some_and(is_true);
+    let conditions = object::list(&node, &["status", "conditions"]);
+    let is_ready = object::of_type(conditions, "Ready").is_some_and(is_true);
     let info = |member| object::text(&node, &["status", "nodeInfo", member]);
     let version = info("kubeletVersion");
     // A kubelet on this machine has the boot id of this machine.

@@ -13,7 +13,6 @@ use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Pem};
 use crate::client::endpoint::Endpoint;
 use crate::client::reach::{dial, resolve};
-use crate::config::USER_AGENT;
 use crate::files::read::read;
 use crate::files::write::Disk;
 use crate::kube::instant::{Mono, Now};
@@ -178,7 +177,7 @@ impl JoinRun<'_> {
         check: &'static str,
         remedy: &str,
     ) -> Result<Api, Failed> {
-        Api::new(config, USER_AGENT).map_err(|why| failed(check, why, remedy))
+        Api::new(config).map_err(|why| failed(check, why, remedy))
     }
 
     /// [`Self::send`], repeated while the server is silent, starts or is busy. `remedy` is that of

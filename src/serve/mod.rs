@@ -30,8 +30,8 @@ use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
 
 pub use self::config::ServeConfig;
 use self::port::Port;
+use crate::config::Config;
 use crate::config::flags::{Flags, log_ignored};
-use crate::config::{Config, USER_AGENT};
 use crate::credentials::IdentitySource;
 use crate::files::read::cause;
 use crate::host::{Host, HostRoot};
@@ -66,7 +66,7 @@ fn open(mut flags: Box<Flags>) -> Result<Box<Port>, CommandFailure> {
                 .to_owned(),
         )
     })?;
-    let source = IdentitySource::new(&config, path, credentials_folder(), USER_AGENT.to_owned());
+    let source = IdentitySource::new(&config, path, credentials_folder());
     log_ignored(ignored);
     // Not the agent's folder, where this process may not write.
     let own = systemd_folder("STATE_DIRECTORY");

@@ -152,7 +152,7 @@ impl Scraper {
             }),
             resolver: None,
         };
-        Self(Api::new(&config, "scraper").unwrap())
+        Self(Api::new(&config).unwrap())
     }
 
     fn ask(&mut self, guest: &mut Guest, path: &str) -> String {

@@ -70,7 +70,7 @@ fn a_renewal_is_answered_in_protobuf() {
     let cluster = Cluster::start(Duration::from_secs(50));
     let name = cluster.node_name("pi");
     let kubeconfig = kubeconfig::load(cluster.kubeconfig(&name).as_ref(), None).unwrap();
-    let mut api = Api::new(&kubeconfig, "nodelet").unwrap();
+    let mut api = Api::new(&kubeconfig).unwrap();
     let uid = register(&mut api, &name);
     let mut lease = Lease::new(&name, 40);
     let mut answers = Vec::new();
@@ -105,7 +105,7 @@ fn bytes_and_allocations_of_a_renewal() {
     let folder = Folder::new("cost");
     let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
     let kubeconfig = kubeconfig::load(&path, None).unwrap();
-    let mut api = Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm64)").unwrap();
+    let mut api = Api::new(&kubeconfig).unwrap();
     let uid = register(&mut api, "a-board");
     let mut lease = Lease::new("a-board", 40);
     let mut renew = || {
@@ -135,7 +135,7 @@ fn bytes_of_a_look_for_stray_pods() {
     let folder = Folder::new("cost");
     let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
     let kubeconfig = kubeconfig::load(&path, None).unwrap();
-    let mut api = Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm64)").unwrap();
+    let mut api = Api::new(&kubeconfig).unwrap();
     let mut pods = Pods::new(&config(Flags::default()).node);
     let request = pods.request(Mono::START);
     let response = api.call(&request, BUDGET);

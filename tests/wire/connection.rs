@@ -86,7 +86,7 @@ fn the_whole_handshake_is_early() {
 fn a_connection_that_was_opened_early_and_closed_by_the_server_is_not_used() {
     let double = Double::start();
     let config = kubeconfig::parse(&double.kubeconfig_for_node("pi"), &[]).unwrap();
-    let mut api = Api::new(&config, "test").unwrap();
+    let mut api = Api::new(&config).unwrap();
     for round in 1..=3 {
         api.connect(BUDGET).unwrap();
         double.close_connections();

@@ -41,7 +41,7 @@ fn with_files(port: u16, ca: &Authority, user: &str, folder: &Path) -> Client {
     let text = kubeconfig_text(&format!("https://127.0.0.1:{port}"), &ca.pem, user);
     fs::write(folder.join("kubeconfig"), text).unwrap();
     let config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
-    let source = IdentitySource::new(&config, &folder.join("kubeconfig"), None, "x".to_owned());
+    let source = IdentitySource::new(&config, &folder.join("kubeconfig"), None);
     Client(source.open(Wall::default(), Jitter::NONE).unwrap())
 }
 

@@ -419,7 +419,7 @@ fn a_lookup_leaves_half_of_the_time_for_the_connection() {
         attempts: 1,
         ..resolver(&[silent.address, names.address])
     });
-    let mut api = super::Api::new(&config, "x").unwrap();
+    let mut api = super::Api::new(&config).unwrap();
     super::answered(api.call(&super::get(), BUDGET * 4));
 }
 

@@ -34,7 +34,7 @@ fn each_method_sends_its_headers_and_nothing_else() {
         let mut lines = vec![
             accept.to_owned(),
             format!("host: 127.0.0.1:{}", server.port),
-            "user-agent: nodelet/0.1.0 (linux/arm)".to_owned(),
+            format!("user-agent: nodelet/{}", env!("CARGO_PKG_VERSION")),
         ];
         if !body.is_empty() {
             lines.push(format!("content-length: {}", body.len()));
@@ -53,7 +53,7 @@ fn each_method_sends_its_headers_and_nothing_else() {
 fn the_prefix_of_the_server_stands_before_every_path() {
     let server = Server::start(None, ok);
     let kubeconfig = kubeconfig(&format!("http://127.0.0.1:{}/k8s/c-1/", server.port), "", "");
-    answered(Api::new(&kubeconfig, "x").unwrap().call(&get(), BUDGET));
+    answered(Api::new(&kubeconfig).unwrap().call(&get(), BUDGET));
     assert!(server.heard()[0].head.starts_with("GET /k8s/c-1/api/v1/nodes/pi HTTP/1.1\r\n"));
 }
 
@@ -106,7 +106,7 @@ fn credentials_are_sent_and_never_logged() {
     ] {
         let server = Server::start(None, ok);
         let config = kubeconfig(&format!("http://127.0.0.1:{}", server.port), "", user);
-        let mut api = Api::new(&config, "x").unwrap();
+        let mut api = Api::new(&config).unwrap();
         answered(api.call(&get(), BUDGET));
         assert!(server.heard()[0].head.contains(want), "{:?}", server.heard());
         let printed = format!("{api:?} {:?}", logged());

@@ -52,12 +52,11 @@ fn response(code: u16, body: impl Into<Vec<u8>>) -> Response {
 
 fn api(port: u16, ca: &Authority) -> Api {
     let kubeconfig = kubeconfig(&format!("https://127.0.0.1:{port}"), &ca.pem, "");
-    Api::new(&kubeconfig, "nodelet/0.1.0 (linux/arm)").unwrap()
+    Api::new(&kubeconfig).unwrap()
 }
 
 fn plain(port: u16) -> Api {
-    Api::new(&kubeconfig(&format!("http://127.0.0.1:{port}"), "", ""), "nodelet/0.1.0 (linux/arm)")
-        .unwrap()
+    Api::new(&kubeconfig(&format!("http://127.0.0.1:{port}"), "", "")).unwrap()
 }
 
 const TLS: bool = true;

@@ -16,14 +16,14 @@ fn one_thread_child() {
     let mut config = kubeconfig(&url, &given("NODELET_WIRE_CA"), "");
     config.resolver = Some(resolver.clone());
     let once = Resolver { attempts: 1, ..resolver.clone() };
-    let mut api = Api::new(&config, "x").unwrap();
+    let mut api = Api::new(&config).unwrap();
     let before = (threads(), peak_kib());
     for _ in 0..20 {
         api.disconnect();
         answered(api.call(&get(), BUDGET * 5));
         answered(api.call(&patch("{}"), BUDGET * 5));
         let close = Request { path: "/close".into(), ..get() };
-        silent(Api::new(&config, "x").unwrap().call(&close, BUDGET * 5));
+        silent(Api::new(&config).unwrap().call(&close, BUDGET * 5));
         dns::lookup(&once, "silent.lan", Duration::from_millis(20)).0.unwrap_err();
         let mut name = NodeName::new("api.lan", Some(resolver.clone()));
         assert_eq!(dns::wait(&mut name, Instant::now()).0.len(), 1);

@@ -35,7 +35,7 @@ fn a_refused_client_certificate_has_the_reason_of_the_alert() {
             let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[version], Some(&ca));
             let server = Server::start(Some(tls), ok);
             let url = format!("https://127.0.0.1:{}", server.port);
-            let mut api = Api::new(&kubeconfig(&url, &ca.pem, &user), "x").unwrap();
+            let mut api = Api::new(&kubeconfig(&url, &ca.pem, &user)).unwrap();
             // The second one takes more than one write: the server closes during the request.
             let requests = [patch("{}"), patch(vec![b' '; 4 << 20])];
             for request in requests {
@@ -128,13 +128,13 @@ fn the_certificate_must_have_the_tls_server_name() {
         Server::start(Some(ca.config(&ca.leaf(&["api.example"]), rustls::ALL_VERSIONS, None)), ok);
     let mut kubeconfig = kubeconfig(&format!("https://127.0.0.1:{}", server.port), &ca.pem, "");
     kubeconfig.tls_server_name = Some("api.example".into());
-    answered(Api::new(&kubeconfig, "x").unwrap().call(&get(), BUDGET));
+    answered(Api::new(&kubeconfig).unwrap().call(&get(), BUDGET));
     kubeconfig.tls_server_name = Some("api.other".into());
-    let why = fails(&mut Api::new(&kubeconfig, "x").unwrap(), &get());
+    let why = fails(&mut Api::new(&kubeconfig).unwrap(), &get());
     assert!(why.contains("certificate of api.other is for other names: "), "{why}");
     kubeconfig.tls_server_name = Some("a b".into());
     assert_eq!(
-        Api::new(&kubeconfig, "x").err().unwrap().what,
+        Api::new(&kubeconfig).err().unwrap().what,
         "tls-server-name: \"a b\" is not a host name"
     );
 }
@@ -169,7 +169,7 @@ fn an_insecure_client_accepts_any_certificate_whose_key_the_server_has() {
         let url = format!("https://127.0.0.1:{}", server.port);
         let mut kubeconfig = kubeconfig(&url, &other.pem, "token: abc");
         (kubeconfig.insecure, kubeconfig.ca) = (true, None);
-        let mut api = Api::new(&kubeconfig, "x").unwrap();
+        let mut api = Api::new(&kubeconfig).unwrap();
         answered(api.call(&get(), BUDGET));
 
         // OpenSSL signs certificates of version 1 by default.
@@ -179,13 +179,13 @@ fn an_insecure_client_accepts_any_certificate_whose_key_the_server_has() {
         let old = certified(&old.cert_pem, &old.key_pem, version);
         let server = Server::start(Some(old), ok);
         kubeconfig.endpoint.port = server.port;
-        answered(Api::new(&kubeconfig, "x").unwrap().call(&get(), BUDGET));
+        answered(Api::new(&kubeconfig).unwrap().call(&get(), BUDGET));
 
         // The public certificate of another server, with a key that does not belong to it.
         let stolen = certified(&late.0, &other.leaf(&["x"]).1, version);
         let server = Server::start(Some(stolen), ok);
         kubeconfig.endpoint.port = server.port;
-        let why = fails(&mut Api::new(&kubeconfig, "x").unwrap(), &get());
+        let why = fails(&mut Api::new(&kubeconfig).unwrap(), &get());
         assert!(why.contains("certificate of 127.0.0.1"), "{why}");
         assert_eq!(server.heard().len(), 0);
     }

@@ -19,7 +19,7 @@ use crate::common::proxy::Proxy;
 fn by_way_of(url: &str, server: &Server, ca: &Authority) -> Api {
     let mut kubeconfig = kubeconfig(&format!("https://localhost:{}", server.port), &ca.pem, "");
     kubeconfig.proxy = Some(nodelet::client::api_config::Proxy::parse(url).unwrap());
-    Api::new(&kubeconfig, "x").unwrap()
+    Api::new(&kubeconfig).unwrap()
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_sick_proxy_is_left_for_the_next_address_of_its_name() {
         let proxy = nodelet::client::api_config::Proxy::parse(&format!("http://proxy.test:{port}"));
         config.proxy = Some(proxy.unwrap());
         config.resolver = Some(Resolver::read(Path::new("/nonexistent"), hosts));
-        let mut api = Api::new(&config, "x").unwrap();
+        let mut api = Api::new(&config).unwrap();
         answered(api.call(&get(), BUDGET * 4));
         fronts[1].set_mode(Mode::LeadsTo(sick));
         fronts[0].set_mode(Mode::LeadsTo(well.port));

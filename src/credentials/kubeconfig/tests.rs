@@ -447,7 +447,7 @@ fn client(ca: &str, chain: &str, key: &str) -> Result<(), String> {
         &format!("certificate-authority-data: {ca}"),
         &format!("client-certificate-data: {chain}\nclient-key-data: {key}"),
     );
-    let built = Api::new(&parse(&text, &[]).unwrap(), "nodelet/0");
+    let built = Api::new(&parse(&text, &[]).unwrap());
     built.map(drop).map_err(|why| why.to_string())
 }
 

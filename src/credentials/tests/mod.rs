@@ -31,7 +31,7 @@ fn rotating(tree: &Tree) -> Config {
 /// Opens the credentials whose kubeconfig is `etc/kubelet.conf`.
 fn open(tree: &Tree, config: &Config, now: Wall) -> Credentials {
     let path = tree.join("etc/kubelet.conf");
-    let source = IdentitySource::new(config, &path, None, "test".to_owned());
+    let source = IdentitySource::new(config, &path, None);
     source.open(now, Jitter::NONE).unwrap()
 }
 

@@ -107,7 +107,7 @@ fn the_api_server_and_metrics_server_reach_the_port() {
     let node = format!("/api/v1/nodes/{name}");
     eventually("the Node", SOON, || cluster.get(&node));
     let admin = kubeconfig::load(cluster.admin_kubeconfig().unwrap(), None).unwrap();
-    let mut api = Api::new(&admin, "nodelet-tests").unwrap();
+    let mut api = Api::new(&admin).unwrap();
     eventually("a healthy board", SOON, || {
         let health = get(&mut api, &format!("{node}/proxy/healthz"));
         (health.code == 200 && health.body == b"ok").then_some(())
@@ -145,7 +145,7 @@ fn the_api_server_and_metrics_server_reach_the_port() {
     let endpoint = Endpoint::parse(&format!("https://127.0.0.1:{port}")).unwrap();
     let mut admin = admin;
     (admin.endpoint, admin.insecure, admin.ca) = (endpoint, true, None);
-    let mut api = Api::new(&admin, "nodelet-tests").unwrap();
+    let mut api = Api::new(&admin).unwrap();
     let path = format!("/apis/metrics.k8s.io/v1beta1/nodes/{name}");
     let request = Request::get(path, Accept::Object);
     let usage = eventually("the metrics", TWO_SCRAPES, || {

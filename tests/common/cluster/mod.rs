@@ -343,7 +343,7 @@ fn call_as(
     path: &str,
     body: Vec<u8>,
 ) -> Result<(u16, Value), String> {
-    let mut api = Api::new(user, "nodelet-tests").unwrap();
+    let mut api = Api::new(user).unwrap();
     let request = Request { method, path: path.to_owned(), accept: Accept::Object, body };
     match api.call(&request, Duration::from_secs(10)) {
         Outcome::Answered(answer) => {

@@ -526,8 +526,7 @@ impl Machine {
 
     /// Starts the process; after a failure the supervisor waits 5 s.
     fn start(&mut self) {
-        let source =
-            IdentitySource::new(&self.config, &self.kubeconfig_path(), None, "machine".to_owned());
+        let source = IdentitySource::new(&self.config, &self.kubeconfig_path(), None);
         let permille = thousandths(&mut self.random);
         match source.open(self.board_wall(), Jitter::new(permille.into())) {
             Ok(credentials) => {

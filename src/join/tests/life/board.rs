@@ -251,7 +251,7 @@ impl World {
         let (_, flags) = command_line::parse(args.into_iter().map(OsString::from))?;
         let config = Config::new(*flags, || Ok(HOSTNAME.to_owned()))?;
         let path = config.kubeconfig.clone().unwrap();
-        let source = IdentitySource::new(&config, &path, Some(credentials), "life".to_owned());
+        let source = IdentitySource::new(&config, &path, Some(credentials));
         Ok((config, source))
     }
 

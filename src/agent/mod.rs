@@ -19,7 +19,6 @@ use crate::files::write::{self, Changes, Disk};
 use crate::health::config::HealthConfig;
 use crate::health::monitor::Health;
 use crate::kube::instant::{Mono, Now};
-use crate::kube::message::Outcome;
 use crate::kube::text::{Fault, VERBOSE};
 use crate::kube::time::Wall;
 use crate::node::certificate::Certificate;
@@ -268,15 +267,15 @@ impl Agent {
         let answer_budget = self.kubelet.answer_budget(kind);
         let api = self.api_for(kind);
         api.set_answer_budget(answer_budget);
-        let outcome = api.call(&request, budget);
-        self.identity.on_response(&outcome);
+        let answer = api.call(&request, budget);
+        self.identity.on_response(&answer);
         let now = self.clock.now();
-        if let Outcome::Answered(response) = &outcome
+        if let Ok(response) = &answer
             && let Some(date) = response.date
         {
             self.health.on_date(date, start.mono, now);
         }
-        let effect = self.kubelet.on_response(kind, outcome, start.mono, now);
+        let effect = self.kubelet.on_response(kind, answer, start.mono, now);
         if let (RequestKind::Lease, Some(file)) = (kind, &mut self.state_file) {
             let boot_to_start = self.clock.boot_to_start();
             file.write(&self.kubelet.heartbeat(start.mono, boot_to_start), now.mono);

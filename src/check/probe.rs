@@ -27,7 +27,7 @@ use crate::host::units::{SERVE_SOCKET, is_enabled};
 use crate::host::{Host, cgroup, memory, mounts};
 use crate::kube::cluster_info::cluster_info;
 use crate::kube::json;
-use crate::kube::message::{Accept, Outcome, Request, Response};
+use crate::kube::message::{Accept, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
@@ -328,10 +328,7 @@ impl ServerProbe<'_> {
     }
 
     fn call(&mut self, request: Request) -> Result<Response, Fault> {
-        match self.access.api.call(&request, CALL) {
-            Outcome::Answered(response) => Ok(response),
-            Outcome::Silent(why) => Err(why),
-        }
+        self.access.api.call(&request, CALL)
     }
 
     /// The Node, if the server has one, or why it cannot be read.

@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::files::write::{Disk, Op};
 use crate::kube::delay::Jitter;
 use crate::kube::instant::Mono;
-use crate::kube::message::Outcome;
+use crate::kube::message::Answer;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Subject};
@@ -92,10 +92,10 @@ impl Identity {
 
     /// Makes the files due for a check after a 401, and after a request without a response: a
     /// server that rejects the certificate closes the TLS connection.
-    pub fn on_response(&mut self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Answered(response) if response.code != 401 => self.was_refused = false,
-            Outcome::Answered(_) => {
+    pub fn on_response(&mut self, answer: &Answer) {
+        match answer {
+            Ok(response) if response.code != 401 => self.was_refused = false,
+            Ok(_) => {
                 self.watch.check_next();
                 if let (SigningClient::Main, Some(certificate)) =
                     (&self.signing, &self.config.certificate)
@@ -108,7 +108,7 @@ impl Identity {
                     );
                 }
             }
-            Outcome::Silent(_) => self.watch.check_next(),
+            Err(_) => self.watch.check_next(),
         }
     }
 

@@ -10,7 +10,9 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::kube::json as bounded_json;
-use crate::kube::message::{Accept, Method, Outcome, Receipt, Refused, Request, RequestError};
+use crate::kube::message::{
+    Accept, Answer, Method, Receipt, Refused, Request, RequestError, accepted,
+};
 use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::node::Progress;
@@ -138,15 +140,15 @@ impl Lease {
         }
     }
 
-    /// Takes the outcome of the last request. After [`Progress::Continue`] one more is needed at
+    /// Takes the answer to the last request. After [`Progress::Continue`] one more is needed at
     /// once. [`Progress::Done`]: the Lease was created or renewed for another
     /// `leaseDurationSeconds`.
     pub fn on_response(
         &mut self,
         node_uid: &str,
-        outcome: Outcome,
+        answer: Answer,
     ) -> Result<Progress, RequestError> {
-        let response = match outcome.accepted() {
+        let response = match accepted(answer) {
             Ok(response) => response,
             Err(RequestError { refused: Some(refused), .. }) => return self.on_refusal(*refused),
             Err(silent) => return Err(silent),
@@ -351,11 +353,11 @@ mod tests {
     }
 
     /// The response to a write.
-    fn written(code: u16) -> Outcome {
+    fn written(code: u16) -> Answer {
         answered(code, json!({"kind": "PartialObjectMetadata", "metadata": {"name": "pi"}}))
     }
 
-    fn stored(renew_time: &str, owners: Value) -> Outcome {
+    fn stored(renew_time: &str, owners: Value) -> Answer {
         answered(
             200,
             json!({
@@ -366,7 +368,7 @@ mod tests {
     }
 
     /// A Lease after this response to its first read.
-    fn read(outcome: Outcome) -> Lease {
+    fn read(outcome: Answer) -> Lease {
         let mut lease = Lease::new("pi", 40);
         lease.request(UID, now(0));
         assert_eq!(lease.on_response(UID, outcome), Ok(Progress::Continue));
@@ -420,7 +422,7 @@ mod tests {
             })
         );
         // It is sent until the server has it.
-        lease.on_response(UID, Outcome::Silent("slow".into()));
+        lease.on_response(UID, Err("slow".into()));
         assert_eq!(body(&lease.request(UID, now(12)))["metadata"], body(&first)["metadata"]);
         assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
         assert_eq!(
@@ -437,10 +439,7 @@ mod tests {
             json!({"spec": {"renewTime": "1970-01-01T00:00:59.000000Z"}})
         );
         // An unanswered renewal may have been applied.
-        assert_eq!(
-            lease.on_response(UID, Outcome::Silent("slow".into())),
-            Err(Fault::from("slow").into())
-        );
+        assert_eq!(lease.on_response(UID, Err("slow".into())), Err(Fault::from("slow").into()));
         assert_eq!(
             body(&lease.request(UID, now(1))),
             json!({"spec": {"renewTime": "1970-01-01T00:00:59.000001Z"}})
@@ -463,7 +462,7 @@ mod tests {
             };
             let next = last.next_microsecond();
             let want = |at| if is_replaced { now(at) } else { next };
-            assert_eq!(renew(1000, Outcome::Silent("slow".into())), (want(1000), false));
+            assert_eq!(renew(1000, Err("slow".into())), (want(1000), false));
             let second = if is_replaced { now(1010) } else { next.next_microsecond() };
             assert_eq!(renew(1010, written(200)), (second, is_replaced), "{ahead}");
             assert!(!renew(1020, written(200)).1);
@@ -548,7 +547,7 @@ mod tests {
             answered(500, json!("oops")),
             answered(200, json!({"metadata": {"name": "pi"}, "spec": {}})),
             answered(200, json!({"metadata": {"name": "other", "resourceVersion": "5"}})),
-            Outcome::Answered(Response::test(200, "<html>")),
+            Ok(Response::test(200, "<html>")),
         ] {
             lease.request(UID, now(1));
             assert!(is_refused(lease.on_response(UID, outcome)));
@@ -583,7 +582,7 @@ mod tests {
             let metadata = field(1, &field(1, name.as_bytes()));
             let unknown = [field(1, &field(2, kind.as_bytes())), field(2, &metadata)].concat();
             let body = [b"k8s\0".to_vec(), unknown].concat();
-            Outcome::Answered(Response::test(200, body))
+            Ok(Response::test(200, body))
         };
         for (kind, name, counts) in [
             ("Lease", "pi", true),
@@ -620,7 +619,7 @@ mod tests {
         assert_eq!(next.get("metadata"), None);
     }
 
-    fn owner_refused() -> Outcome {
+    fn owner_refused() -> Answer {
         let message = "leases.coordination.k8s.io \"pi\" is forbidden: cannot set an ownerRef on a \
                        resource you can't delete: , <nil>";
         answered(403, json!({"reason": "Forbidden", "message": message}))
@@ -636,7 +635,7 @@ mod tests {
     }
 
     /// A server that refuses everything but plain renewals, and a create without owners.
-    fn plain_server(request: &Request, exists: &mut bool, refusal: &Outcome) -> Outcome {
+    fn plain_server(request: &Request, exists: &mut bool, refusal: &Answer) -> Answer {
         let adds = |body: Value| match request.method {
             Method::Post => body["metadata"]["ownerReferences"] != json!([]),
             _ => body.get("metadata").is_some(),
@@ -688,7 +687,7 @@ mod tests {
         for is_ours in [true, false] {
             let mut lease = read(answered(200, orphan()));
             let repair = lease.request(UID, now(1));
-            assert!(lease.on_response(UID, Outcome::Silent("lost".into())).is_err());
+            assert!(lease.on_response(UID, Err("lost".into())).is_err());
             assert_eq!(body(&lease.request(UID, now(1)))["metadata"], body(&repair)["metadata"]);
             let conflict = answered(409, json!({"reason": "Conflict", "message": "was modified"}));
             assert_eq!(lease.on_response(UID, conflict), Ok(Progress::Continue));
@@ -709,7 +708,7 @@ mod tests {
         let mut lease = read(answered(200, orphan()));
         let mut busy = Response::test(429, "");
         busy.retry_after = Some(Duration::from_secs(1));
-        assert!(is_refused(lease.on_response(UID, Outcome::Answered(busy))));
+        assert!(is_refused(lease.on_response(UID, Ok(busy))));
         assert_eq!(body(&lease.request(UID, now(1))).get("metadata"), None);
     }
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::Mono;
 #[cfg(test)]
-use crate::kube::message::Outcome;
+use crate::kube::message::Answer;
 
 /// The duration of the Lease, from which all other periods are derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +85,12 @@ impl LeaseTimings {
     /// The longest time from the start of a Lease attempt to the start of the next one. `took` is
     /// the duration of the attempt; if it exceeds the limit, the next attempt follows at once.
     #[cfg(test)]
-    pub(crate) fn longest_gap(self, outcome: &Outcome, took: Duration) -> Duration {
+    pub(crate) fn longest_gap(self, answer: &Answer, took: Duration) -> Duration {
         let budget = self.connect_and_call_budget();
         assert!(took <= budget, "an attempt took {took:?}");
-        let limit = match outcome {
-            Outcome::Silent(_) => self.after_refusal(),
-            Outcome::Answered(response) => match (response.accepted(), response.retry_after) {
+        let limit = match answer {
+            Err(_) => self.after_refusal(),
+            Ok(response) => match (response.accepted(), response.retry_after) {
                 (Err(_), None) => self.after_refusal(),
                 _ => self.after_success(),
             },
@@ -392,13 +392,13 @@ pub(crate) mod tests {
             }
             let took = random.up_to(budget).max(Duration::from_millis(1));
             let outcome = match random.below(10) {
-                n if n < failures[0] => Outcome::Silent("".into()),
-                n if n < failures[1] => Outcome::Answered(Response {
+                n if n < failures[0] => Err("".into()),
+                n if n < failures[1] => Ok(Response {
                     retry_after: (random.below(2) == 0)
                         .then(|| Duration::from_secs(random.below(120))),
                     ..Response::test(503, "")
                 }),
-                _ => Outcome::Answered(Response::test(200, "")),
+                _ => Ok(Response::test(200, "")),
             };
             now = now.after(took);
             if kind == RequestKind::Lease {
@@ -416,8 +416,8 @@ pub(crate) mod tests {
                     _ => start,
                 };
                 match &outcome {
-                    Outcome::Silent(_) => schedule.lease_silent(counted_from),
-                    Outcome::Answered(response) => match response.accepted() {
+                    Err(_) => schedule.lease_silent(counted_from),
+                    Ok(response) => match response.accepted() {
                         Ok(()) => schedule.lease_renewed(start),
                         Err(no) => schedule.lease_refused(counted_from, no.retry_after),
                     },
@@ -428,8 +428,8 @@ pub(crate) mod tests {
                 now = now.after(random.up_to(budget));
             }
             match outcome {
-                Outcome::Silent(_) => schedule.request_silent(now),
-                Outcome::Answered(_) => {
+                Err(_) => schedule.request_silent(now),
+                Ok(_) => {
                     schedule.request_answered();
                     if kind == RequestKind::Node && !registered {
                         registered = true;

@@ -11,7 +11,7 @@ use crate::client::api::Api;
 use crate::client::api_config::Pem;
 use crate::credentials::{Identity, IdentitySource};
 use crate::kube::instant::Mono;
-use crate::kube::message::{Outcome, Request};
+use crate::kube::message::{Answer, Request};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::node::certificate::{FileTask, TaskResult};
@@ -69,7 +69,7 @@ impl Reviews {
         self.identity.serving_client(node_ips)
     }
 
-    fn send(&mut self, request: &Request, deadline: Mono) -> Outcome {
+    fn send(&mut self, request: &Request, deadline: Mono) -> Answer {
         let outcome = self.api.call(request, deadline.since(self.now()));
         self.identity.on_response(&outcome);
         outcome
@@ -87,11 +87,11 @@ impl ReviewContext for Reviews {
     }
 
     /// Reads credentials that were replaced first, once a minute, and after a 401 at once.
-    fn call(&mut self, request: &Request, deadline: Mono) -> Outcome {
+    fn call(&mut self, request: &Request, deadline: Mono) -> Answer {
         self.refresh();
         let outcome = self.send(request, deadline);
         let now = self.clock.now();
-        let is_refused = matches!(&outcome, Outcome::Answered(response) if response.code == 401);
+        let is_refused = matches!(&outcome, Ok(response) if response.code == 401);
         if !is_refused || deadline <= now.mono {
             return outcome;
         }

@@ -20,7 +20,7 @@ use crate::credentials::pki::serving::ServingPki;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
-use crate::kube::message::{Accept, Request};
+use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
@@ -138,7 +138,7 @@ impl Rotation {
     fn read_names(&mut self, reviews: &mut Reviews) {
         let path = format!("/api/v1/nodes/{}", self.node_name);
         let deadline = reviews.now().after(BUDGET);
-        let response = reviews.call(&Request::get(path, Accept::Object), deadline).accepted();
+        let response = accepted(reviews.call(&Request::get(path, Accept::Object), deadline));
         let now = reviews.now();
         self.read_at = now.after(RETRY);
         let names = response

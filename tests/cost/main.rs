@@ -17,7 +17,7 @@ use nodelet::config::flags::Flags;
 use nodelet::credentials::kubeconfig;
 use nodelet::files::guard::own_mounts;
 use nodelet::kube::instant::Mono;
-use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
+use nodelet::kube::message::{Accept, Method, Request, Response};
 use nodelet::kube::time::Wall;
 use nodelet::node::Progress;
 use nodelet::node::lease::{LEASES, Lease};
@@ -40,8 +40,8 @@ const TLS_RECORD: usize = 22;
 
 fn call(api: &mut Api, request: &Request) -> Response {
     match api.call(request, BUDGET) {
-        Outcome::Answered(response) => response,
-        Outcome::Silent(why) => panic!("{why}"),
+        Ok(response) => response,
+        Err(why) => panic!("{why}"),
     }
 }
 
@@ -76,7 +76,7 @@ fn a_renewal_is_answered_in_protobuf() {
         let request = lease.request(&uid, now());
         let response = call(&mut api, &request);
         answers.push((request.method, response.body.clone()));
-        lease.on_response(&uid, Outcome::Answered(response)).unwrap();
+        lease.on_response(&uid, Ok(response)).unwrap();
     }
     let (method, last) = answers.last().unwrap();
     assert_eq!(*method, Method::Patch);

@@ -32,7 +32,7 @@ impl Client {
         self.identity.refresh(&mut self.api, now);
     }
 
-    fn call(&mut self, request: &Request, budget: Duration) -> Outcome {
+    fn call(&mut self, request: &Request, budget: Duration) -> Answer {
         let outcome = self.api.call(request, budget);
         self.identity.on_response(&outcome);
         outcome

@@ -14,7 +14,7 @@ use crate::credentials::{ApiAccess, Identity, IdentitySource};
 use crate::files::tree::Tree;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::Mono;
-use crate::kube::message::{Outcome, Response};
+use crate::kube::message::Response;
 use crate::kube::time::Wall;
 use crate::node::certificate::{FileTask, TaskResult};
 use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
@@ -54,7 +54,7 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
         let result = identity.carry_out(&task, &mut api, Wall::default());
         assert!(matches!(result, TaskResult::Signed(_)));
         tree.write("etc/bootstrap.conf", right.as_bytes());
-        identity.on_response(&Outcome::Silent("no route".into()));
+        identity.on_response(&Err("no route".into()));
         let later = Mono::START.after(Duration::from_secs(5));
         assert_eq!(identity.refresh(&mut api, later), None);
         let endpoint = identity.certificate_api(&mut api).endpoint();
@@ -100,7 +100,7 @@ fn a_401_names_the_certificate_that_was_sent_once() {
     let user = signer.pair_of("system:node:pi", 1, 90);
     tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
     let config = rotating(&tree);
-    let answer = |code| Outcome::Answered(Response::test(code, "{}"));
+    let answer = |code| Ok(Response::test(code, "{}"));
     let stored = tree.join("pki/kubelet-client-current.pem").display().to_string();
     collect_lines();
     for source in ["users[u].user.client-certificate-data", stored.as_str()] {

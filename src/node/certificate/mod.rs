@@ -19,7 +19,7 @@ use self::csr::CsrState;
 use crate::kube::delay::{Backoff, Jitter};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
-use crate::kube::message::{Outcome, Refused, Request, RequestError};
+use crate::kube::message::{Answer, Refused, Request, RequestError};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
@@ -356,16 +356,17 @@ impl Certificate {
         }
     }
 
-    /// Takes the outcome of the last request. A note asks for an approval.
+    /// Takes the answer to the last request. A note asks for an approval.
     pub fn on_response(
         &mut self,
-        outcome: Outcome,
+        answer: Answer,
         now: Now,
         jitter: Jitter,
     ) -> Result<Progress, RequestError> {
-        let response = match outcome {
-            Outcome::Answered(response) => response,
-            Outcome::Silent(why) => {
+        // Not opened: the refusal of a supervisor is no Status.
+        let response = match answer {
+            Ok(response) => response,
+            Err(why) => {
                 self.on_silence(now, jitter);
                 return Err(why.into());
             }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::kube::delay::TokenBucket;
 use crate::kube::instant::{Mono, Now};
-use crate::kube::message::{Accept, Outcome, Refused, Request, RequestError};
+use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::{VERBOSE, one_line};
 use crate::node::Progress;
@@ -249,14 +249,14 @@ impl EventQueue {
         Some(Request::post(EVENTS, Accept::Metadata, &body))
     }
 
-    /// Takes the outcome of the last request.
-    pub fn on_response(&mut self, outcome: Outcome) -> Result<Progress, RequestError> {
+    /// Takes the answer to the last request.
+    pub fn on_response(&mut self, answer: Answer) -> Result<Progress, RequestError> {
         let Some(mut first) = self.waiting.pop_front() else {
             return Ok(Progress::Continue);
         };
         first.tries += 1;
         let counted = self.sent.iter().position(|sent| sent.event == first.event);
-        if let Err(error) = outcome.accepted() {
+        if let Err(error) = accepted(answer) {
             match (error.refused.as_deref(), counted) {
                 (None, _) => self.retry(first),
                 // The server deletes events after an hour: create a new one.

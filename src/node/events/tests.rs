@@ -93,7 +93,7 @@ fn now(mono: Mono) -> Now {
 }
 
 /// Sends the first event. Returns the method, the path below [`EVENTS`] and the body.
-fn send(queue: &mut EventQueue, outcome: Outcome) -> (Method, String, Value) {
+fn send(queue: &mut EventQueue, outcome: Answer) -> (Method, String, Value) {
     let request = queue.request("u1", now(at(100_000))).unwrap();
     queue.on_response(outcome);
     let path = request.path.trim_start_matches(EVENTS).to_owned();
@@ -169,9 +169,9 @@ fn an_event_is_dropped_after_a_refusal_or_two_unanswered_requests() {
     send(&mut queue, answered(403, Value::Null));
     assert!(queue.waiting.is_empty());
     queue.push(Event::starting(), at(1));
-    queue.on_response(Outcome::Silent("slow".into()));
+    queue.on_response(Err("slow".into()));
     assert!(!queue.waiting.is_empty());
-    queue.on_response(Outcome::Silent("slow".into()));
+    queue.on_response(Err("slow".into()));
     assert!(queue.waiting.is_empty());
     assert_eq!(queue.request("u1", now(at(1))), None);
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::config::{Config, NodeConfig};
 use crate::kube::instant::{Mono, Now};
-use crate::kube::message::{Outcome, Request, RequestError};
+use crate::kube::message::{Answer, Request, RequestError};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::VERBOSE;
 use crate::kube::time::Wall;
@@ -351,15 +351,15 @@ impl Kubelet {
         self.node_log.failed(why, now);
     }
 
-    /// Takes the outcome of the request that was sent at `start`.
+    /// Takes the answer to the request that was sent at `start`.
     pub fn on_response(
         &mut self,
         kind: RequestKind,
-        outcome: Outcome,
+        answer: Answer,
         start: Mono,
         now: Now,
     ) -> AfterResponse {
-        if let Outcome::Answered(response) = &outcome
+        if let Ok(response) = &answer
             && let Some(date) = response.date
         {
             self.wall_clock.on_server_date(date, now.mono);
@@ -368,26 +368,26 @@ impl Kubelet {
             self.wall_clock.log_state(now);
         }
         let now = self.wall_clock.corrected(now);
-        match (kind, &outcome) {
+        match (kind, &answer) {
             // The result of the Lease tells the schedule more, and the server's time is asked for
             // before the schedule decides.
             (RequestKind::Lease | RequestKind::Time, _) => {}
-            (_, Outcome::Answered(_)) => self.schedule.request_answered(),
-            (_, Outcome::Silent(_)) => self.schedule.request_silent(now.mono),
+            (_, Ok(_)) => self.schedule.request_answered(),
+            (_, Err(_)) => self.schedule.request_silent(now.mono),
         }
         match kind {
-            RequestKind::Certificate => return self.on_certificate_response(outcome, now),
-            RequestKind::Lease => return self.on_lease_response(outcome, start, now.mono),
-            RequestKind::Node => return self.on_node_response(outcome, now),
+            RequestKind::Certificate => return self.on_certificate_response(answer, now),
+            RequestKind::Lease => return self.on_lease_response(answer, start, now.mono),
+            RequestKind::Node => return self.on_node_response(answer, now),
             RequestKind::Time => {
-                if let Outcome::Silent(why) = &outcome {
+                if let Err(why) = &answer {
                     self.node_log.failed(&why.to_string(), now.mono);
                 }
             }
-            RequestKind::Pods => self.on_pods_response(outcome, now.mono),
-            RequestKind::Version => self.on_version_response(outcome),
+            RequestKind::Pods => self.on_pods_response(answer, now.mono),
+            RequestKind::Version => self.on_version_response(answer),
             RequestKind::Event => {
-                let result = self.events.on_response(outcome);
+                let result = self.events.on_response(answer);
                 if let Err(RequestError { refused: Some(refused), .. }) = result {
                     log::info!(target: VERBOSE, "event: {refused}");
                 }
@@ -396,9 +396,9 @@ impl Kubelet {
         AfterResponse::None
     }
 
-    fn on_lease_response(&mut self, outcome: Outcome, start: Mono, now: Mono) -> AfterResponse {
+    fn on_lease_response(&mut self, answer: Answer, start: Mono, now: Mono) -> AfterResponse {
         let uid = self.node.uid().unwrap_or_default();
-        match self.lease.on_response(uid, outcome) {
+        match self.lease.on_response(uid, answer) {
             Ok(Progress::Done) => {
                 self.schedule.lease_renewed(start);
                 self.renewals.0 += 1;
@@ -448,9 +448,9 @@ impl Kubelet {
         AfterResponse::None
     }
 
-    fn on_version_response(&mut self, outcome: Outcome) {
+    fn on_version_response(&mut self, answer: Answer) {
         let reported = &mut self.config.node.kubelet_version;
-        match self.server_version.on_response(outcome) {
+        match self.server_version.on_response(answer) {
             Ok(version) if version == *reported => {}
             Ok(version) => {
                 log::info!("version: {version} is reported, like that of the API server");
@@ -460,10 +460,10 @@ impl Kubelet {
         }
     }
 
-    fn on_node_response(&mut self, outcome: Outcome, now: Now) -> AfterResponse {
+    fn on_node_response(&mut self, answer: Answer, now: Now) -> AfterResponse {
         let jitter = self.schedule.jitter();
         let owner = self.node.uid().map(str::to_owned);
-        let result = self.node.on_response(&self.config, outcome, now.mono, jitter);
+        let result = self.node.on_response(&self.config, answer, now.mono, jitter);
         let mut effect = AfterResponse::None;
         match &result {
             Err(error) => {
@@ -539,8 +539,8 @@ impl Kubelet {
         }
     }
 
-    fn on_pods_response(&mut self, outcome: Outcome, now: Mono) {
-        match self.pods.on_response(outcome, self.wall_clock.boot(), now) {
+    fn on_pods_response(&mut self, answer: Answer, now: Mono) {
+        match self.pods.on_response(answer, self.wall_clock.boot(), now) {
             Ok(Progress::Done) => {
                 self.pods_log.succeeded(now);
             }
@@ -637,13 +637,13 @@ impl Kubelet {
         }
     }
 
-    fn on_certificate_response(&mut self, outcome: Outcome, now: Now) -> AfterResponse {
+    fn on_certificate_response(&mut self, answer: Answer, now: Now) -> AfterResponse {
         let jitter = self.schedule.jitter();
         let now = self.certificate_now(now);
         let Some(certificate) = &mut self.certificate else {
             return AfterResponse::None;
         };
-        match certificate.on_response(outcome, now, jitter) {
+        match certificate.on_response(answer, now, jitter) {
             Ok(Progress::Note(line)) => log::info!("certificate: {line}"),
             Ok(_) => {}
             Err(error) => {

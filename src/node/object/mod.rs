@@ -26,7 +26,7 @@ use crate::config::Config;
 use crate::kube::delay::{Backoff, Jitter, TokenBucket};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json::{self, MAX_VALUES};
-use crate::kube::message::{self, Accept, Outcome, Refused, Request, RequestError};
+use crate::kube::message::{self, Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object::{self, quantity};
 use crate::node::Progress;
 use crate::node::conditions;
@@ -386,12 +386,11 @@ impl Node {
         Some(Request::patch(path, Accept::Metadata, &body))
     }
 
-    /// Takes the outcome of the last request. `jitter` spreads the reports of many
-    /// boards.
+    /// Takes the answer to the last request. `jitter` spreads the reports of many boards.
     pub fn on_response(
         &mut self,
         config: &Config,
-        outcome: Outcome,
+        answer: Answer,
         now: Mono,
         jitter: Jitter,
     ) -> Result<Progress, RequestError> {
@@ -402,16 +401,16 @@ impl Node {
         if matches!(sent, NodeState::Reading(_)) {
             self.wants_uid = !is_partial;
         }
-        let response = match outcome {
-            Outcome::Answered(response) => response,
-            Outcome::Silent(why) => {
+        let response = match accepted(answer) {
+            Ok(response) => response,
+            Err(RequestError { refused: Some(refused), .. }) => {
+                return self.on_refusal(config, sent, *refused, now);
+            }
+            Err(silent) => {
                 self.on_silence(sent, now);
-                return Err(why.into());
+                return Err(silent);
             }
         };
-        if let Err(refused) = response.accepted() {
-            return self.on_refusal(config, sent, refused, now);
-        }
         let name = config.node.name.as_str();
         let body = message::parse_without(&response.body, &[]);
         let body = body.filter(|body| is_identified(body, name));

@@ -18,7 +18,7 @@ use crate::config::NodeConfig;
 use crate::kube::delay::TokenBucket;
 use crate::kube::instant::Mono;
 use crate::kube::json;
-use crate::kube::message::{Accept, Outcome, Refused, Request, RequestError};
+use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -193,17 +193,17 @@ impl Pods {
         }
     }
 
-    /// Takes the outcome of the last request. `boot` is the time of this boot by the server's
+    /// Takes the answer to the last request. `boot` is the time of this boot by the server's
     /// clock, if known. [`Progress::Done`] is a list without a pod that stays; pods that stay are
     /// an error.
     pub fn on_response(
         &mut self,
-        outcome: Outcome,
+        answer: Answer,
         boot: Option<Wall>,
         now: Mono,
     ) -> Result<Progress, RequestError> {
         let sent = std::mem::replace(&mut self.state, PodsState::Ready);
-        let error = match (sent, outcome.accepted()) {
+        let error = match (sent, accepted(answer)) {
             (PodsState::Listing, Ok(response)) => {
                 let list = json::parse(&response.body).unwrap_or_default();
                 let actions = actions(&list, &self.node_name, boot);

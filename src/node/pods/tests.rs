@@ -39,15 +39,15 @@ fn pod(name: &str, changes: Value) -> Value {
     crate::node::patch::tests::apply(pod, &changes)
 }
 
-fn list(pods: &[Value]) -> Outcome {
+fn list(pods: &[Value]) -> Answer {
     answered(200, json!({"kind": "PodList", "items": pods}))
 }
 
-fn ok() -> Outcome {
+fn ok() -> Answer {
     answered(200, json!({"kind": "PartialObjectMetadata"}))
 }
 
-fn refused(code: u16, reason: &str) -> Outcome {
+fn refused(code: u16, reason: &str) -> Answer {
     answered(code, json!({"reason": reason, "message": "no"}))
 }
 
@@ -322,7 +322,7 @@ fn six_hours(found: &mut Vec<Value>) -> Vec<String> {
     lines
 }
 
-fn serve(found: &[Value], request: &Request) -> Outcome {
+fn serve(found: &[Value], request: &Request) -> Answer {
     let number = |key: &str| {
         let value = request.path.split_once(key)?.1.split('&').next()?;
         value.parse::<usize>().ok()
@@ -331,9 +331,9 @@ fn serve(found: &[Value], request: &Request) -> Outcome {
     let list = json!({"kind": "PodList", "items": page});
     let size = list.to_string().len();
     match answered(200, list) {
-        Outcome::Answered(_) if size > request.accept.body_limit() => {
+        Ok(_) if size > request.accept.body_limit() => {
             let limit = request.accept.body_limit();
-            Outcome::Answered(Response { exceeds: Some(limit), ..Response::test(200, "") })
+            Ok(Response { exceeds: Some(limit), ..Response::test(200, "") })
         }
         outcome => outcome,
     }
@@ -386,7 +386,7 @@ fn another_pod_of_the_name_is_no_error_and_an_error_ends_the_look() {
     let mut pods = guest();
     look(&mut pods, &found, at(1));
     pods.request(at(1));
-    let silent = Outcome::Silent("slow".into());
+    let silent = Err("slow".into());
     assert_eq!(pods.on_response(silent, Some(boot()), at(1)), Err(Fault::from("slow").into()));
     assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0]);
 }

@@ -7,7 +7,7 @@ use nodelet::config::flags::Flags;
 use nodelet::kube::instant::Mono;
 use nodelet::node::lease::Lease;
 use nodelet::node::pods::Pods;
-use nodelet::kube::message::{Outcome, Response};
+use nodelet::kube::message::Response;
 use nodelet::kube::time::Wall;
 
 libfuzzer_sys::fuzz_target!(|input: (u16, &[u8])| {
@@ -25,9 +25,9 @@ libfuzzer_sys::fuzz_target!(|input: (u16, &[u8])| {
         };
         let _ = response.accepted().map_err(|refused| refused.to_string());
         let _ = lease.request("uid", Wall::default());
-        let _ = lease.on_response("uid", Outcome::Answered(response.clone()));
+        let _ = lease.on_response("uid", Ok(response.clone()));
         let request = pods.request(Mono::START);
         assert!(request.path.starts_with("/api/v1/") && request.path.is_ascii());
-        let _ = pods.on_response(Outcome::Answered(response), Some(Wall::default()), Mono::START);
+        let _ = pods.on_response(Ok(response), Some(Wall::default()), Mono::START);
     }
 });

@@ -24,7 +24,7 @@ use crate::join::run::{Board, ClockAndNetwork, JoinRun};
 use crate::join::token::{Digest, Token};
 use crate::kube::delay::Jitter;
 use crate::kube::instant::{Mono, Now};
-use crate::kube::message::{Outcome, Request};
+use crate::kube::message::{Answer, Request};
 use crate::kube::time::Wall;
 use crate::node::facts::Facts;
 use crate::node::kubelet::tests::storm::take_lines;
@@ -362,8 +362,8 @@ impl World {
         let server = self.clusters.iter_mut().find(|cluster| cluster.host == host);
         let outcome = server.unwrap().call(api, &request, self.now, board);
         self.now += Duration::from_millis(match &outcome {
-            Outcome::Answered(_) => 30,
-            Outcome::Silent(_) => 2000,
+            Ok(_) => 30,
+            Err(_) => 2000,
         });
         agent.identity.on_response(&outcome);
         agent.kubelet.on_response(kind, outcome, start.mono, clock(self.now));
@@ -447,7 +447,7 @@ impl ClockAndNetwork for View {
         }
     }
 
-    fn call(&self, api: &mut Api, request: &Request, _: Duration) -> Outcome {
+    fn call(&self, api: &mut Api, request: &Request, _: Duration) -> Answer {
         let world = &mut self.0.borrow_mut();
         let (now, board) = (world.now, world.board_wall());
         world.now += Duration::from_millis(20);

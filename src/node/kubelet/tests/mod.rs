@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::flags::Flags;
 use crate::kube::delay::Jitter;
-use crate::kube::message::{Method, Outcome, Response, answered, not_found, status_not_found};
+use crate::kube::message::{Answer, Method, Response, answered, not_found, status_not_found};
 use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
@@ -122,7 +122,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn answer(&mut self, request: &Request, behavior: Behavior) -> Outcome {
+    fn answer(&mut self, request: &Request, behavior: Behavior) -> Answer {
         match behavior {
             Behavior::Deletes => (self.node, self.lease) = (None, None),
             Behavior::DeletesLease => self.lease = None,
@@ -133,16 +133,16 @@ impl Server {
             _ => {}
         }
         match behavior {
-            Behavior::Refuses(code, after) => Outcome::Answered(Response {
+            Behavior::Refuses(code, after) => Ok(Response {
                 retry_after: after.map(Duration::from_secs),
                 ..Response::test(code, r#"{"reason": "Tested"}"#)
             }),
             Behavior::InvalidBody(code) => answered(code, json!([1, {"kind": "Node"}])),
             Behavior::Silent(applied) => {
                 if applied {
-                    self.carry_out(request);
+                    drop(self.carry_out(request));
                 }
-                Outcome::Silent("tested".into())
+                Err("tested".into())
             }
             _ => self.carry_out(request),
         }
@@ -160,7 +160,7 @@ impl Server {
     }
 
     /// Approves and signs at once.
-    fn sign(&mut self, request: &Request) -> Outcome {
+    fn sign(&mut self, request: &Request) -> Answer {
         match (request.method, &self.csr) {
             (Method::Post, _) => {
                 let mut csr: Value = serde_json::from_slice(&request.body).unwrap();
@@ -174,7 +174,7 @@ impl Server {
     }
 
     /// Lists eight pods, or ends one.
-    fn pods(&mut self, request: &Request) -> Outcome {
+    fn pods(&mut self, request: &Request) -> Answer {
         if request.method == Method::Get {
             let items: Vec<&Value> = self.pods.iter().take(8).collect();
             return answered(200, json!({"kind": "PodList", "items": items}));
@@ -199,7 +199,7 @@ impl Server {
         object
     }
 
-    pub(crate) fn carry_out(&mut self, request: &Request) -> Outcome {
+    pub(crate) fn carry_out(&mut self, request: &Request) -> Answer {
         if request.path.contains("/events") {
             let event: Value = serde_json::from_slice(&request.body).unwrap_or_default();
             self.events.push(object::text(&event, &["reason"]).to_owned());
@@ -216,7 +216,7 @@ impl Server {
         }
         if request.path == "/v1-k3s/client-kubelet.crt" {
             return match &self.node {
-                Some(_) => Outcome::Answered(Response::test(200, self.chain.clone())),
+                Some(_) => Ok(Response::test(200, self.chain.clone())),
                 None => answered(401, json!({"message": "unable to verify node identity"})),
             };
         }
@@ -516,7 +516,7 @@ impl World {
         let took = budget / 1000 * step.takes;
         let mut outcome = self.server.answer(&request, step.behavior);
         self.now = self.now.after(took);
-        if let Outcome::Answered(response) = &mut outcome {
+        if let Ok(response) = &mut outcome {
             response.date = Some(true_time(self.now));
         }
         if work == RequestKind::Lease {
@@ -913,7 +913,7 @@ fn after_an_unanswered_certificate_request_the_lease_is_next() {
         Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
     );
     world.kubelet.on_task(TaskResult::Signed(certificates::signed(1)), now);
-    let silent = Outcome::Silent("tested".into());
+    let silent = Err("tested".into());
     world.kubelet.on_response(RequestKind::Certificate, silent, now.mono, now);
     assert_eq!(
         world.kubelet.next(now, false, || true),
@@ -1066,7 +1066,7 @@ fn the_second_server_error_in_a_row_opens_a_new_connection() {
             }
             let reason = if code == 404 { "" } else { "Tested" };
             let mut outcome = answered(code, json!({"reason": reason}));
-            if let (503, Outcome::Answered(response)) = (code, &mut outcome) {
+            if let (503, Ok(response)) = (code, &mut outcome) {
                 response.retry_after = Some(Duration::from_secs(6));
             }
             world.kubelet.on_response(work, outcome, world.now, now)
@@ -1103,7 +1103,7 @@ fn a_gateways_404_page_deletes_nothing() {
         world.kubelet.node.read_again(world.now);
         let now = now(&world);
         assert!(world.kubelet.request(work, now, &Facts::example()).is_some());
-        let outcome = Outcome::Answered(Response::test(404, body));
+        let outcome = Ok(Response::test(404, body));
         world.kubelet.on_response(work, outcome, world.now, now);
         assert_eq!(world.kubelet.node.uid(), owner.as_deref());
         assert!(world.kubelet.node.is_registered());

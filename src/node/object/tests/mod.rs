@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::config::flags::Flags;
 use crate::kube::instant::Now;
 use crate::kube::message::{
-    Accept, Method, Outcome, Request, RequestError, Response, answered, not_found,
+    Accept, Answer, Method, Request, RequestError, Response, answered, not_found,
 };
 use crate::kube::time::Wall;
 use crate::node::Progress;
@@ -66,7 +66,7 @@ impl NodeTest {
     }
 
     /// One turn at the time when the Node is due. `None` if no request is needed.
-    fn turn(&mut self, answer: impl FnOnce(&Request) -> Outcome) -> Turn {
+    fn turn(&mut self, answer: impl FnOnce(&Request) -> Answer) -> Turn {
         self.pass(self.node.due().since(self.now.mono));
         let request = if self.node.must_read() {
             self.node.read(&self.config)
@@ -124,12 +124,12 @@ impl NodeTest {
     }
 }
 
-fn refuse(code: u16, reason: &str) -> Outcome {
+fn refuse(code: u16, reason: &str) -> Answer {
     answered(code, json!({"kind": "Status", "reason": reason, "message": "no"}))
 }
 
 /// The response to the POST.
-fn created(request: &Request) -> Outcome {
+fn created(request: &Request) -> Answer {
     assert_eq!(request.method, Method::Post);
     let mut node: Value = serde_json::from_slice(&request.body).unwrap();
     let metadata = object::members(&mut node, &["metadata"]);
@@ -154,7 +154,7 @@ fn foreign(metadata: Value, status: Value) -> Value {
 }
 
 /// What a correct server says to a look that finds nothing.
-fn unchanged(request: &Request) -> Outcome {
+fn unchanged(request: &Request) -> Answer {
     assert!(is_look(request), "{request:?}");
     let body: Value = serde_json::from_slice(&request.body).unwrap();
     let mut node = foreign(json!({"uid": "u1"}), json!({}));
@@ -164,7 +164,7 @@ fn unchanged(request: &Request) -> Outcome {
 }
 
 /// The response to a patch: metadata alone.
-fn patched(request: &Request) -> Outcome {
+fn patched(request: &Request) -> Answer {
     assert_eq!((request.method, request.accept), (Method::Patch, Accept::Metadata));
     answered(
         200,
@@ -201,7 +201,7 @@ fn registration_is_retried_after_100_ms_doubled_to_7_s() {
         pauses.push(test.pause().as_millis());
     }
     for _ in 0..5 {
-        assert!(is_silent(test.turn(|_| Outcome::Silent("slow".into()))));
+        assert!(is_silent(test.turn(|_| Err("slow".into()))));
         pauses.push(test.pause().as_millis());
     }
     assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]);
@@ -422,7 +422,7 @@ fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
     assert_eq!(test.node.uid(), Some("u0"));
     // Larger than the limit in bytes, or too slow.
     let exceeds = Response { exceeds: Some(4), ..Response::test(200, "") };
-    for outcome in [Outcome::Answered(exceeds), Outcome::Silent("slow".into())] {
+    for outcome in [Ok(exceeds), Err("slow".into())] {
         let mut partial = foreign(labels.clone(), json!({}));
         partial["kind"] = "PartialObjectMetadata".into();
         let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
@@ -487,7 +487,7 @@ fn with_register_node_false_no_node_is_created() {
 fn after_an_unanswered_patch_the_node_is_read_before_the_next_one() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
-    assert!(is_silent(test.turn(|_| Outcome::Silent("slow".into()))));
+    assert!(is_silent(test.turn(|_| Err("slow".into()))));
     // The server had applied the patch, so no further request is needed.
     let mut stored = test.node.seen.clone().unwrap();
     let facts = test.facts.clone();
@@ -513,7 +513,7 @@ fn invalid_bodies_change_nothing() {
         br#"{"kind": "Node", "metadata": {"uid": "", "resourceVersion": "9"}}"#.to_vec(),
     ];
     for body in invalid {
-        let invalid = || Outcome::Answered(Response::test(200, body.clone()));
+        let invalid = || Ok(Response::test(200, body.clone()));
         // After a create the Node is unknown, and a read changes nothing.
         let mut test = NodeTest::new(Flags::default());
         assert!(is_refused(test.turn(|_| invalid())));
@@ -603,7 +603,7 @@ fn whatever_flaps_the_node_is_written_every_ten_seconds_at_most() {
 }
 
 /// Runs until the next look, which gets this answer.
-fn look(test: &mut NodeTest, answer: impl FnOnce(&Request) -> Outcome) -> Turn {
+fn look(test: &mut NodeTest, answer: impl FnOnce(&Request) -> Answer) -> Turn {
     let mut answer = Some(answer);
     loop {
         let turn = test.turn(|request| match is_look(request) {
@@ -653,10 +653,10 @@ fn whatever_a_look_does_not_confirm_is_read() {
         // It was written, whatever the precondition says, or is not ours.
         (other("pi", "513"), false, TICK),
         (other("other", "512"), false, TICK),
-        (Outcome::Answered(Response::test(200, "")), false, TICK),
+        (Ok(Response::test(200, "")), false, TICK),
         (refuse(403, "Forbidden"), true, Duration::from_millis(200)),
         (refuse(429, "TooManyRequests"), true, Duration::from_millis(200)),
-        (Outcome::Silent("slow".into()), true, Duration::from_millis(200)),
+        (Err("slow".into()), true, Duration::from_millis(200)),
     ] {
         let mut test = NodeTest::registered();
         test.node.backoff.next_delay();
@@ -701,7 +701,7 @@ fn retry_after_is_followed_up_to_7_s() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
     for (retry_after, pause) in [(3, 3), (3600, 7)] {
-        let busy = Outcome::Answered(Response {
+        let busy = Ok(Response {
             retry_after: Some(Duration::from_secs(retry_after)),
             ..Response::test(429, "")
         });
@@ -717,7 +717,7 @@ fn the_events_of_an_unanswered_patch_follow_when_a_read_shows_it() {
         test.node.take_events();
         let before = test.node.seen.clone().unwrap();
         test.pressures.memory = Some(true);
-        test.turn(|_| Outcome::Silent("slow".into()));
+        test.turn(|_| Err("slow".into()));
         let stored =
             if applied { crate::node::patch::tests::apply(before, &test.body()) } else { before };
         test.turn(|_| answered(200, stored));
@@ -733,7 +733,7 @@ fn the_events_of_an_unanswered_patch_follow_when_a_read_shows_it() {
 fn an_unanswered_patch_of_a_node_that_was_deleted_has_no_second_event() {
     let mut test = NodeTest::registered();
     test.pressures.memory = Some(true);
-    test.turn(|_| Outcome::Silent("slow".into()));
+    test.turn(|_| Err("slow".into()));
     assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
     assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
     assert!(test.reasons().contains(&"NodeHasInsufficientMemory"));
@@ -835,7 +835,7 @@ fn compute_status_by_does_not_move_a_retry() {
 }
 
 /// The response to a GET after another client set the member at `path`.
-fn shown(test: &NodeTest, path: &[&str], value: Value) -> Outcome {
+fn shown(test: &NodeTest, path: &[&str], value: Value) -> Answer {
     let mut node = test.node.seen.clone().unwrap();
     let (last, parents) = path.split_last().unwrap();
     object::members(&mut node, parents).insert((*last).to_owned(), value);
@@ -885,7 +885,7 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
     }
     // The boot id of our own unanswered patch is not another board's.
     test.facts.boot_id = Ok("after-kexec".to_owned());
-    let silent = test.turn(|_| Outcome::Silent("slow".into()));
+    let silent = test.turn(|_| Err("slow".into()));
     assert!(is_silent(silent));
     let read = shown(&test, &boot_id, "after-kexec".into());
     assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
@@ -1000,11 +1000,9 @@ fn a_changed_health_has_one_early_patch_a_minute_and_a_changed_text_waits_for_th
 
 #[test]
 fn a_lost_or_conflicting_patch_of_the_health_is_sent_again_at_once_and_has_one_event() {
-    for (lost, is_applied) in [
-        (Outcome::Silent("slow".into()), false),
-        (Outcome::Silent("slow".into()), true),
-        (refuse(409, "Conflict"), false),
-    ] {
+    for (lost, is_applied) in
+        [(Err("slow".into()), false), (Err("slow".into()), true), (refuse(409, "Conflict"), false)]
+    {
         let mut test = NodeTest::registered();
         let before = test.node.seen.clone().unwrap();
         test.set_health(&[condition("UnderVoltage", true, "a")]);

@@ -7,7 +7,7 @@ use crate::node::patch::tests::apply;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The server with one Node: it sends the Node, and applies patches with its resourceVersion.
-pub(super) fn serve(stored: &mut Value) -> impl FnOnce(&Request) -> Outcome {
+pub(super) fn serve(stored: &mut Value) -> impl FnOnce(&Request) -> Answer {
     move |request| {
         if request.method == Method::Get {
             return answered(200, stored.clone());
@@ -99,7 +99,7 @@ fn test_is_update_status_period_expired() {
     ] {
         test.node.due = Mono::START.after(minute * after);
         test.node.known_at = test.node.due;
-        let sent = test.turn(|_| Outcome::Silent("slow".into()));
+        let sent = test.turn(|_| Err("slow".into()));
         assert_eq!(sent.is_some(), want, "{name}");
     }
 }

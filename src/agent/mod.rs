@@ -22,8 +22,8 @@ use crate::kube::instant::{Mono, Now};
 use crate::kube::text::{Fault, VERBOSE};
 use crate::kube::time::Wall;
 use crate::node::certificate::Certificate;
-use crate::node::kubelet::{Action, AfterResponse, FAST_TICK, Kubelet};
-use crate::node::schedule::RequestKind;
+use crate::node::kubelet::{FAST_TICK, Kubelet};
+use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
 use crate::process::clock::{self, Clock};
 use crate::process::notify::Notify;
@@ -147,7 +147,11 @@ impl Agent {
             match turn {
                 Action::Connect(budget) => self.connect(budget),
                 Action::Send(kind, budget) => self.send(kind, budget, start),
-                Action::Look => self.look(),
+                Action::ReadFacts => self.read_facts(),
+                Action::Disconnect(kind) => self.api_for(kind).disconnect(),
+                Action::TryOtherAddress(kind) => self.api_for(kind).try_other_address(),
+                Action::Registered => self.registered(),
+                Action::PodCidrs(cidrs) => self.write_pod_cidrs(&cidrs),
                 Action::FileTask(task, wall) => {
                     let step = self.identity.begin(&task, &mut self.api, wall);
                     self.after_task_step(step);
@@ -193,9 +197,7 @@ impl Agent {
                 (pause, pause)
             }
             Action::Connect(budget) | Action::Send(_, budget) => (Duration::ZERO, *budget),
-            Action::Look | Action::FileTask(..) | Action::Change(_) | Action::End => {
-                (Duration::ZERO, Duration::ZERO)
-            }
+            _ => (Duration::ZERO, Duration::ZERO),
         };
         self.notify.alive(start.mono, busy, || self.kubelet.summary(start.mono));
         if std::mem::take(&mut self.has_waited) {
@@ -226,7 +228,7 @@ impl Agent {
 
     /// Reads what the next status needs: the sources of the board's health, if that is due, or else
     /// the facts.
-    fn look(&mut self) {
+    fn read_facts(&mut self) {
         self.health.on_node(self.kubelet.node_conditions());
         if self.health.look() {
             // The Lease is asked for before the facts are read.
@@ -241,7 +243,7 @@ impl Agent {
         let (node, may_wait) = (self.kubelet.node_config(), self.kubelet.may_wait());
         let watched = self.wakeup.watches_network();
         self.facts.refresh(node, may_wait, watched, || clock.now().mono);
-        self.kubelet.on_look(self.clock.now().mono);
+        self.kubelet.on_facts(self.clock.now().mono);
     }
 
     /// Records this boot, once a response has shown that the clock is right.
@@ -275,19 +277,12 @@ impl Agent {
         {
             self.health.on_date(date, start.mono, now);
         }
-        let effect = self.kubelet.on_response(kind, answer, start.mono, now);
+        self.kubelet.on_response(kind, answer, start.mono, now);
         if let (RequestKind::Lease, Some(file)) = (kind, &mut self.state_file) {
             let boot_to_start = self.clock.boot_to_start();
             file.write(&self.kubelet.heartbeat(start.mono, boot_to_start), now.mono);
         }
         self.write_boots(now);
-        match effect {
-            AfterResponse::None => {}
-            AfterResponse::Registered => self.registered(),
-            AfterResponse::Disconnect => self.api_for(kind).disconnect(),
-            AfterResponse::TryOtherAddress => self.api_for(kind).try_other_address(),
-            AfterResponse::PodCidrs(cidrs) => self.write_pod_cidrs(&cidrs),
-        }
     }
 
     fn api_for(&mut self, kind: RequestKind) -> &mut Api {

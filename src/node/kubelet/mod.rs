@@ -14,13 +14,12 @@ use serde_json::Value;
 
 use crate::config::{Config, NodeConfig};
 use crate::kube::instant::{Mono, Now};
-use crate::kube::message::{Answer, Request, RequestError};
+use crate::kube::message::{Answer, Request, RequestError, Response};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::VERBOSE;
-use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::node::Progress;
-use crate::node::certificate::{Certificate, FileTask, TaskResult};
+use crate::node::certificate::{Certificate, TaskResult};
 use crate::node::events::{Event, EventQueue};
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::facts::Facts;
@@ -28,45 +27,11 @@ use crate::node::heartbeat::Heartbeat;
 use crate::node::lease::Lease;
 use crate::node::object::{self, Node};
 use crate::node::pods::Pods;
-use crate::node::schedule::{Due, DueTimes, LeaseTimings, RequestKind, Schedule};
+use crate::node::schedule::{Action, DueTimes, LeaseTimings, RequestKind, Schedule};
 use crate::node::server_version::ServerVersion;
 use crate::node::wall_clock::WallClock;
 
 use self::shutdown::Shutdown;
-
-/// What the loop does next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Open the connection of the first request, which is not due yet; within the duration.
-    Connect(Duration),
-    /// Send the next request of this kind; the whole request must end within the duration.
-    Send(RequestKind, Duration),
-    /// Read the facts for the next status, within [`LOOK_BUDGET`] and one read.
-    Look,
-    /// `credentials` begins this task; the time is the corrected wall clock.
-    FileTask(FileTask, Wall),
-    /// Carry out one operation of the file changes under way; the time is the same.
-    Change(Wall),
-    /// Nothing is due before this time.
-    Wait(Mono),
-    /// The process ends: the server knows of the shutdown, or there was no time to tell it.
-    End,
-}
-
-/// What the loop must do after a response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AfterResponse {
-    /// The response needs no further action.
-    None,
-    /// Notify the supervisor: the Node is registered for the first time since the start.
-    Registered,
-    /// Open a new connection, to another address of the server's name if it has one.
-    Disconnect,
-    /// As [`Self::Disconnect`], but only if the server's name has another address.
-    TryOtherAddress,
-    /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
-    PodCidrs(String),
-}
 
 /// The state of the Node, the Lease, the certificate, the stray pods and the events, and when each
 /// is due.
@@ -94,8 +59,10 @@ pub struct Kubelet {
     unhealthy: Vec<String>,
     pressures: Pressures,
     registered: bool,
-    /// The end of the last [`Action::Look`], until its facts are used.
-    looked: Option<Mono>,
+    /// The end of the last [`Action::ReadFacts`], until its facts are used.
+    facts_at: Option<Mono>,
+    /// What the next turn does first: it follows from the last response, and waits for nothing.
+    follow_up: Option<Action>,
     /// The first turn is over.
     has_begun: bool,
     /// `None` where no certificate is renewed.
@@ -153,7 +120,8 @@ impl Kubelet {
             unhealthy: Vec::new(),
             pressures: Pressures::default(),
             registered: false,
-            looked: None,
+            facts_at: None,
+            follow_up: None,
             has_begun: false,
             certificate,
             shutdown: None,
@@ -181,6 +149,9 @@ impl Kubelet {
     /// The next step. `has_change`: a file change is under way. `connected` is called only if a
     /// request is due.
     pub fn next(&mut self, now: Now, has_change: bool, connected: impl FnOnce() -> bool) -> Action {
+        if let Some(action) = self.follow_up.take() {
+            return action;
+        }
         self.follow_shutdown(now.mono);
         let turn = match (self.next_turn(now, has_change, connected), self.has_begun) {
             // The first registration waits: its connection is opened meanwhile.
@@ -219,27 +190,28 @@ impl Kubelet {
         self.wall_clock.log_state(now);
         self.follow_certificate(now);
         match self.schedule.next(now.mono, &self.due_times(now), connected) {
-            Due::Request(RequestKind::Certificate, budget) => {
+            Action::Send(RequestKind::Certificate, budget) => {
                 self.certificate_turn(budget, has_change, now)
             }
-            Due::Request(RequestKind::Node, _) if self.needs_look(now.mono) => Action::Look,
-            Due::Request(kind, budget) => Action::Send(kind, budget),
-            Due::Wait(until) => Action::Wait(until),
+            Action::Send(RequestKind::WriteNode, _) if !self.has_facts(now.mono) => {
+                Action::ReadFacts
+            }
+            action => action,
         }
     }
 
-    /// Whether facts must be read before the next request for the Node. That is a turn of its own:
-    /// the time limit of the request is computed after it. A slow look may be followed by a Lease
+    /// Whether the facts that a write of the Node needs were read. That is a turn of its own: the
+    /// time limit of the request is computed after it. A slow read may be followed by a Lease
     /// request, after which its facts are still used. Otherwise the Node of a board that reads for
     /// longer than any limit would never be written.
-    fn needs_look(&self, now: Mono) -> bool {
-        let is_new = |looked| now.since(looked) < self.timings.connect_and_call_budget();
-        !self.node.must_read() && !self.looked.is_some_and(is_new)
+    fn has_facts(&self, now: Mono) -> bool {
+        let is_new = |at| now.since(at) < self.timings.connect_and_call_budget();
+        self.facts_at.is_some_and(is_new)
     }
 
-    /// The [`Action::Look`] has ended.
-    pub fn on_look(&mut self, now: Mono) {
-        self.looked = Some(now);
+    /// The [`Action::ReadFacts`] has ended.
+    pub fn on_facts(&mut self, now: Mono) {
+        self.facts_at = Some(now);
     }
 
     /// Whether there is no Lease to renew: a read of facts may then block for longer.
@@ -247,7 +219,7 @@ impl Kubelet {
         self.node.uid().is_none()
     }
 
-    /// The request, if one is needed. `facts` are those of the last look.
+    /// The request, if one is needed. `facts` are those of the last [`Action::ReadFacts`].
     pub fn request(&mut self, kind: RequestKind, now: Now, facts: &Facts) -> Option<Request> {
         let now = self.wall_clock.corrected(now);
         match (kind, self.node.uid()) {
@@ -260,13 +232,13 @@ impl Kubelet {
                 self.time_due = now.mono.after(self.timings.renew_interval());
                 Some(object::time_probe(&self.config))
             }
-            (RequestKind::Node, _) if self.node.must_read() => Some(self.node.read(&self.config)),
-            (RequestKind::Node, _) => self.write(facts, now),
+            (RequestKind::ReadNode, _) => Some(self.node.read(&self.config)),
+            (RequestKind::WriteNode, _) => self.write(facts, now),
         }
     }
 
     fn write(&mut self, facts: &Facts, now: Now) -> Option<Request> {
-        self.looked = None;
+        self.facts_at = None;
         self.pressures = self.eviction.synchronize(facts, now.mono);
         let mut seen = Cow::Borrowed(facts);
         if self.shutdown.is_some() {
@@ -301,7 +273,7 @@ impl Kubelet {
 
     /// Computes the status from facts that are read after this call.
     pub fn compute_status_now(&mut self, now: Mono) {
-        self.looked = None;
+        self.facts_at = None;
         self.compute_status_by(now);
     }
 
@@ -323,7 +295,7 @@ impl Kubelet {
         let node_due = (!is_missing).then(|| self.node.due());
         // The version first: it is a part of the Node.
         let version_is_due = self.server_version.is_due();
-        let node = if version_is_due { RequestKind::Version } else { RequestKind::Node };
+        let node = if version_is_due { RequestKind::Version } else { self.node.next() };
         [
             // It is rarely due, and after its expiry every request fails.
             (RequestKind::Certificate, self.certificate_due(now)),
@@ -352,22 +324,10 @@ impl Kubelet {
     }
 
     /// Takes the answer to the request that was sent at `start`.
-    pub fn on_response(
-        &mut self,
-        kind: RequestKind,
-        answer: Answer,
-        start: Mono,
-        now: Now,
-    ) -> AfterResponse {
-        if let Ok(response) = &answer
-            && let Some(date) = response.date
-        {
+    pub fn on_response(&mut self, kind: RequestKind, answer: Answer, start: Mono, now: Now) {
+        if let Ok(Response { date: Some(date), .. }) = answer {
             self.wall_clock.on_server_date(date, now.mono);
         }
-        if kind == RequestKind::Time {
-            self.wall_clock.log_state(now);
-        }
-        let now = self.wall_clock.corrected(now);
         match (kind, &answer) {
             // The result of the Lease tells the schedule more, and the server's time is asked for
             // before the schedule decides.
@@ -375,28 +335,69 @@ impl Kubelet {
             (_, Ok(_)) => self.schedule.request_answered(),
             (_, Err(_)) => self.schedule.request_silent(now.mono),
         }
-        match kind {
-            RequestKind::Certificate => return self.on_certificate_response(answer, now),
-            RequestKind::Lease => return self.on_lease_response(answer, start, now.mono),
-            RequestKind::Node => return self.on_node_response(answer, now),
-            RequestKind::Time => {
-                if let Err(why) = &answer {
-                    self.node_log.failed(&why.to_string(), now.mono);
-                }
+        let result = match kind {
+            RequestKind::Lease => self.on_lease_response(answer, start, now.mono),
+            RequestKind::Certificate => self.on_certificate_response(answer, now),
+            RequestKind::ReadNode | RequestKind::WriteNode => {
+                self.on_node_response(answer, now.mono)
             }
-            RequestKind::Pods => self.on_pods_response(answer, now.mono),
             RequestKind::Version => self.on_version_response(answer),
-            RequestKind::Event => {
-                let result = self.events.on_response(answer);
-                if let Err(RequestError { refused: Some(refused), .. }) = result {
-                    log::info!(target: VERBOSE, "event: {refused}");
-                }
+            RequestKind::Pods => self.on_pods_response(answer, now.mono),
+            RequestKind::Event => self.events.on_response(answer).map(drop),
+            RequestKind::Time => {
+                self.wall_clock.log_state(now);
+                answer.map(drop).map_err(RequestError::from)
             }
+        };
+        if let Err(error) = result {
+            self.on_error(kind, &error, now.mono);
         }
-        AfterResponse::None
     }
 
-    fn on_lease_response(&mut self, answer: Answer, start: Mono, now: Mono) -> AfterResponse {
+    /// Logs why a request failed, and decides about the connection. A server that refuses twice in a
+    /// row is left for the next address of its name, or at least for a new connection, which a
+    /// gateway may forward to another server; one that asks for more patience than the Lease has is
+    /// left at once. A final refusal keeps the connection, and a busy server is left only for
+    /// another address: a new connection would add to its load.
+    fn on_error(&mut self, kind: RequestKind, error: &RequestError, now: Mono) {
+        let RequestError { why, refused } = error;
+        let log = match kind {
+            RequestKind::Lease => &mut self.lease_log,
+            RequestKind::Certificate => &mut self.certificate_log,
+            RequestKind::ReadNode | RequestKind::WriteNode | RequestKind::Time => {
+                &mut self.node_log
+            }
+            RequestKind::Pods => &mut self.pods_log,
+            RequestKind::Version => {
+                let reported = &self.config.node.kubelet_version;
+                return log::warn!("version: {why}; {reported} is reported");
+            }
+            RequestKind::Event if refused.is_some() => {
+                return log::info!(target: VERBOSE, "event: {why}");
+            }
+            RequestKind::Event => return,
+        };
+        let failures = log.failed(&why.to_string(), now);
+        // The connection is for the Lease, and nothing that is optional closes it.
+        let Some(refused) = refused.as_deref().filter(|_| kind != RequestKind::Pods) else {
+            return;
+        };
+        let patience = self.timings.call_budget();
+        let is_late = refused.retry_after.is_some_and(|delay| delay > patience);
+        self.follow_up = match refused.code {
+            _ if refused.is_final() || (failures < 2 && !is_late) => None,
+            429 => Some(Action::TryOtherAddress(kind)),
+            _ if failures < 2 => Some(Action::TryOtherAddress(kind)),
+            _ => Some(Action::Disconnect(kind)),
+        };
+    }
+
+    fn on_lease_response(
+        &mut self,
+        answer: Answer,
+        start: Mono,
+        now: Mono,
+    ) -> Result<(), RequestError> {
         let uid = self.node.uid().unwrap_or_default();
         match self.lease.on_response(uid, answer) {
             Ok(Progress::Done) => {
@@ -430,84 +431,75 @@ impl Kubelet {
                 self.lease_gone = true;
                 self.node.read_again(now);
             }
-            Ok(Progress::Note(line)) => {
-                log::warn!("lease: {line}");
+            Ok(progress) => {
+                if let Progress::Note(line) = progress {
+                    log::warn!("lease: {line}");
+                }
                 self.schedule.lease_continues(start);
             }
-            Ok(_) => self.schedule.lease_continues(start),
             Err(error) => {
                 self.renewals.1 += 1;
                 match &error.refused {
                     Some(refused) => self.schedule.lease_refused(start, refused.retry_after),
                     None => self.schedule.lease_silent(start),
                 }
-                let failures = self.lease_log.failed(&error.why.to_string(), now);
-                return self.after_error(&error, failures);
+                return Err(error);
             }
         }
-        AfterResponse::None
+        Ok(())
     }
 
-    fn on_version_response(&mut self, answer: Answer) {
+    fn on_version_response(&mut self, answer: Answer) -> Result<(), RequestError> {
+        let version = self.server_version.on_response(answer)?;
         let reported = &mut self.config.node.kubelet_version;
-        match self.server_version.on_response(answer) {
-            Ok(version) if version == *reported => {}
-            Ok(version) => {
-                log::info!("version: {version} is reported, like that of the API server");
-                *reported = version;
-            }
-            Err(error) => log::warn!("version: {}; {reported} is reported", error.why),
+        if version != *reported {
+            log::info!("version: {version} is reported, like that of the API server");
+            *reported = version;
         }
+        Ok(())
     }
 
-    fn on_node_response(&mut self, answer: Answer, now: Now) -> AfterResponse {
+    fn on_node_response(&mut self, answer: Answer, now: Mono) -> Result<(), RequestError> {
         let jitter = self.schedule.jitter();
         let owner = self.node.uid().map(str::to_owned);
-        let result = self.node.on_response(&self.config, answer, now.mono, jitter);
-        let mut effect = AfterResponse::None;
-        match &result {
-            Err(error) => {
-                let failures = self.node_log.failed(&error.why.to_string(), now.mono);
-                effect = self.after_error(error, failures);
-            }
+        let result = self.node.on_response(&self.config, answer, now, jitter);
+        match result {
             Ok(Progress::Gone) => {
-                self.node_log.gone("deleted on the server; registering again", now.mono);
+                self.node_log.gone("deleted on the server; registering again", now);
             }
             Ok(Progress::Read) => {
-                self.pods.node_answered(now.mono);
+                self.pods.node_answered(now);
                 if std::mem::take(&mut self.lease_gone) {
                     // The Node exists, so its Lease can be created again.
-                    self.schedule.lease_continues(now.mono);
+                    self.schedule.lease_continues(now);
                 }
-                let pod_cidrs = self.node.new_pod_cidrs();
-                effect = pod_cidrs.map_or(AfterResponse::None, AfterResponse::PodCidrs);
+                self.follow_up = self.node.new_pod_cidrs().map(Action::PodCidrs);
             }
-            Ok(Progress::Note(line)) => log::info!("node: {line}"),
-            Ok(Progress::Continue) => {}
             Ok(Progress::Created | Progress::Adopted | Progress::Done) => {
-                self.node_log.succeeded(now.mono);
-                self.pods.node_answered(now.mono);
+                self.node_log.succeeded(now);
+                self.pods.node_answered(now);
                 if let Some(shutdown) = &mut self.shutdown {
                     shutdown.is_reported = true;
                 }
                 if !std::mem::replace(&mut self.registered, true) {
-                    effect = AfterResponse::Registered;
+                    self.follow_up = Some(Action::Registered);
                 }
             }
+            Ok(Progress::Continue | Progress::Note(_)) | Err(_) => {}
         }
         let is_new = result == Ok(Progress::Created);
         if is_new || result == Ok(Progress::Adopted) {
             self.server_version.registered();
         }
         if let (true, Some(certificate)) = (is_new, &mut self.certificate) {
-            certificate.node_created(now.mono);
+            certificate.node_created(now);
         }
         if self.node.uid() != owner.as_deref() {
-            self.follow_node_uid(now.mono);
+            self.follow_node_uid(now);
         }
         let events = self.node.take_events();
-        self.push_events(events, is_new, now.mono);
-        effect
+        self.push_events(events, is_new, now);
+        result.map(drop)
     }
 
     /// Logs and queues events. The first Normal ones of a new Node report no change: no line.
@@ -539,17 +531,13 @@ impl Kubelet {
         }
     }
 
-    fn on_pods_response(&mut self, answer: Answer, now: Mono) {
-        match self.pods.on_response(answer, self.wall_clock.boot(), now) {
-            Ok(Progress::Done) => {
-                self.pods_log.succeeded(now);
-            }
-            Ok(Progress::Note(line)) => log::info!("pods: {line}"),
-            Ok(_) => {}
-            Err(error) => {
-                self.pods_log.failed(&error.why.to_string(), now);
-            }
+    fn on_pods_response(&mut self, answer: Answer, now: Mono) -> Result<(), RequestError> {
+        match self.pods.on_response(answer, self.wall_clock.boot(), now)? {
+            Progress::Done => drop(self.pods_log.succeeded(now)),
+            Progress::Note(line) => log::info!("pods: {line}"),
+            _ => {}
         }
+        Ok(())
     }
 
     /// The time that decides about the certificate. The supervisor's dates are compared with the
@@ -616,7 +604,7 @@ impl Kubelet {
         }
     }
 
-    /// Takes the result of a [`FileTask`].
+    /// Takes the result of an [`Action::FileTask`].
     pub fn on_task(&mut self, result: TaskResult, now: Now) {
         let jitter = self.schedule.jitter();
         let now = self.certificate_now(now);
@@ -637,39 +625,15 @@ impl Kubelet {
         }
     }
 
-    fn on_certificate_response(&mut self, answer: Answer, now: Now) -> AfterResponse {
+    fn on_certificate_response(&mut self, answer: Answer, now: Now) -> Result<(), RequestError> {
         let jitter = self.schedule.jitter();
         let now = self.certificate_now(now);
-        let Some(certificate) = &mut self.certificate else {
-            return AfterResponse::None;
-        };
-        match certificate.on_response(answer, now, jitter) {
-            Ok(Progress::Note(line)) => log::info!("certificate: {line}"),
-            Ok(_) => {}
-            Err(error) => {
-                let failures = self.certificate_log.failed(&error.why.to_string(), now.mono);
-                return self.after_error(&error, failures);
-            }
+        if let Some(certificate) = &mut self.certificate
+            && let Progress::Note(line) = certificate.on_response(answer, now, jitter)?
+        {
+            log::info!("certificate: {line}");
         }
-        AfterResponse::None
-    }
-
-    /// A server that refuses twice in a row is left for the next address of its name, or at least
-    /// for a new connection, which a gateway may forward to another server; one that asks for more
-    /// patience than the Lease has is left at once. A final refusal keeps the connection, and a
-    /// busy server is left only for another address: a new connection would add to its load.
-    fn after_error(&self, error: &RequestError, failures: u32) -> AfterResponse {
-        let Some(refused) = error.refused.as_deref() else {
-            return AfterResponse::None;
-        };
-        let patience = self.timings.call_budget();
-        let is_late = refused.retry_after.is_some_and(|delay| delay > patience);
-        match refused.code {
-            _ if refused.is_final() || (failures < 2 && !is_late) => AfterResponse::None,
-            429 => AfterResponse::TryOtherAddress,
-            _ if failures < 2 => AfterResponse::TryOtherAddress,
-            _ => AfterResponse::Disconnect,
-        }
+        Ok(())
     }
 
     /// SIGUSR1: the machine is going down. A repeated one changes nothing.

@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use super::Action;
 use crate::kube::instant::Mono;
-use crate::node::schedule::RequestKind;
+use crate::node::schedule::{Action, RequestKind};
 
 /// Longest time from SIGUSR1 to the end of the process, if SIGTERM came; a look at files that is
 /// then under way still ends. systemd waits for `TimeoutStopSec=` of the unit.
@@ -79,10 +78,8 @@ impl Shutdown {
             }
             Action::Wait(_) if self.is_reported => Action::End,
             Action::Wait(until) => Action::Wait(until.min(end)),
-            Action::Look => Action::Look,
-            Action::Connect(_) | Action::FileTask(..) | Action::Change(_) | Action::End => {
-                Action::End
-            }
+            Action::ReadFacts => Action::ReadFacts,
+            _ => Action::End,
         }
     }
 }

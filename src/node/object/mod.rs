@@ -35,6 +35,7 @@ use crate::node::eviction::Pressures;
 use crate::node::facts::Facts;
 use crate::node::health::HealthConditions;
 use crate::node::patch;
+use crate::node::schedule::RequestKind;
 use crate::node::status::{self, Desired};
 
 use self::reconcile::reconcile;
@@ -236,11 +237,13 @@ impl Node {
         regular.unwrap_or_else(|| now.after(tick(config)))
     }
 
-    /// Whether the next request is [`Self::read`], which needs no facts.
-    pub fn must_read(&self) -> bool {
+    /// What is due at [`Self::due`]: [`Self::read`], or [`Self::write`], which needs facts.
+    pub fn next(&self) -> RequestKind {
         match self.state {
-            NodeState::Create | NodeState::Creating | NodeState::Known(_) => false,
-            NodeState::Read(_) | NodeState::Reading(_) | NodeState::Patching { .. } => true,
+            NodeState::Create | NodeState::Creating | NodeState::Known(_) => RequestKind::WriteNode,
+            NodeState::Read(_) | NodeState::Reading(_) | NodeState::Patching { .. } => {
+                RequestKind::ReadNode
+            }
         }
     }
 

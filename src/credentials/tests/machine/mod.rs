@@ -35,11 +35,11 @@ use crate::kube::message::{Answer, Method, Request, Response, answered, not_foun
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::node::facts::Facts;
+use crate::node::kubelet::Kubelet;
 use crate::node::kubelet::tests::Server;
 use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
-use crate::node::kubelet::{Action, Kubelet};
-use crate::node::schedule::RequestKind;
 use crate::node::schedule::tests::Random;
+use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
 
 const NAME: &str = "system:node:pi";
@@ -613,11 +613,15 @@ impl Machine {
                     }
                     return;
                 }
-                Action::Look => {
-                    process.kubelet.on_look(start.mono);
+                Action::ReadFacts => {
+                    process.kubelet.on_facts(start.mono);
                     return;
                 }
-                Action::Connect(_) => return,
+                Action::Connect(_)
+                | Action::Disconnect(_)
+                | Action::TryOtherAddress(_)
+                | Action::Registered
+                | Action::PodCidrs(_) => return,
                 Action::Send(kind, budget) => (kind, budget),
                 Action::End => unreachable!("no shutdown was announced"),
             };

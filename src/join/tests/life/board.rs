@@ -27,10 +27,10 @@ use crate::kube::instant::{Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::time::Wall;
 use crate::node::facts::Facts;
+use crate::node::kubelet::Kubelet;
 use crate::node::kubelet::tests::storm::take_lines;
-use crate::node::kubelet::{Action, Kubelet};
-use crate::node::schedule::RequestKind;
 use crate::node::schedule::tests::Random;
+use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
 
 /// The host name: that of a Node whose flags are lost.
@@ -343,11 +343,15 @@ impl World {
                 }
                 return;
             }
-            Action::Look => {
-                agent.kubelet.on_look(start.mono);
+            Action::ReadFacts => {
+                agent.kubelet.on_facts(start.mono);
                 return;
             }
-            Action::Connect(_) => return,
+            Action::Connect(_)
+            | Action::Disconnect(_)
+            | Action::TryOtherAddress(_)
+            | Action::Registered
+            | Action::PodCidrs(_) => return,
             Action::Send(kind, _) => kind,
             Action::End => unreachable!("no shutdown was announced"),
         };

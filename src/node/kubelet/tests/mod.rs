@@ -450,10 +450,10 @@ impl World {
             world.kubelet.next(start, has_change, || step.connected)
         };
         let mut action = next(self, start);
-        if action == Action::Look {
+        if action == Action::ReadFacts {
             let looked_at = start;
             self.now = self.now.after(Self::slow(step));
-            self.kubelet.on_look(self.now);
+            self.kubelet.on_facts(self.now);
             start.mono = self.now;
             action = match self.fault {
                 Fault::WholeBudgetAfterALook => next(self, looked_at),
@@ -461,7 +461,7 @@ impl World {
             };
         }
         let (work, budget) = match action {
-            Action::Look => unreachable!("two looks"),
+            Action::ReadFacts => unreachable!("two looks"),
             Action::Change(_) => {
                 self.change(step, wall);
                 return Ok(());
@@ -495,17 +495,22 @@ impl World {
                 return Ok(());
             }
             Action::Send(work, budget) => (work, budget),
+            Action::Disconnect(_)
+            | Action::TryOtherAddress(_)
+            | Action::Registered
+            | Action::PodCidrs(_) => return Ok(()),
             Action::End => {
                 self.ended = true;
                 return Ok(());
             }
         };
-        let has_looked = self.kubelet.looked.is_some();
+        let has_facts = self.kubelet.facts_at.is_some();
         let Some(request) = self.kubelet.request(work, start, &Facts::example()) else {
             return Ok(());
         };
-        let writes_node = work == RequestKind::Node && request.method != Method::Get;
-        prop_assert!(has_looked || !writes_node, "no facts for {:?}", request.method);
+        let needs_facts = work == RequestKind::WriteNode;
+        prop_assert!(has_facts || !needs_facts, "no facts for {:?}", request.method);
+        prop_assert!(!needs_facts || request.method != Method::Get);
         prop_assert!(
             request.method == Method::Get || renew_time(&request).is_none_or(|t| t >= built()),
             "a time before the build is written"
@@ -627,11 +632,11 @@ fn a_node_is_written_although_each_look_takes_longer_than_its_request_may() {
     let mut looks = 0;
     while !world.sent[before..].iter().any(|(_, line)| line.starts_with("Patch /api/v1/nodes/")) {
         let action = world.kubelet.next(now(&world), false, || true);
-        if action == Action::Look {
+        if action == Action::ReadFacts {
             looks += 1;
             assert!(looks < 3, "{:?}", &world.sent[before..]);
             world.now = world.now.after(Duration::from_secs(16));
-            world.kubelet.on_look(world.now);
+            world.kubelet.on_facts(world.now);
             // No other thing may be between a slow look and the Lease.
             world.last = None;
             let action = world.kubelet.next(now(&world), false, || true);
@@ -837,10 +842,10 @@ fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_
             world.now = due;
         }
         let turn = world.kubelet.next(now(&world), false, || false);
-        assert_eq!(turn, Action::Look);
-        world.kubelet.on_look(world.now);
+        assert_eq!(turn, Action::ReadFacts);
+        world.kubelet.on_facts(world.now);
         let turn = world.kubelet.next(now(&world), false, || false);
-        assert_eq!(turn, Action::Send(RequestKind::Node, limit));
+        assert_eq!(turn, Action::Send(RequestKind::WriteNode, limit));
         assert_eq!(world.kubelet.node_log.last_error(), Some("tested"));
         world.turn(&correct()).unwrap();
         assert_eq!(world.kubelet.node_log.last_error(), None);
@@ -890,11 +895,11 @@ fn an_idle_hour_costs_one_request_a_renewal_and_three_a_report() {
     };
     let renewals = count(RequestKind::Lease, "Patch");
     assert!((346..=359).contains(&renewals), "{renewals} renewals");
-    let reports = count(RequestKind::Node, "Patch");
+    let reports = count(RequestKind::WriteNode, "Patch");
     assert!((11..=12).contains(&reports), "{reports} reports");
     let pods = count(RequestKind::Pods, "Get");
     assert!((11..=12).contains(&pods), "{pods} looks for stray pods");
-    let looks = count(RequestKind::Node, "Look");
+    let looks = count(RequestKind::WriteNode, "Look");
     assert!((11..=12).contains(&looks), "{looks} looks for changes of the Node");
     assert_eq!(world.sent.len(), renewals + reports + pods + looks);
     assert!(waits <= renewals + 1, "{waits} wakeups, {renewals} renewals");
@@ -1055,12 +1060,12 @@ fn a_recreated_node_takes_over_the_lease_before_it_is_garbage_collected() {
 fn the_second_server_error_in_a_row_opens_a_new_connection() {
     let effects = |work: RequestKind, codes: [u16; 3]| {
         let mut world = settled();
-        if work == RequestKind::Node {
+        if work == RequestKind::ReadNode {
             world.kubelet.node.read_again(world.now);
         }
         codes.map(|code| {
             let now = now(&world);
-            if work == RequestKind::Node {
+            if work == RequestKind::ReadNode {
                 let request = world.kubelet.request(work, now, &Facts::example());
                 assert!(request.is_some());
             }
@@ -1069,22 +1074,24 @@ fn the_second_server_error_in_a_row_opens_a_new_connection() {
             if let (503, Ok(response)) = (code, &mut outcome) {
                 response.retry_after = Some(Duration::from_secs(6));
             }
-            world.kubelet.on_response(work, outcome, world.now, now)
+            world.kubelet.on_response(work, outcome, world.now, now);
+            world.kubelet.follow_up.take()
         })
     };
-    use AfterResponse::{Disconnect, None, TryOtherAddress};
-    for work in [RequestKind::Lease, RequestKind::Node] {
+    for work in [RequestKind::Lease, RequestKind::ReadNode] {
+        let disconnect = Some(Action::Disconnect(work));
+        let try_other = Some(Action::TryOtherAddress(work));
         for (codes, want) in [
-            ([500, 500, 403], [None, Disconnect, None]),
-            ([500, 502, 401], [None, Disconnect, Disconnect]),
-            ([500, 200, 429], [None, Disconnect, TryOtherAddress]),
-            ([429, 429, 429], [None, TryOtherAddress, TryOtherAddress]),
+            ([500, 500, 403], [&None, &disconnect, &None]),
+            ([500, 502, 401], [&None, &disconnect, &disconnect]),
+            ([500, 200, 429], [&None, &disconnect, &try_other]),
+            ([429, 429, 429], [&None, &try_other, &try_other]),
             // It asks for more patience than a Lease has.
-            ([503, 409, 422], [TryOtherAddress, None, None]),
+            ([503, 409, 422], [&try_other, &None, &None]),
             // The page of a gateway.
-            ([404, 404, 403], [None, Disconnect, None]),
+            ([404, 404, 403], [&None, &disconnect, &None]),
         ] {
-            assert_eq!(effects(work, codes), want, "{work:?} {codes:?}");
+            assert_eq!(effects(work, codes).each_ref(), want, "{work:?} {codes:?}");
         }
     }
 }
@@ -1097,8 +1104,8 @@ fn a_gateways_404_page_deletes_nothing() {
     for (work, body) in [
         (RequestKind::Lease, "<html>404</html>".to_owned()),
         (RequestKind::Lease, status_not_found("leases", "other").to_string()),
-        (RequestKind::Node, "404 page not found".to_owned()),
-        (RequestKind::Node, status_not_found("namespaces", "pi").to_string()),
+        (RequestKind::ReadNode, "404 page not found".to_owned()),
+        (RequestKind::ReadNode, status_not_found("namespaces", "pi").to_string()),
     ] {
         world.kubelet.node.read_again(world.now);
         let now = now(&world);
@@ -1216,10 +1223,11 @@ fn only_the_first_registration_has_an_effect() {
     let mut registered = 0;
     for _ in 0..3 {
         let now = Now { mono: Mono::START, wall: start_wall() };
-        let request = kubelet.request(RequestKind::Node, now, &Facts::example()).unwrap();
+        let kind = kubelet.node.next();
+        let request = kubelet.request(kind, now, &Facts::example()).unwrap();
         let outcome = server.carry_out(&request);
-        let effect = kubelet.on_response(RequestKind::Node, outcome, Mono::START, now);
-        registered += u32::from(effect == AfterResponse::Registered);
+        kubelet.on_response(kind, outcome, Mono::START, now);
+        registered += u32::from(kubelet.follow_up.take() == Some(Action::Registered));
         kubelet.node.read_again(Mono::START);
         server.node = None;
     }
@@ -1238,9 +1246,9 @@ fn test_fast_status_update_once() {
     assert_eq!(kubelet.unhealthy_while_starting(at(31)), None);
     for (facts, want) in [(unhealthy, Some(&lines[..])), (Facts::example(), None)] {
         let now = Now { mono: at(31), wall: start_wall() };
-        let request = kubelet.request(RequestKind::Node, now, &facts).unwrap();
+        let request = kubelet.request(RequestKind::WriteNode, now, &facts).unwrap();
         let outcome = world.server.carry_out(&request);
-        kubelet.on_response(RequestKind::Node, outcome, now.mono, now);
+        kubelet.on_response(RequestKind::WriteNode, outcome, now.mono, now);
         assert_eq!(kubelet.unhealthy_while_starting(at(119)), want);
         assert_eq!(kubelet.unhealthy_while_starting(at(120)), None);
     }

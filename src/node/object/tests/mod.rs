@@ -68,10 +68,9 @@ impl NodeTest {
     /// One turn at the time when the Node is due. `None` if no request is needed.
     fn turn(&mut self, answer: impl FnOnce(&Request) -> Answer) -> Turn {
         self.pass(self.node.due().since(self.now.mono));
-        let request = if self.node.must_read() {
-            self.node.read(&self.config)
-        } else {
-            self.node.write(&self.config, &self.facts, self.pressures, self.now).0?
+        let request = match self.node.next() {
+            RequestKind::ReadNode => self.node.read(&self.config),
+            _ => self.node.write(&self.config, &self.facts, self.pressures, self.now).0?,
         };
         self.requests.push(request.clone());
         let outcome = answer(&request);
@@ -459,7 +458,7 @@ fn the_node_of_another_name_is_not_ours() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
     assert_eq!(test.turn(|_| other()), Some(Ok(Progress::Done)));
-    assert!(test.node.must_read());
+    assert!(test.node.next() == RequestKind::ReadNode);
     assert_eq!(test.node.uid(), Some("u1"));
 }
 
@@ -499,7 +498,7 @@ fn after_an_unanswered_patch_the_node_is_read_before_the_next_one() {
 
     test.node.read_again(test.now.mono);
     assert_eq!(test.pause(), Duration::ZERO);
-    assert!(test.node.must_read());
+    assert!(test.node.next() == RequestKind::ReadNode);
 }
 
 #[test]
@@ -527,7 +526,7 @@ fn invalid_bodies_change_nothing() {
         test.facts.cpus = Ok(2);
         assert_eq!(test.turn(|_| invalid()), Some(Ok(Progress::Done)));
         assert_eq!(test.node.uid(), Some("u1"));
-        assert!(test.node.must_read());
+        assert!(test.node.next() == RequestKind::ReadNode);
         assert!(is_refused(test.turn(|_| invalid())));
         assert_eq!(test.node.uid(), Some("u1"));
     }

@@ -17,6 +17,7 @@ use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::node::Progress;
 use crate::node::patch;
+use crate::node::wall_clock::ClusterNow;
 
 /// The Leases of all Nodes.
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
@@ -96,7 +97,7 @@ impl Lease {
     }
 
     /// The next request. `node_uid` is the uid of the Node that owns the Lease.
-    pub fn request(&mut self, node_uid: &str, now: Wall) -> Request {
+    pub fn request(&mut self, node_uid: &str, now: ClusterNow) -> Request {
         let path = [LEASES, "/", &self.node_name].concat();
         match &self.state {
             LeaseState::Unknown => Request::get(path, Accept::Object),
@@ -324,7 +325,8 @@ impl Lease {
         std::mem::take(&mut self.went_back)
     }
 
-    fn next_renew_time(&mut self, now: Wall) -> String {
+    fn next_renew_time(&mut self, now: ClusterNow) -> String {
+        let now = now.wall();
         let last = std::mem::replace(&mut self.renew_time, now);
         if last.since(now) > FUTURE {
             let (last, now) = (last.time(), now.time());
@@ -343,10 +345,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::kube::instant::Mono;
     use crate::kube::message::{Method, Response, answered, not_found};
     use crate::kube::text::Fault;
 
     const UID: &str = "7a82201a";
+
+    fn at(seconds: u64) -> ClusterNow {
+        ClusterNow::test(Mono::START, now(seconds))
+    }
 
     fn now(seconds: u64) -> Wall {
         Wall::from_epoch(Duration::from_secs(seconds))
@@ -370,7 +377,7 @@ mod tests {
     /// A Lease after this response to its first read.
     fn read(outcome: Answer) -> Lease {
         let mut lease = Lease::new("pi", 40);
-        lease.request(UID, now(0));
+        lease.request(UID, at(0));
         assert_eq!(lease.on_response(UID, outcome), Ok(Progress::Continue));
         lease
     }
@@ -390,11 +397,11 @@ mod tests {
     #[test]
     fn a_missing_lease_is_created_with_its_owner_and_then_renewed() {
         let mut lease = Lease::new("pi", 40);
-        let get = lease.request(UID, now(1));
+        let get = lease.request(UID, at(1));
         assert_eq!((get.method, get.path.as_str()), (Method::Get, &*format!("{LEASES}/pi")));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
 
-        let post = lease.request(UID, now(1));
+        let post = lease.request(UID, at(1));
         assert_eq!((post.method, post.path.as_str()), (Method::Post, LEASES));
         assert_eq!(
             body(&post),
@@ -412,7 +419,7 @@ mod tests {
         );
         assert_eq!(lease.on_response(UID, written(201)), Ok(Progress::Done));
 
-        let first = lease.request(UID, now(11));
+        let first = lease.request(UID, at(11));
         assert_eq!(first.method, Method::Patch);
         assert_eq!(
             body(&first),
@@ -423,10 +430,10 @@ mod tests {
         );
         // It is sent until the server has it.
         lease.on_response(UID, Err("slow".into()));
-        assert_eq!(body(&lease.request(UID, now(12)))["metadata"], body(&first)["metadata"]);
+        assert_eq!(body(&lease.request(UID, at(12)))["metadata"], body(&first)["metadata"]);
         assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
         assert_eq!(
-            body(&lease.request(UID, now(22))),
+            body(&lease.request(UID, at(22))),
             json!({"spec": {"renewTime": "1970-01-01T00:00:22.000000Z"}})
         );
     }
@@ -435,13 +442,13 @@ mod tests {
     fn an_existing_lease_keeps_its_owner_and_its_renew_time_increases() {
         let mut lease = read(stored("1970-01-01T00:00:58.999999Z", ours()));
         assert_eq!(
-            body(&lease.request(UID, now(1))),
+            body(&lease.request(UID, at(1))),
             json!({"spec": {"renewTime": "1970-01-01T00:00:59.000000Z"}})
         );
         // An unanswered renewal may have been applied.
         assert_eq!(lease.on_response(UID, Err("slow".into())), Err(Fault::from("slow").into()));
         assert_eq!(
-            body(&lease.request(UID, now(1))),
+            body(&lease.request(UID, at(1))),
             json!({"spec": {"renewTime": "1970-01-01T00:00:59.000001Z"}})
         );
         assert!(!lease.went_back());
@@ -455,7 +462,7 @@ mod tests {
             let last = now(1000 + ahead);
             let mut lease = read(stored(&last.micro_time(), ours()));
             let mut renew = |second, outcome| {
-                let renewal = body(&lease.request(UID, now(second)));
+                let renewal = body(&lease.request(UID, at(second)));
                 let is_done = lease.on_response(UID, outcome) == Ok(Progress::Done);
                 let time = Wall::parse(renewal["spec"]["renewTime"].as_str().unwrap()).unwrap();
                 (time, is_done && lease.went_back())
@@ -473,11 +480,11 @@ mod tests {
     #[test]
     fn a_lease_that_was_deleted_is_created_with_the_time_of_the_clock() {
         let mut lease = read(stored("2036-11-21T06:18:58.000000Z", ours()));
-        lease.request(UID, now(1));
+        lease.request(UID, at(1));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
-        lease.request(UID, now(2));
+        lease.request(UID, at(2));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
-        let create = body(&lease.request(UID, now(2)));
+        let create = body(&lease.request(UID, at(2)));
         assert_eq!(create["spec"]["renewTime"], now(2).micro_time());
         assert_eq!(lease.on_response(UID, written(201)), Ok(Progress::Done));
         assert!(lease.went_back());
@@ -497,7 +504,7 @@ mod tests {
         ] {
             let mut lease = read(stored("yesterday", owners));
             assert_eq!(
-                body(&lease.request(UID, now(1))),
+                body(&lease.request(UID, at(1))),
                 json!({
                     "metadata": {"resourceVersion": "528", "ownerReferences": want},
                     "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
@@ -505,7 +512,7 @@ mod tests {
             );
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
             assert_eq!(
-                body(&lease.request(UID, now(2))),
+                body(&lease.request(UID, at(2))),
                 json!({"spec": {"renewTime": "1970-01-01T00:00:02.000000Z"}})
             );
         }
@@ -514,10 +521,10 @@ mod tests {
     #[test]
     fn a_foreign_duration_is_repaired() {
         let mut lease = Lease::new("pi", 60);
-        lease.request(UID, now(1));
+        lease.request(UID, at(1));
         lease.on_response(UID, stored("", ours()));
         assert_eq!(
-            body(&lease.request(UID, now(1))),
+            body(&lease.request(UID, at(1))),
             json!({
                 "metadata": {"resourceVersion": "528"},
                 "spec": {"leaseDurationSeconds": 60, "renewTime": "1970-01-01T00:00:01.000000Z"},
@@ -528,15 +535,15 @@ mod tests {
     #[test]
     fn after_a_404_or_a_409_the_lease_is_read() {
         let mut lease = read(stored("", ours()));
-        lease.request(UID, now(1));
+        lease.request(UID, at(1));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
-        assert_eq!(lease.request(UID, now(1)).method, Method::Get);
+        assert_eq!(lease.request(UID, at(1)).method, Method::Get);
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
-        assert_eq!(lease.request(UID, now(1)).method, Method::Post);
+        assert_eq!(lease.request(UID, at(1)).method, Method::Post);
         let conflict =
             json!({"reason": "AlreadyExists", "message": "leases \"pi\" already exists"});
         assert!(is_refused(lease.on_response(UID, answered(409, conflict))));
-        assert_eq!(lease.request(UID, now(1)).method, Method::Get);
+        assert_eq!(lease.request(UID, at(1)).method, Method::Get);
     }
 
     #[test]
@@ -549,7 +556,7 @@ mod tests {
             answered(200, json!({"metadata": {"name": "other", "resourceVersion": "5"}})),
             Ok(Response::test(200, "<html>")),
         ] {
-            lease.request(UID, now(1));
+            lease.request(UID, at(1));
             assert!(is_refused(lease.on_response(UID, outcome)));
             assert_eq!(lease.state, LeaseState::Unknown);
         }
@@ -565,10 +572,10 @@ mod tests {
             json!({"kind": "PodList", "metadata": {"resourceVersion": "7"}}),
             json!({"kind": "Lease", "metadata": {"name": "other"}}),
         ] {
-            lease.request(UID, now(1));
+            lease.request(UID, at(1));
             assert!(is_refused(lease.on_response(UID, answered(200, invalid))));
         }
-        lease.request(UID, now(1));
+        lease.request(UID, at(1));
         assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
     }
 
@@ -591,7 +598,7 @@ mod tests {
             ("Status", "", false),
         ] {
             let mut lease = read(not_found("leases", "pi"));
-            lease.request(UID, now(1));
+            lease.request(UID, at(1));
             let step = lease.on_response(UID, receipt(kind, name));
             assert_eq!(step == Ok(Progress::Done), counts, "{kind} {name}: {step:?}");
         }
@@ -608,14 +615,14 @@ mod tests {
         });
         let mut lease = read(answered(200, old));
         assert_eq!(
-            body(&lease.request(UID, now(1))),
+            body(&lease.request(UID, at(1))),
             json!({
                 "metadata": {"resourceVersion": "7", "managedFields": [{}]},
                 "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
             })
         );
         assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
-        let next = body(&lease.request(UID, now(11)));
+        let next = body(&lease.request(UID, at(11)));
         assert_eq!(next.get("metadata"), None);
     }
 
@@ -664,7 +671,7 @@ mod tests {
                 let (mut lease, mut exists) = (Lease::new("pi", 40), has_lease);
                 let (mut refusals, mut notes, mut since_renewal) = (0, 0, 0);
                 for second in 0..100 {
-                    let request = lease.request(UID, now(second));
+                    let request = lease.request(UID, at(second));
                     let outcome = plain_server(&request, &mut exists, &refusal);
                     refusals += u32::from(outcome == refusal);
                     since_renewal += 1;
@@ -686,20 +693,20 @@ mod tests {
     fn a_repair_that_meets_another_write_is_renewed_and_read_again_without_a_word() {
         for is_ours in [true, false] {
             let mut lease = read(answered(200, orphan()));
-            let repair = lease.request(UID, now(1));
+            let repair = lease.request(UID, at(1));
             assert!(lease.on_response(UID, Err("lost".into())).is_err());
-            assert_eq!(body(&lease.request(UID, now(1)))["metadata"], body(&repair)["metadata"]);
+            assert_eq!(body(&lease.request(UID, at(1)))["metadata"], body(&repair)["metadata"]);
             let conflict = answered(409, json!({"reason": "Conflict", "message": "was modified"}));
             assert_eq!(lease.on_response(UID, conflict), Ok(Progress::Continue));
-            assert_eq!(body(&lease.request(UID, now(2))).get("metadata"), None);
+            assert_eq!(body(&lease.request(UID, at(2))).get("metadata"), None);
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
-            assert_eq!(lease.request(UID, now(12)).method, Method::Get);
+            assert_eq!(lease.request(UID, at(12)).method, Method::Get);
             let seen = if is_ours { stored("", ours()) } else { answered(200, orphan()) };
             assert_eq!(lease.on_response(UID, seen), Ok(Progress::Continue));
-            let renewal = body(&lease.request(UID, now(12)));
+            let renewal = body(&lease.request(UID, at(12)));
             assert_eq!(renewal.get("metadata").is_none(), is_ours);
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
-            assert_eq!(body(&lease.request(UID, now(22))).get("metadata"), None);
+            assert_eq!(body(&lease.request(UID, at(22))).get("metadata"), None);
         }
     }
 
@@ -709,7 +716,7 @@ mod tests {
         let mut busy = Response::test(429, "");
         busy.retry_after = Some(Duration::from_secs(1));
         assert!(is_refused(lease.on_response(UID, Ok(busy))));
-        assert_eq!(body(&lease.request(UID, now(1))).get("metadata"), None);
+        assert_eq!(body(&lease.request(UID, at(1))).get("metadata"), None);
     }
 
     /// The read for another repair fails for good: the renewals go on.
@@ -719,12 +726,12 @@ mod tests {
             let mut lease = read(answered(200, orphan()));
             lease.on_response(UID, answered(422, json!({"reason": "Invalid"})));
             for _ in 0..4 {
-                lease.request(UID, now(1));
+                lease.request(UID, at(1));
                 assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
             }
-            assert_eq!(lease.request(UID, now(2)).method, Method::Get);
+            assert_eq!(lease.request(UID, at(2)).method, Method::Get);
             lease.on_response(UID, refusal);
-            let renewal = lease.request(UID, now(3));
+            let renewal = lease.request(UID, at(3));
             assert_eq!((renewal.method, body(&renewal).get("metadata")), (Method::Patch, None));
         }
     }
@@ -734,16 +741,16 @@ mod tests {
     #[test]
     fn a_refused_owner_is_not_tried_again() {
         let mut lease = read(answered(200, orphan()));
-        let repair = body(&lease.request(UID, now(1)));
+        let repair = body(&lease.request(UID, at(1)));
         assert_eq!(repair["metadata"]["ownerReferences"][0]["uid"], UID);
         assert!(matches!(lease.on_response(UID, owner_refused()), Ok(Progress::Note(_))));
         for second in 2..6 {
-            assert_eq!(body(&lease.request(UID, now(second))).get("metadata"), None);
+            assert_eq!(body(&lease.request(UID, at(second))).get("metadata"), None);
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
         }
-        assert_eq!(lease.request(UID, now(6)).method, Method::Get);
+        assert_eq!(lease.request(UID, at(6)).method, Method::Get);
         lease.on_response(UID, answered(200, orphan()));
-        let again = body(&lease.request(UID, now(7)));
+        let again = body(&lease.request(UID, at(7)));
         assert_eq!(again["metadata"], json!({"resourceVersion": "7", "managedFields": [{}]}));
     }
 
@@ -753,7 +760,7 @@ mod tests {
             let mut lease = read(stored(last, ours()));
             let mut sent = vec![last.to_owned()];
             for second in 2..6 {
-                let renewal = body(&lease.request(UID, now(second)));
+                let renewal = body(&lease.request(UID, at(second)));
                 sent.push(renewal["spec"]["renewTime"].as_str().unwrap().to_owned());
                 lease.on_response(UID, written(200));
             }

@@ -16,12 +16,13 @@ use nodelet::config::Config;
 use nodelet::config::flags::Flags;
 use nodelet::credentials::kubeconfig;
 use nodelet::files::guard::own_mounts;
-use nodelet::kube::instant::Mono;
+use nodelet::kube::instant::{Mono, Now};
 use nodelet::kube::message::{Accept, Method, Request, Response};
 use nodelet::kube::time::Wall;
 use nodelet::node::Progress;
 use nodelet::node::lease::{LEASES, Lease};
 use nodelet::node::pods::Pods;
+use nodelet::node::wall_clock::{ClusterNow, WallClock};
 use nodelet::runtime::ask;
 use serde_json::{Value, json};
 
@@ -45,8 +46,10 @@ fn call(api: &mut Api, request: &Request) -> Response {
     }
 }
 
-fn now() -> Wall {
-    Wall::from_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap())
+fn now() -> ClusterNow {
+    let wall = Wall::from_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
+    let clock = WallClock::new(Wall::default(), Duration::ZERO);
+    clock.cluster_now(Now { mono: Mono::START, wall }).unwrap()
 }
 
 /// Creates a Node with its own credentials; its uid.

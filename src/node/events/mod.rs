@@ -11,12 +11,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::kube::delay::TokenBucket;
-use crate::kube::instant::{Mono, Now};
+use crate::kube::instant::Mono;
 use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::{VERBOSE, one_line};
 use crate::node::Progress;
 use crate::node::conditions;
+use crate::node::wall_clock::ClusterNow;
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,10 +209,10 @@ impl EventQueue {
 
     /// The request for the oldest event. Its time is computed from the current wall clock, which
     /// may have been set since the event.
-    pub fn request(&mut self, node_uid: &str, now: Now) -> Option<Request> {
-        self.limit.take(now.mono);
+    pub fn request(&mut self, node_uid: &str, now: ClusterNow) -> Option<Request> {
+        self.limit.take(now.mono());
         let first = self.waiting.front_mut()?;
-        let at = now.wall.before(now.mono.since(first.at));
+        let at = now.wall().before(now.mono().since(first.at));
         let event = &first.event;
         if let Some(sent) = self.sent.iter().find(|sent| sent.event == *event) {
             let body = json!({"count": sent.count.saturating_add(1), "lastTimestamp": at.time()});

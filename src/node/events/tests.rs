@@ -88,8 +88,8 @@ fn at(seconds: u64) -> Mono {
 }
 
 /// A board whose clock was 1970-01-01 at the start.
-fn now(mono: Mono) -> Now {
-    Now { mono, wall: Wall::default().after(mono.since(Mono::START)) }
+fn now(mono: Mono) -> ClusterNow {
+    ClusterNow::test(mono, Wall::default().after(mono.since(Mono::START)))
 }
 
 /// Sends the first event. Returns the method, the path below [`EVENTS`] and the body.
@@ -200,7 +200,7 @@ fn names_increase_even_if_the_clock_does_not() {
     let mut before = String::new();
     for ahead in [9, 9, 8, 0, 10] {
         let now =
-            Now { mono: at(1), wall: Wall::from_epoch(Duration::from_secs(1_800_000_000 + ahead)) };
+            ClusterNow::test(at(1), Wall::from_epoch(Duration::from_secs(1_800_000_000 + ahead)));
         queue.push(Event::cordoned("pi", ahead > 8), at(1));
         queue.forget();
         let request = queue.request("u1", now).unwrap();

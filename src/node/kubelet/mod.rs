@@ -29,7 +29,7 @@ use crate::node::object::{self, Node};
 use crate::node::pods::Pods;
 use crate::node::schedule::{Action, DueTimes, LeaseTimings, RequestKind, Schedule};
 use crate::node::server_version::ServerVersion;
-use crate::node::wall_clock::WallClock;
+use crate::node::wall_clock::{ClusterNow, WallClock};
 
 use self::shutdown::Shutdown;
 
@@ -179,7 +179,7 @@ impl Kubelet {
         has_change: bool,
         connected: impl FnOnce() -> bool,
     ) -> Action {
-        if self.wall_clock.wall(now).is_none() {
+        if self.wall_clock.cluster_now(now).is_none() {
             let tick = now.mono.after(CLOCK_TICK);
             return if self.time_due <= now.mono {
                 Action::Send(RequestKind::Time, self.timings.connect_and_call_budget())
@@ -221,25 +221,25 @@ impl Kubelet {
 
     /// The request, if one is needed. `facts` are those of the last [`Action::ReadFacts`].
     pub fn request(&mut self, kind: RequestKind, now: Now, facts: &Facts) -> Option<Request> {
-        let now = self.wall_clock.corrected(now);
-        match (kind, self.node.uid()) {
-            (RequestKind::Lease, uid) => Some(self.lease.request(uid?, now.wall)),
-            (RequestKind::Event, uid) => self.events.request(uid?, now),
-            (RequestKind::Pods, _) => Some(self.pods.request(now.mono)),
-            (RequestKind::Version, _) => Some(self.server_version.request()),
-            (RequestKind::Certificate, _) => self.certificate.as_ref()?.request(),
-            (RequestKind::Time, _) => {
+        let cluster_now = self.wall_clock.cluster_now(now);
+        match kind {
+            RequestKind::Lease => Some(self.lease.request(self.node.uid()?, cluster_now?)),
+            RequestKind::Event => self.events.request(self.node.uid()?, cluster_now?),
+            RequestKind::Pods => Some(self.pods.request(now.mono)),
+            RequestKind::Version => Some(self.server_version.request()),
+            RequestKind::Certificate => self.certificate.as_ref()?.request(),
+            RequestKind::Time => {
                 self.time_due = now.mono.after(self.timings.renew_interval());
                 Some(object::time_probe(&self.config))
             }
-            (RequestKind::ReadNode, _) => Some(self.node.read(&self.config)),
-            (RequestKind::WriteNode, _) => self.write(facts, now),
+            RequestKind::ReadNode => Some(self.node.read(&self.config)),
+            RequestKind::WriteNode => self.write(facts, cluster_now?),
         }
     }
 
-    fn write(&mut self, facts: &Facts, now: Now) -> Option<Request> {
+    fn write(&mut self, facts: &Facts, now: ClusterNow) -> Option<Request> {
         self.facts_at = None;
-        self.pressures = self.eviction.synchronize(facts, now.mono);
+        self.pressures = self.eviction.synchronize(facts, now.mono());
         let mut seen = Cow::Borrowed(facts);
         if self.shutdown.is_some() {
             seen.to_mut().unhealthy.push("node is shutting down".to_owned());
@@ -247,9 +247,9 @@ impl Kubelet {
         let (request, missing) = self.node.write(&self.config, &seen, self.pressures, now);
         self.unhealthy.clone_from(&facts.unhealthy);
         let error = (!missing.is_empty()).then(|| missing.join(" | "));
-        self.facts_log.ended(error.as_deref(), now.mono);
+        self.facts_log.ended(error.as_deref(), now.mono());
         if request.is_none() {
-            self.node_log.succeeded(now.mono);
+            self.node_log.succeeded(now.mono());
         }
         request
     }
@@ -543,10 +543,10 @@ impl Kubelet {
     /// The time that decides about the certificate. The supervisor's dates are compared with the
     /// server's clock only, so neither a wrong clock of the board nor of the server matters.
     fn certificate_now(&self, now: Now) -> Now {
-        match &self.certificate {
-            Some(certificate) if certificate.is_at_supervisor() => self.wall_clock.of_server(now),
-            _ => self.wall_clock.corrected(now),
-        }
+        let is_at_supervisor = self.certificate.as_ref().is_some_and(Certificate::is_at_supervisor);
+        let of_server = self.wall_clock.server_time(now.mono).filter(|_| is_at_supervisor);
+        let written = self.wall_clock.cluster_now(now).map(ClusterNow::wall);
+        Now { wall: of_server.or(written).unwrap_or(now.wall), ..now }
     }
 
     /// When the certificate's next step is due. The supervisor renews it for a Node that exists:

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::kube::delay::{Backoff, Jitter, TokenBucket};
-use crate::kube::instant::{Mono, Now};
+use crate::kube::instant::Mono;
 use crate::kube::json::{self, MAX_VALUES};
 use crate::kube::message::{self, Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object::{self, quantity};
@@ -37,6 +37,7 @@ use crate::node::health::HealthConditions;
 use crate::node::patch;
 use crate::node::schedule::RequestKind;
 use crate::node::status::{self, Desired};
+use crate::node::wall_clock::ClusterNow;
 
 use self::reconcile::reconcile;
 use self::state::{Content, NodeState, Round};
@@ -286,35 +287,35 @@ impl Node {
         config: &Config,
         facts: &Facts,
         pressures: Pressures,
-        now: Now,
+        now: ClusterNow,
     ) -> (Option<Request>, Vec<String>) {
-        let report = self.is_report_due(now.mono);
-        let look = self.is_look_due(config, now.mono);
+        let report = self.is_report_due(now.mono());
+        let look = self.is_look_due(config, now.mono());
         if let Some(last) = &mut self.last_noop
             && last.pressures == pressures
             && last.facts.same_status_as(facts)
             && !(report || look)
         {
             let missing = last.missing.clone();
-            self.due = self.next_due(config, now.mono);
+            self.due = self.next_due(config, now.mono());
             return (None, missing);
         }
         let Desired { mut node, missing } = self.desired(config, facts, pressures, now);
         self.health.clone_from(&facts.health);
         let is_urgent = self.seen.is_some() && self.health.changes_status(self.conditions());
-        let may_be_early = self.early_at.is_none_or(|at| now.mono.since(at) >= HEALTH_EVERY);
+        let may_be_early = self.early_at.is_none_or(|at| now.mono().since(at) >= HEALTH_EVERY);
         let is_regular = report || self.state.registers();
         self.is_early = !is_regular && is_urgent && may_be_early;
         let is_published = is_regular || self.is_early;
         if is_published {
-            self.health.apply(object::elements(&mut node, &["status", "conditions"]), now.wall);
+            self.health.apply(object::elements(&mut node, &["status", "conditions"]), now.wall());
         }
         let mut waits = false;
         let request = match (&self.seen, self.state.round()) {
             (Some(seen), Some(round)) => {
                 let change = patch::diff(seen, &node);
                 let differs = change.as_ref().is_some_and(|change| needs_patch(seen, change));
-                let may_change = report || self.changes.tokens(now.mono) > 0;
+                let may_change = report || self.changes.tokens(now.mono()) > 0;
                 waits = differs && !may_change;
                 let content = if round.adopts || (differs && may_change) {
                     Some(Content::Change)
@@ -329,7 +330,7 @@ impl Node {
         };
         if request.is_none() {
             self.state = NodeState::Known(Round::default());
-            self.due = self.next_due(config, now.mono);
+            self.due = self.next_due(config, now.mono());
             // A change that must wait is computed again at the next tick.
             let is_noop = !waits && (is_published || !is_urgent);
             self.last_noop = is_noop.then(|| LastNoop {
@@ -342,15 +343,21 @@ impl Node {
     }
 
     /// The desired Node.
-    fn desired(&self, config: &Config, facts: &Facts, pressures: Pressures, now: Now) -> Desired {
-        let initial = || status::initial(config, facts, pressures, now.wall);
+    fn desired(
+        &self,
+        config: &Config,
+        facts: &Facts,
+        pressures: Pressures,
+        now: ClusterNow,
+    ) -> Desired {
+        let initial = || status::initial(config, facts, pressures, now.wall());
         match (&self.seen, self.state.round()) {
             (Some(seen), Some(round)) if round.adopts => {
                 let mut ours = seen.clone();
                 reconcile(&config.node, &initial().node, &mut ours);
-                status::desired(config, facts, pressures, &ours, now.wall)
+                status::desired(config, facts, pressures, &ours, now.wall())
             }
-            (Some(seen), Some(_)) => status::desired(config, facts, pressures, seen, now.wall),
+            (Some(seen), Some(_)) => status::desired(config, facts, pressures, seen, now.wall()),
             _ => initial(),
         }
     }
@@ -366,7 +373,7 @@ impl Node {
         config: &Config,
         want: Value,
         content: Content,
-        now: Now,
+        now: ClusterNow,
     ) -> Option<Request> {
         let seen = self.seen.as_ref()?;
         let (want, change) = if content == Content::Look {
@@ -374,7 +381,7 @@ impl Node {
         } else {
             let mut want = want;
             let list = object::elements(&mut want, &["status", "conditions"]);
-            conditions::heartbeat(list, |name| self.health.knows(name), &now.wall.time());
+            conditions::heartbeat(list, |name| self.health.knows(name), &now.wall().time());
             // Within one second of the last heartbeat the conditions are equal, too.
             let change = patch::diff(seen, &want).unwrap_or_else(|| {
                 let conditions = object::list(&want, &["status", "conditions"]);

@@ -1150,7 +1150,9 @@ fn nothing_is_written_while_the_time_is_unknown() {
         world.turn(&correct()).unwrap();
     }
     assert!(world.now <= set.after(CLOCK_TICK));
-    let event = world.kubelet.events.request("u1", now(&world)).unwrap();
+    let now = now(&world);
+    let cluster_now = world.kubelet.wall_clock.cluster_now(now).unwrap();
+    let event = world.kubelet.events.request("u1", cluster_now).unwrap();
     let event: Value = serde_json::from_slice(&event.body).unwrap();
     assert_eq!(event["reason"], "Starting");
     assert_eq!(event["firstTimestamp"], start_wall().time(), "not 1970");

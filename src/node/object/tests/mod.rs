@@ -5,7 +5,6 @@ mod upstream;
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
-use crate::kube::instant::Now;
 use crate::kube::message::{
     Accept, Answer, Method, Request, RequestError, Response, answered, not_found,
 };
@@ -37,7 +36,7 @@ struct NodeTest {
     node: Node,
     facts: Facts,
     pressures: Pressures,
-    now: Now,
+    now: ClusterNow,
     requests: Vec<Request>,
 }
 
@@ -60,27 +59,28 @@ impl NodeTest {
             config,
             facts: Facts::example(),
             pressures: Pressures::default(),
-            now: Now { mono: Mono::START, wall: Wall::from_epoch(BOOT) },
+            now: ClusterNow::test(Mono::START, Wall::from_epoch(BOOT)),
             requests: Vec::new(),
         }
     }
 
     /// One turn at the time when the Node is due. `None` if no request is needed.
     fn turn(&mut self, answer: impl FnOnce(&Request) -> Answer) -> Turn {
-        self.pass(self.node.due().since(self.now.mono));
+        self.pass(self.node.due().since(self.now.mono()));
         let request = match self.node.next() {
             RequestKind::ReadNode => self.node.read(&self.config),
             _ => self.node.write(&self.config, &self.facts, self.pressures, self.now).0?,
         };
         self.requests.push(request.clone());
         let outcome = answer(&request);
-        Some(self.node.on_response(&self.config, outcome, self.now.mono, Jitter::new(500)))
+        Some(self.node.on_response(&self.config, outcome, self.now.mono(), Jitter::new(500)))
     }
 
     /// Advances both clocks.
     fn pass(&mut self, time: Duration) {
-        self.now.mono = self.now.mono.after(time);
-        self.now.wall = Wall::from_epoch(BOOT + self.now.mono.since(Mono::START));
+        let mono = self.now.mono().after(time);
+        let wall = Wall::from_epoch(BOOT + mono.since(Mono::START));
+        self.now = ClusterNow::test(mono, wall);
     }
 
     fn last(&self) -> &Request {
@@ -93,7 +93,7 @@ impl NodeTest {
 
     /// Time until the next turn.
     fn pause(&self) -> Duration {
-        self.node.due().since(self.now.mono)
+        self.node.due().since(self.now.mono())
     }
 
     /// One line for each request.
@@ -320,7 +320,7 @@ fn a_change_has_one_event_after_the_server_stored_it() {
     let mut cordoned = test.node.seen.clone().unwrap();
     cordoned["spec"]["unschedulable"] = true.into();
     for want in [&["NodeNotSchedulable"][..], &[]] {
-        test.node.read_again(test.now.mono);
+        test.node.read_again(test.now.mono());
         let shown = answered(200, cordoned.clone());
         test.turn(|_| shown);
         assert_eq!(test.reasons(), want);
@@ -338,7 +338,7 @@ fn a_report_is_one_patch_after_the_period() {
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     // Without a change the next report follows after exactly one period, and reads nothing.
     let period = Duration::from_secs(300);
-    assert_eq!(test.node.report_due, test.now.mono.after(period));
+    assert_eq!(test.node.report_due, test.now.mono().after(period));
     test.node.due = test.node.report_due;
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Patch ~/pi/status"]);
@@ -346,7 +346,7 @@ fn a_report_is_one_patch_after_the_period() {
     assert_eq!(body["metadata"], json!({"resourceVersion": "600"}));
     assert_eq!(body["status"].as_object().unwrap().len(), 1, "conditions alone");
     for condition in body["status"]["conditions"].as_array().unwrap() {
-        assert_eq!(condition["lastHeartbeatTime"], test.now.wall.time());
+        assert_eq!(condition["lastHeartbeatTime"], test.now.wall().time());
         assert_eq!(condition["lastTransitionTime"], "2026-11-21T06:18:51Z");
     }
 }
@@ -441,7 +441,7 @@ fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
         );
         // And a Node that is gone has no uid.
         test.turn(patched);
-        test.node.read_again(test.now.mono);
+        test.node.read_again(test.now.mono());
         assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
         assert_eq!(test.node.uid(), None);
     }
@@ -491,12 +491,12 @@ fn after_an_unanswered_patch_the_node_is_read_before_the_next_one() {
     let mut stored = test.node.seen.clone().unwrap();
     let facts = test.facts.clone();
     stored =
-        status::desired(&test.config, &facts, Pressures::default(), &stored, test.now.wall).node;
+        status::desired(&test.config, &facts, Pressures::default(), &stored, test.now.wall()).node;
     test.turn(|_| answered(200, stored));
     assert_eq!(test.turn(|_| unreachable!()), None);
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Get ~/pi"]);
 
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     assert_eq!(test.pause(), Duration::ZERO);
     assert!(test.node.next() == RequestKind::ReadNode);
 }
@@ -541,7 +541,7 @@ fn an_adoption_within_one_second_of_the_last_heartbeat_sends_a_patch() {
     let mut test = NodeTest::registered();
     let stored = test.node.seen.clone().unwrap();
     let mut again = NodeTest::found(stored);
-    again.now.wall = test.now.wall;
+    again.now = ClusterNow::test(again.now.mono(), test.now.wall());
     test.pass(Duration::ZERO);
     assert_eq!(again.turn(patched), Some(Ok(Progress::Adopted)));
     assert_eq!(again.body()["status"].as_object().unwrap().len(), 1);
@@ -583,22 +583,22 @@ fn annotations_alone_and_a_drifting_amount_need_no_patch() {
 fn whatever_flaps_the_node_is_written_every_ten_seconds_at_most() {
     let mut test = NodeTest::registered();
     let mut patches = 0;
-    let end = test.now.mono.after(Duration::from_secs(600));
-    while test.now.mono < end {
-        test.facts.kernel_version = Ok(test.now.mono.since(Mono::START).as_millis().to_string());
-        test.node.compute_status_by(test.now.mono.after(Duration::from_secs(1)));
+    let end = test.now.mono().after(Duration::from_secs(600));
+    while test.now.mono() < end {
+        test.facts.kernel_version = Ok(test.now.mono().since(Mono::START).as_millis().to_string());
+        test.node.compute_status_by(test.now.mono().after(Duration::from_secs(1)));
         patches += u32::from(test.turn(patched) == Some(Ok(Progress::Done)));
     }
     assert!((60..=68).contains(&patches), "{patches}");
     let stable = test.facts.kernel_version.clone();
     test.facts.kernel_version = Ok("last".to_owned());
-    test.node.report_at(test.now.mono);
+    test.node.report_at(test.now.mono());
     assert_eq!((test.pause(), test.turn(patched)), (Duration::ZERO, Some(Ok(Progress::Done))));
     // The last change of a storm is sent, too.
     test.facts.kernel_version = stable;
-    let end = test.now.mono.after(TICK * 2);
-    while test.now.mono < end && test.turn(patched).is_none() {}
-    assert!(test.now.mono < end);
+    let end = test.now.mono().after(TICK * 2);
+    while test.now.mono() < end && test.turn(patched).is_none() {}
+    assert!(test.now.mono() < end);
 }
 
 /// Runs until the next look, which gets this answer.
@@ -618,13 +618,13 @@ fn look(test: &mut NodeTest, answer: impl FnOnce(&Request) -> Answer) -> Turn {
 #[test]
 fn a_look_that_finds_nothing_is_no_report() {
     let mut test = NodeTest::registered();
-    test.node.report_later(&test.config, false, test.now.mono, Jitter::NONE);
+    test.node.report_later(&test.config, false, test.now.mono(), Jitter::NONE);
     test.node.take_events();
     let (report_due, before) = (test.node.report_due, test.node.seen.clone());
     // An amount that drifts is sent with the next report.
     test.facts.memory.as_mut().unwrap().total_bytes += 1 << 20;
     assert_eq!(look(&mut test, unchanged), Some(Ok(Progress::Continue)));
-    let time = test.now.mono.since(Mono::START);
+    let time = test.now.mono().since(Mono::START);
     assert!(time >= Duration::from_secs(149) && time < Duration::from_secs(160), "{time:?}");
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status"]);
     assert_eq!(test.last().accept, Accept::Metadata);
@@ -636,7 +636,7 @@ fn a_look_that_finds_nothing_is_no_report() {
     while test.calls().len() < 3 {
         test.turn(patched);
     }
-    assert!(test.now.mono >= report_due && test.now.mono < report_due.after(TICK));
+    assert!(test.now.mono() >= report_due && test.now.mono() < report_due.after(TICK));
     assert!(!is_look(test.last()));
     assert_eq!(test.pause(), TICK);
 }
@@ -669,8 +669,8 @@ fn whatever_a_look_does_not_confirm_is_read() {
         assert_eq!(test.reasons(), ["NodeNotSchedulable"]);
         // Nothing is wrong with our part, and the next look is not due before its period.
         let calls = test.calls().len();
-        let end = test.now.mono.after(Duration::from_secs(120));
-        while test.now.mono < end && test.now.mono < test.node.report_due {
+        let end = test.now.mono().after(Duration::from_secs(120));
+        while test.now.mono() < end && test.now.mono() < test.node.report_due {
             test.turn(patched);
         }
         let more = &test.requests[calls..];
@@ -736,7 +736,7 @@ fn an_unanswered_patch_of_a_node_that_was_deleted_has_no_second_event() {
     assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
     assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
     assert!(test.reasons().contains(&"NodeHasInsufficientMemory"));
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     let shown = answered(200, test.node.seen.clone().unwrap());
     assert_eq!(test.turn(|_| shown), Some(Ok(Progress::Read)));
     assert_eq!(test.reasons(), [""; 0]);
@@ -754,16 +754,16 @@ fn an_adopted_pressure_stays_while_its_fact_is_unread() {
         test.facts.memory = Err(Unread::new("proc/meminfo", "socket not connected"));
         let thresholds = test.config.thresholds.clone();
         let mut eviction = Eviction::new(&thresholds, Duration::from_secs(300));
-        test.pressures = eviction.synchronize(&test.facts, test.now.mono);
+        test.pressures = eviction.synchronize(&test.facts, test.now.mono());
         test.turn(patched);
         let mut want = old;
-        want["lastHeartbeatTime"] = test.now.wall.time().into();
+        want["lastHeartbeatTime"] = test.now.wall().time().into();
         assert_eq!(conditions::find(&test.body(), "MemoryPressure"), Some(&want));
         assert!(!test.reasons().iter().any(|reason| reason.contains("Memory")), "{status}");
         // Read again.
         test.facts.memory = Facts::example().memory;
         test.pass(Duration::from_secs(3600));
-        test.pressures = eviction.synchronize(&test.facts, test.now.mono);
+        test.pressures = eviction.synchronize(&test.facts, test.now.mono());
         test.turn(patched);
         let is_known = status == "False";
         assert_eq!(test.reasons().contains(&"NodeHasSufficientMemory"), !is_known, "{status}");
@@ -792,7 +792,7 @@ fn doubles_of_our_conditions_are_removed_and_those_of_others_stay() {
     }
     let mut stored = test.node.seen.clone().unwrap();
     stored["status"]["conditions"] = list.into();
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     test.turn(|_| answered(200, stored));
     test.pass(Duration::from_secs(3600));
     test.turn(patched);
@@ -809,14 +809,14 @@ fn an_additional_computation_does_not_move_the_regular_ones() {
     let mut test = NodeTest::registered();
     let regular = test.node.due();
     for early in [3, 6] {
-        let by = regular.since(test.now.mono) * early / 10;
-        test.node.compute_status_by(test.now.mono.after(by));
+        let by = regular.since(test.now.mono()) * early / 10;
+        test.node.compute_status_by(test.now.mono().after(by));
         test.turn(|_| unreachable!());
         assert_eq!(test.node.due(), regular);
     }
     test.turn(|_| unreachable!());
     assert_eq!(test.pause(), TICK);
-    test.node.compute_status_with_renewal(test.now.mono.after(TICK / 2));
+    test.node.compute_status_with_renewal(test.now.mono().after(TICK / 2));
     test.turn(|_| unreachable!());
     assert_eq!(test.pause(), TICK);
 }
@@ -824,12 +824,12 @@ fn an_additional_computation_does_not_move_the_regular_ones() {
 #[test]
 fn compute_status_by_does_not_move_a_retry() {
     let mut test = NodeTest::registered();
-    test.node.compute_status_by(test.now.mono);
+    test.node.compute_status_by(test.now.mono());
     assert_eq!(test.pause(), Duration::ZERO);
     test.facts.cpus = Ok(2);
     test.turn(|_| refuse(500, ""));
     let pause = test.pause();
-    test.node.compute_status_by(test.now.mono);
+    test.node.compute_status_by(test.now.mono());
     assert_eq!(test.pause(), pause);
 }
 
@@ -846,7 +846,7 @@ fn shown(test: &NodeTest, path: &[&str], value: Value) -> Answer {
 fn new_pod_cidrs_are_returned_once_and_force_one_patch() {
     let mut test = NodeTest::registered();
     let cidrs = json!(["10.244.1.0/24", "fd00::/64"]);
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     let read = shown(&test, &["spec", "podCIDRs"], cidrs);
     assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
     let cidrs = test.node.new_pod_cidrs();
@@ -857,7 +857,7 @@ fn new_pod_cidrs_are_returned_once_and_force_one_patch() {
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     assert_eq!(test.body().get("spec"), None);
     assert_eq!(test.turn(|_| unreachable!()), None);
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     let read = shown(&test, &["spec", "podCIDR"], "10.244.1.0/24".into());
     assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
     assert_eq!(test.node.new_pod_cidrs(), None);
@@ -875,7 +875,7 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
         // The other board was rebooted.
         ("another", vec!["NodeNameConflict"]),
     ] {
-        test.node.read_again(test.now.mono);
+        test.node.read_again(test.now.mono());
         let read = shown(&test, &boot_id, theirs.into());
         assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
         assert_eq!(test.reasons(), want);
@@ -906,7 +906,7 @@ fn a_node_of_an_earlier_boot_is_not_another_boards() {
 fn a_foreign_change_is_repaired_after_a_read_without_new_facts() {
     let mut test = NodeTest::registered();
     assert_eq!(test.turn(|_| unreachable!()), None);
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     let mut other = test.node.seen.clone().unwrap();
     other["status"]["capacity"]["memory"] = json!("1Ki");
     assert_eq!(test.turn(|_| answered(200, other)), Some(Ok(Progress::Read)));
@@ -921,8 +921,8 @@ fn resync_frequency_is_the_period_of_looks() {
         let flag = format!("--node-resync-frequency={resync}s");
         let mut test = NodeTest::new(Flags::of(&[&flag]));
         assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
-        let end = test.now.mono.after(Duration::from_secs(120));
-        while test.now.mono < end {
+        let end = test.now.mono().after(Duration::from_secs(120));
+        while test.now.mono() < end {
             test.turn(unchanged);
         }
         test.requests.len() - 1
@@ -976,15 +976,15 @@ fn a_changed_health_has_one_early_patch_a_minute_and_a_changed_text_waits_for_th
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)), "at once");
     assert_eq!(test.health("UnderVoltage"), Some(("True", "a")));
     assert_eq!(test.events(), 1);
-    let since = test.now.mono;
+    let since = test.now.mono();
 
     // A second one, and a worse text of the first.
     test.set_health(&[low("b"), condition("KernelDeadlock", true, "c")]);
     while test.health("KernelDeadlock").is_none() {
-        assert!(test.now.mono.since(since) < Duration::from_secs(70), "it is not forgotten");
+        assert!(test.now.mono().since(since) < Duration::from_secs(70), "it is not forgotten");
         test.turn_or_read();
     }
-    assert!(test.now.mono.since(since) >= Duration::from_secs(60));
+    assert!(test.now.mono().since(since) >= Duration::from_secs(60));
     assert_eq!(test.health("UnderVoltage"), Some(("True", "b")));
     assert_eq!(test.events(), 1);
 
@@ -992,7 +992,7 @@ fn a_changed_health_has_one_early_patch_a_minute_and_a_changed_text_waits_for_th
     while test.health("UnderVoltage") == Some(("True", "b")) {
         test.turn_or_read();
     }
-    assert!(test.now.mono.since(since) > Duration::from_secs(150), "with a report");
+    assert!(test.now.mono().since(since) > Duration::from_secs(150), "with a report");
     assert_eq!(test.health("UnderVoltage"), Some(("True", "d")));
     assert_eq!(test.events(), 0);
 }
@@ -1010,13 +1010,13 @@ fn a_lost_or_conflicting_patch_of_the_health_is_sent_again_at_once_and_has_one_e
         if is_applied {
             test.facts
                 .health
-                .apply(object::elements(&mut stored, &["status", "conditions"]), test.now.wall);
+                .apply(object::elements(&mut stored, &["status", "conditions"]), test.now.wall());
         }
         assert_eq!(test.turn(|_| answered(200, stored)), Some(Ok(Progress::Read)));
         test.turn(patched);
         assert_eq!(test.health("UnderVoltage"), Some(("True", "a")));
         assert_eq!(test.events(), 1, "{is_applied}");
-        assert!(test.now.mono < Mono::START.after(Duration::from_secs(20)));
+        assert!(test.now.mono() < Mono::START.after(Duration::from_secs(20)));
     }
 }
 
@@ -1029,9 +1029,9 @@ fn a_type_with_two_writers_is_written_as_often_as_the_other_one_writes() {
         test.set_health(&[condition("KernelDeadlock", true, "c")]);
         let mut stored = test.node.seen.clone().unwrap();
         let (mut theirs, mut count) = (Mono::START, 0);
-        while test.now.mono < Mono::START.after(Duration::from_secs(3600)) {
-            if test.now.mono >= theirs {
-                theirs = test.now.mono.after(Duration::from_secs(every));
+        while test.now.mono() < Mono::START.after(Duration::from_secs(3600)) {
+            if test.now.mono() >= theirs {
+                theirs = test.now.mono().after(Duration::from_secs(every));
                 let said = HealthConditions {
                     known: vec![HealthCondition {
                         is_always_listed: true,
@@ -1039,7 +1039,10 @@ fn a_type_with_two_writers_is_written_as_often_as_the_other_one_writes() {
                     }],
                     ..HealthConditions::default()
                 };
-                said.apply(object::elements(&mut stored, &["status", "conditions"]), test.now.wall);
+                said.apply(
+                    object::elements(&mut stored, &["status", "conditions"]),
+                    test.now.wall(),
+                );
                 let version: u64 = resource_version(&stored).parse().unwrap();
                 stored["metadata"]["resourceVersion"] = (version + 1).to_string().into();
             }

@@ -111,7 +111,7 @@ pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
 }
 
 /// Keeps the first condition `kind`, which is one of ours. The API server accepts a list with
-/// doubles, controllers look at all of them, and nobody else removes one.
+/// doubles, controllers read all of them, and nobody else removes one.
 pub(crate) fn drop_doubles(conditions: &mut Vec<Value>, kind: &str) {
     let mut is_found = false;
     conditions.retain(|c| !is(c, kind) || !std::mem::replace(&mut is_found, true));

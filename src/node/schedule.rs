@@ -115,7 +115,7 @@ pub enum RequestKind {
     WriteNode,
     /// Reads the version of the API server.
     Version,
-    /// Looks for stray pods, or ends one.
+    /// Lists stray pods, or ends one.
     Pods,
     /// Sends the oldest event.
     Event,
@@ -311,8 +311,8 @@ pub(crate) mod tests {
         NodeBeforeLease,
         NodeAfterSilence,
         RetryFromTheEnd,
-        /// The request has the budget of the turn's begin, after a slow look in the same turn.
-        WholeBudgetAfterALook,
+        /// The request has the budget of the turn's begin, after a slow read of facts in the same turn.
+        WholeBudgetAfterARead,
         WholeChangeInATurn,
     }
 
@@ -363,7 +363,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Runs one random schedule for 300 virtual seconds, in which a look, or one operation of a file
+    /// Runs one random schedule for 300 virtual seconds, in which a read of facts, or one operation of a file
     /// change, takes up to `slowest`. Returns the first violation of the law.
     fn simulate(seed: u64, fault: Fault, slowest: Duration) -> Result<(), String> {
         let random = &mut Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
@@ -397,7 +397,7 @@ pub(crate) mod tests {
                     continue;
                 }
                 Action::Send(RequestKind::WriteNode, _)
-                    if !has_facts && fault != Fault::WholeBudgetAfterALook =>
+                    if !has_facts && fault != Fault::WholeBudgetAfterARead =>
                 {
                     has_facts = true;
                     now = now.after(random.up_to(slowest));
@@ -513,7 +513,7 @@ pub(crate) mod tests {
             Fault::NodeBeforeLease,
             Fault::NodeAfterSilence,
             Fault::RetryFromTheEnd,
-            Fault::WholeBudgetAfterALook,
+            Fault::WholeBudgetAfterARead,
             Fault::WholeChangeInATurn,
         ] {
             let breaks = |seed: &u64| simulate(*seed, fault, LAW.call_budget()).is_err();

@@ -410,7 +410,7 @@ impl Kubelet {
                 let has_failed = self.lease_log.succeeded(now);
                 let is_long = last.map_or(has_failed, |last| start.since(last) > limit);
                 if is_long {
-                    self.node.look_closely(now);
+                    self.node.check_often(now);
                 }
                 if has_failed || is_long {
                     self.node.read_again(now);
@@ -525,7 +525,7 @@ impl Kubelet {
         match self.node.uid() {
             Some(_) => {
                 self.schedule.start_lease(now);
-                self.node.look_closely(now);
+                self.node.check_often(now);
             }
             None => self.schedule.stop_lease(),
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::kube::instant::Mono;
 use crate::node::schedule::{Action, RequestKind};
 
-/// Longest time from SIGUSR1 to the end of the process, if SIGTERM came; a look at files that is
+/// Longest time from SIGUSR1 to the end of the process, if SIGTERM came; a read of facts that is
 /// then under way still ends. systemd waits for `TimeoutStopSec=` of the unit.
 const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 

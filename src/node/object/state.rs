@@ -32,7 +32,7 @@ pub(super) enum Content {
     /// Heartbeats.
     Report,
     /// Nothing: only its precondition says whether the cached Node is still the server's.
-    Look,
+    Check,
 }
 
 /// One round of reads and patches, until a patch is accepted.

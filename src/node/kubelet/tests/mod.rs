@@ -262,7 +262,7 @@ impl Server {
 }
 
 /// Whether a patch has its precondition alone.
-pub(crate) fn is_look(request: &Request) -> bool {
+pub(crate) fn is_check(request: &Request) -> bool {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let version = &body["metadata"]["resourceVersion"];
     request.method == Method::Patch && body == json!({"metadata": {"resourceVersion": version}})
@@ -306,8 +306,8 @@ struct World {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// A look is followed by its request in the same turn, with the budget of its begin.
-    WholeBudgetAfterALook,
+    /// A read of facts is followed by its request in the same turn, with the budget of its begin.
+    WholeBudgetAfterARead,
     /// All operations of a change are carried out in one turn.
     WholeChangeInATurn,
 }
@@ -420,7 +420,7 @@ impl World {
         self.kubelet.on_task(result, now);
     }
 
-    /// The longest time that one read of a look, or one operation, may take without a violation of
+    /// The longest time that one read of facts, or one operation, may take without a violation of
     /// the law.
     fn slow(step: &Step) -> Duration {
         LAW.call_budget() / 1000 * step.takes
@@ -441,7 +441,7 @@ impl World {
     }
 
     /// One turn of the loop: waits, carries out an operation or sends one request, perhaps after a
-    /// turn with a look.
+    /// turn that reads facts.
     fn turn(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let wall = Wall::from_epoch(Duration::from_secs(step.wall));
         let mut start = Now { mono: self.now, wall };
@@ -451,17 +451,17 @@ impl World {
         };
         let mut action = next(self, start);
         if action == Action::ReadFacts {
-            let looked_at = start;
+            let read_at = start;
             self.now = self.now.after(Self::slow(step));
             self.kubelet.on_facts(self.now);
             start.mono = self.now;
             action = match self.fault {
-                Fault::WholeBudgetAfterALook => next(self, looked_at),
+                Fault::WholeBudgetAfterARead => next(self, read_at),
                 _ => next(self, start),
             };
         }
         let (work, budget) = match action {
-            Action::ReadFacts => unreachable!("two looks"),
+            Action::ReadFacts => unreachable!("two reads"),
             Action::Change(_) => {
                 self.change(step, wall);
                 return Ok(());
@@ -516,7 +516,7 @@ impl World {
             "a time before the build is written"
         );
         let line = format!("{:?} {}", request.method, request.path);
-        let line = if is_look(&request) { format!("Look {}", request.path) } else { line };
+        let line = if is_check(&request) { format!("Check {}", request.path) } else { line };
         self.sent.push((work, line));
         let took = budget / 1000 * step.takes;
         let mut outcome = self.server.answer(&request, step.behavior);
@@ -617,27 +617,27 @@ fn slow_files_keep_the_lease_law_and_each_planted_fault_breaks_it() {
     };
     let (renewed, sent) = run(Fault::None, 800).unwrap();
     assert!(renewed > 3 && sent > 60, "{renewed} certificates, {sent} requests");
-    for fault in [Fault::WholeBudgetAfterALook, Fault::WholeChangeInATurn] {
+    for fault in [Fault::WholeBudgetAfterARead, Fault::WholeChangeInATurn] {
         let broken = run(fault, 800).unwrap_err().to_string();
         assert!(broken.contains("after the previous one"), "{fault:?}: {broken}");
     }
 }
 
-/// A look that takes longer than any request may: its facts are sent after the Lease.
+/// A read that takes longer than any request may: its facts are sent after the Lease.
 #[test]
-fn a_node_is_written_although_each_look_takes_longer_than_its_request_may() {
+fn a_node_is_written_although_each_read_takes_longer_than_its_request_may() {
     let mut world = settled();
     let before = world.sent.len();
     world.kubelet.node.report_at(world.now);
-    let mut looks = 0;
+    let mut reads = 0;
     while !world.sent[before..].iter().any(|(_, line)| line.starts_with("Patch /api/v1/nodes/")) {
         let action = world.kubelet.next(now(&world), false, || true);
         if action == Action::ReadFacts {
-            looks += 1;
-            assert!(looks < 3, "{:?}", &world.sent[before..]);
+            reads += 1;
+            assert!(reads < 3, "{:?}", &world.sent[before..]);
             world.now = world.now.after(Duration::from_secs(16));
             world.kubelet.on_facts(world.now);
-            // No other thing may be between a slow look and the Lease.
+            // No other thing may be between a slow read and the Lease.
             world.last = None;
             let action = world.kubelet.next(now(&world), false, || true);
             assert!(matches!(action, Action::Send(RequestKind::Lease, _)), "{action:?}");
@@ -867,7 +867,7 @@ fn a_board_without_a_certificate_or_the_time_does_not_connect_early() {
 }
 
 /// An idle hour: fewer than six renewals a minute, a report every five minutes in one request, one
-/// look for changes by others and one for stray pods between two reports, and no wakeup without a
+/// check for changes by others and one list of stray pods between two reports, and no wakeup without a
 /// renewal. Shortly before it the Node is read between two renewals, as after such a change.
 #[test]
 fn an_idle_hour_costs_one_request_a_renewal_and_three_a_report() {
@@ -898,10 +898,10 @@ fn an_idle_hour_costs_one_request_a_renewal_and_three_a_report() {
     let reports = count(RequestKind::WriteNode, "Patch");
     assert!((11..=12).contains(&reports), "{reports} reports");
     let pods = count(RequestKind::Pods, "Get");
-    assert!((11..=12).contains(&pods), "{pods} looks for stray pods");
-    let looks = count(RequestKind::WriteNode, "Look");
-    assert!((11..=12).contains(&looks), "{looks} looks for changes of the Node");
-    assert_eq!(world.sent.len(), renewals + reports + pods + looks);
+    assert!((11..=12).contains(&pods), "{pods} lists of stray pods");
+    let checks = count(RequestKind::WriteNode, "Check");
+    assert!((11..=12).contains(&checks), "{checks} checks for changes of the Node");
+    assert_eq!(world.sent.len(), renewals + reports + pods + checks);
     assert!(waits <= renewals + 1, "{waits} wakeups, {renewals} renewals");
 }
 

@@ -2,6 +2,8 @@
 
 mod upstream;
 
+use std::time::Duration;
+
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
@@ -14,7 +16,7 @@ use crate::node::conditions;
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::facts::{Facts, Unread};
 use crate::node::health::{HealthCondition, HealthConditions};
-use crate::node::kubelet::tests::is_look;
+use crate::node::kubelet::tests::is_check;
 use crate::node::status;
 
 /// `--node-status-update-frequency=10s`, and 4 %.
@@ -152,9 +154,9 @@ fn foreign(metadata: Value, status: Value) -> Value {
     node
 }
 
-/// What a correct server says to a look that finds nothing.
+/// What a correct server says to a check that finds nothing.
 fn unchanged(request: &Request) -> Answer {
-    assert!(is_look(request), "{request:?}");
+    assert!(is_check(request), "{request:?}");
     let body: Value = serde_json::from_slice(&request.body).unwrap();
     let mut node = foreign(json!({"uid": "u1"}), json!({}));
     node["kind"] = "PartialObjectMetadata".into();
@@ -331,15 +333,15 @@ fn a_change_has_one_event_after_the_server_stored_it() {
 fn a_report_is_one_patch_after_the_period() {
     let mut test = NodeTest::registered();
     // After a change: 0.5 to 1.5 periods; a random number of 500 gives exactly one.
-    test.node.due = Mono::START.after(Duration::from_secs(299));
+    test.node.times.due = Mono::START.after(Duration::from_secs(299));
     assert_eq!(test.turn(unchanged), Some(Ok(Progress::Continue)));
     test.requests.pop();
-    test.node.due = test.node.report_due;
+    test.node.times.due = test.node.times.report_due;
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     // Without a change the next report follows after exactly one period, and reads nothing.
     let period = Duration::from_secs(300);
-    assert_eq!(test.node.report_due, test.now.mono().after(period));
-    test.node.due = test.node.report_due;
+    assert_eq!(test.node.times.report_due, test.now.mono().after(period));
+    test.node.times.due = test.node.times.report_due;
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Patch ~/pi/status"]);
     let body = test.body();
@@ -601,11 +603,11 @@ fn whatever_flaps_the_node_is_written_every_ten_seconds_at_most() {
     assert!(test.now.mono() < end);
 }
 
-/// Runs until the next look, which gets this answer.
-fn look(test: &mut NodeTest, answer: impl FnOnce(&Request) -> Answer) -> Turn {
+/// Runs until the next check, which gets this answer.
+fn check(test: &mut NodeTest, answer: impl FnOnce(&Request) -> Answer) -> Turn {
     let mut answer = Some(answer);
     loop {
-        let turn = test.turn(|request| match is_look(request) {
+        let turn = test.turn(|request| match is_check(request) {
             true => answer.take().unwrap()(request),
             false => patched(request),
         });
@@ -616,33 +618,33 @@ fn look(test: &mut NodeTest, answer: impl FnOnce(&Request) -> Answer) -> Turn {
 }
 
 #[test]
-fn a_look_that_finds_nothing_is_no_report() {
+fn a_check_that_finds_nothing_is_no_report() {
     let mut test = NodeTest::registered();
-    test.node.report_later(&test.config, false, test.now.mono(), Jitter::NONE);
+    test.node.times.reported(false, test.now.mono(), Jitter::NONE);
     test.node.take_events();
-    let (report_due, before) = (test.node.report_due, test.node.seen.clone());
+    let (report_due, before) = (test.node.times.report_due, test.node.seen.clone());
     // An amount that drifts is sent with the next report.
     test.facts.memory.as_mut().unwrap().total_bytes += 1 << 20;
-    assert_eq!(look(&mut test, unchanged), Some(Ok(Progress::Continue)));
+    assert_eq!(check(&mut test, unchanged), Some(Ok(Progress::Continue)));
     let time = test.now.mono().since(Mono::START);
     assert!(time >= Duration::from_secs(149) && time < Duration::from_secs(160), "{time:?}");
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status"]);
     assert_eq!(test.last().accept, Accept::Metadata);
     assert_eq!(test.body(), json!({"metadata": {"resourceVersion": "512"}}));
-    assert_eq!((test.node.report_due, &test.node.seen), (report_due, &before));
+    assert_eq!((test.node.times.report_due, &test.node.seen), (report_due, &before));
     assert_eq!(test.reasons(), [""; 0]);
     assert_eq!(test.pause(), TICK);
-    // The report follows in its time, without another look.
+    // The report follows in its time, without another check.
     while test.calls().len() < 3 {
         test.turn(patched);
     }
     assert!(test.now.mono() >= report_due && test.now.mono() < report_due.after(TICK));
-    assert!(!is_look(test.last()));
+    assert!(!is_check(test.last()));
     assert_eq!(test.pause(), TICK);
 }
 
 #[test]
-fn whatever_a_look_does_not_confirm_is_read() {
+fn whatever_a_check_does_not_confirm_is_read() {
     let other = |name: &str, version: &str| {
         let metadata = json!({"name": name, "uid": "u1", "resourceVersion": version});
         answered(200, json!({"kind": "PartialObjectMetadata", "metadata": metadata}))
@@ -658,36 +660,36 @@ fn whatever_a_look_does_not_confirm_is_read() {
         (Err("slow".into()), true, Duration::from_millis(200)),
     ] {
         let mut test = NodeTest::registered();
-        test.node.backoff.next_delay();
+        test.node.times.backoff.next_delay();
         test.node.take_events();
-        let turn = look(&mut test, |_| answer);
+        let turn = check(&mut test, |_| answer);
         assert_eq!(turn.clone().map(|turn| turn.is_err()), Some(is_error), "{turn:?}");
         assert_eq!(test.pause(), pause, "{turn:?}");
         assert_eq!(test.node.uid(), Some("u1"));
         let read = shown(&test, &["spec", "unschedulable"], true.into());
         assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)), "{turn:?}");
         assert_eq!(test.reasons(), ["NodeNotSchedulable"]);
-        // Nothing is wrong with our part, and the next look is not due before its period.
+        // Nothing is wrong with our part, and the next check is not due before its period.
         let calls = test.calls().len();
         let end = test.now.mono().after(Duration::from_secs(120));
-        while test.now.mono() < end && test.now.mono() < test.node.report_due {
+        while test.now.mono() < end && test.now.mono() < test.node.times.report_due {
             test.turn(patched);
         }
         let more = &test.requests[calls..];
-        assert!(more.iter().all(|request| !is_look(request)), "{more:?}");
+        assert!(more.iter().all(|request| !is_check(request)), "{more:?}");
     }
     let mut test = NodeTest::registered();
-    assert_eq!(look(&mut test, |_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+    assert_eq!(check(&mut test, |_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
     assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
 }
 
-/// Five conflicts in a row are a failure, which is told; those of five looks are not.
+/// Five conflicts in a row are a failure, which is told; those of five checks are not.
 #[test]
-fn another_client_that_writes_before_each_look_is_no_failure() {
+fn another_client_that_writes_before_each_check_is_no_failure() {
     let mut test = NodeTest::new(Flags::of(&["--node-resync-frequency=1s"]));
     test.turn(created);
     for _ in 0..10 {
-        let turn = look(&mut test, |_| refuse(409, "Conflict"));
+        let turn = check(&mut test, |_| refuse(409, "Conflict"));
         assert_eq!(turn, Some(Ok(Progress::Continue)));
         let read = answered(200, test.node.seen.clone().unwrap());
         assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
@@ -770,7 +772,7 @@ fn an_adopted_pressure_stays_while_its_fact_is_unread() {
     }
 }
 
-/// Another client wrote a second `Ready`, which the node lifecycle controller looks at, too.
+/// Another client wrote a second `Ready`, which the node lifecycle controller checks at, too.
 #[test]
 fn doubles_of_our_conditions_are_removed_and_those_of_others_stay() {
     let mut test = NodeTest::registered();
@@ -916,8 +918,8 @@ fn a_foreign_change_is_repaired_after_a_read_without_new_facts() {
 }
 
 #[test]
-fn resync_frequency_is_the_period_of_looks() {
-    let looks = |resync: u64| {
+fn resync_frequency_is_the_period_of_checks() {
+    let checks = |resync: u64| {
         let flag = format!("--node-resync-frequency={resync}s");
         let mut test = NodeTest::new(Flags::of(&[&flag]));
         assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
@@ -927,7 +929,7 @@ fn resync_frequency_is_the_period_of_looks() {
         }
         test.requests.len() - 1
     };
-    assert_eq!([looks(200), looks(30), looks(1)], [0, 4, 12]);
+    assert_eq!([checks(200), checks(30), checks(1)], [0, 4, 12]);
 }
 
 /// A type of the board's health, and its message.

@@ -280,7 +280,7 @@ impl Agent {
         self.kubelet.on_response(kind, answer, start.mono, now);
         if let (RequestKind::Lease, Some(file)) = (kind, &mut self.state_file) {
             let boot_to_start = self.clock.boot_to_start();
-            file.write(&self.kubelet.heartbeat(start.mono, boot_to_start), now.mono);
+            file.write(&self.kubelet.lease_report(start.mono, boot_to_start), now.mono);
         }
         self.write_boots(now);
     }

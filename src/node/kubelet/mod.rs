@@ -23,8 +23,8 @@ use crate::node::certificate::{Certificate, TaskResult};
 use crate::node::events::{Event, EventQueue};
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::facts::Facts;
-use crate::node::heartbeat::Heartbeat;
 use crate::node::lease::Lease;
+use crate::node::lease_report::LeaseReport;
 use crate::node::object::{self, Node};
 use crate::node::pods::Pods;
 use crate::node::schedule::{Action, DueTimes, LeaseTimings, RequestKind, Schedule};
@@ -51,8 +51,10 @@ pub struct Kubelet {
     events: EventQueue,
     /// Start of the last renewal that succeeded.
     renewed: Option<Mono>,
-    /// Renewals since the start, and attempts that failed.
-    renewals: (u64, u64),
+    /// Renewals since the start.
+    renewals: u64,
+    /// Attempts to renew since the start that failed.
+    failed_renewals: u64,
     /// The Lease was deleted. The Node may be deleted too; it was not read since.
     lease_gone: bool,
     /// One line for each failed health check, from the last computed status.
@@ -115,7 +117,8 @@ impl Kubelet {
             server_version: ServerVersion::new(config.reports_server_version),
             events,
             renewed: None,
-            renewals: (0, 0),
+            renewals: 0,
+            failed_renewals: 0,
             lease_gone: false,
             unhealthy: Vec::new(),
             pressures: Pressures::default(),
@@ -307,14 +310,14 @@ impl Kubelet {
     }
 
     /// The state of the Lease after the attempt that began at `start`, for `nodelet serve`.
-    pub fn heartbeat(&self, start: Mono, boot_to_start: Duration) -> Heartbeat {
+    pub fn lease_report(&self, start: Mono, boot_to_start: Duration) -> LeaseReport {
         let since_boot = |at: Mono| boot_to_start + at.since(Mono::START);
-        Heartbeat {
+        LeaseReport {
             attempted: since_boot(start),
             renewed: self.renewed.map(since_boot),
             lease_duration: self.timings.lease_duration,
-            renewals: self.renewals.0,
-            failures: self.renewals.1,
+            renewals: self.renewals,
+            failures: self.failed_renewals,
         }
     }
 
@@ -402,7 +405,7 @@ impl Kubelet {
         match self.lease.on_response(uid, answer) {
             Ok(Progress::Done) => {
                 self.schedule.lease_renewed(start);
-                self.renewals.0 += 1;
+                self.renewals += 1;
                 let last = self.renewed.replace(start);
                 // After failures, or after a suspend of this process, the control plane may have
                 // set the conditions to Unknown. After half the grace period it may still do so.
@@ -425,7 +428,7 @@ impl Kubelet {
                 }
             }
             Ok(Progress::Gone) => {
-                self.renewals.1 += 1;
+                self.failed_renewals += 1;
                 self.schedule.lease_refused(start, None);
                 self.lease_log.gone("deleted on the server", now);
                 self.lease_gone = true;
@@ -438,7 +441,7 @@ impl Kubelet {
                 self.schedule.lease_continues(start);
             }
             Err(error) => {
-                self.renewals.1 += 1;
+                self.failed_renewals += 1;
                 match &error.refused {
                     Some(refused) => self.schedule.lease_refused(start, refused.retry_after),
                     None => self.schedule.lease_silent(start),

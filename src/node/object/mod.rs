@@ -143,7 +143,7 @@ impl Node {
 
     /// The Node may have changed on the server: the next request is a read, due at `now`.
     pub fn read_again(&mut self, now: Mono) {
-        if let NodeState::Known(round) = self.state {
+        if let NodeState::Patch(round) = self.state {
             self.state = NodeState::Read(round);
         }
         self.times.due = now;
@@ -178,13 +178,13 @@ impl Node {
     }
 
     fn waits_for_tick(&self) -> bool {
-        matches!(self.state, NodeState::Known(round) if !round.adopts)
+        matches!(self.state, NodeState::Patch(round) if !round.adopts)
     }
 
     /// What is due at [`Self::due`]: [`Self::read`], or [`Self::write`], which needs facts.
     pub fn next(&self) -> RequestKind {
         match self.state {
-            NodeState::Create | NodeState::Creating | NodeState::Known(_) => RequestKind::WriteNode,
+            NodeState::Create | NodeState::Creating | NodeState::Patch(_) => RequestKind::WriteNode,
             NodeState::Read(_) | NodeState::Reading(_) | NodeState::Patching { .. } => {
                 RequestKind::ReadNode
             }
@@ -251,7 +251,7 @@ impl Node {
             (Some(seen), Some(round)) => {
                 let change = patch::diff(seen, &node);
                 let differs = change.as_ref().is_some_and(|change| needs_patch(seen, change));
-                let may_change = report || self.times.may_change(now.mono());
+                let may_change = report || self.times.changes.tokens(now.mono()) > 0;
                 waits = differs && !may_change;
                 let content = if round.adopts || (differs && may_change) {
                     Some(Content::Change)
@@ -265,7 +265,7 @@ impl Node {
             _ => Some(self.create(node)),
         };
         if request.is_none() {
-            self.state = NodeState::Known(Round::default());
+            self.state = NodeState::Patch(Round::default());
             self.times.computed(now.mono());
             // A change that must wait is computed again at the next tick.
             let is_noop = !waits && (is_published || !is_urgent);
@@ -317,7 +317,11 @@ impl Node {
         } else {
             let mut want = want;
             let list = object::elements(&mut want, &["status", "conditions"]);
-            conditions::heartbeat(list, |name| self.health.knows(name), &now.wall().time());
+            conditions::set_heartbeat_times(
+                list,
+                |name| self.health.knows(name),
+                &now.wall().time(),
+            );
             // Within one second of the last heartbeat the conditions are equal, too.
             let change = patch::diff(seen, &want).unwrap_or_else(|| {
                 let conditions = object::list(&want, &["status", "conditions"]);
@@ -368,7 +372,7 @@ impl Node {
                 };
                 self.record_events(config, &node, now);
                 self.seen = Some(node);
-                self.state = NodeState::Known(Round::default());
+                self.state = NodeState::Patch(Round::default());
                 self.times.reported(true, now, jitter);
                 Ok(Progress::Created)
             }
@@ -392,11 +396,11 @@ impl Node {
                 let is_same =
                     body.is_some_and(|body| resource_version(&body) == resource_version(&want));
                 self.state = if is_same {
-                    NodeState::Known(Round::default())
+                    NodeState::Patch(Round::default())
                 } else {
                     NodeState::Read(Round::default())
                 };
-                self.times.confirmed(now);
+                self.times.confirmed_at = now;
                 self.times.backoff.reset();
                 Ok(Progress::Continue)
             }
@@ -404,14 +408,14 @@ impl Node {
                 self.record_events(config, &want, now);
                 let node = body.and_then(|body| patched(body, want));
                 self.state = match node {
-                    Some(_) => NodeState::Known(Round::default()),
+                    Some(_) => NodeState::Patch(Round::default()),
                     // The patch was accepted, but the response does not identify the Node.
                     None => NodeState::Read(Round::default()),
                 };
                 self.seen = node.or(self.seen.take());
                 let is_changed = content == Content::Change;
                 if is_changed {
-                    self.times.changed(now);
+                    self.times.changes.take(now);
                 }
                 self.times.reported(is_changed, now, jitter);
                 Ok(if round.adopts { Progress::Adopted } else { Progress::Done })
@@ -432,8 +436,8 @@ impl Node {
             self.events.extend(events);
         }
         self.seen = Some(node);
-        self.state = NodeState::Known(round);
-        self.times.confirmed(now);
+        self.state = NodeState::Patch(round);
+        self.times.confirmed_at = now;
         self.times.due = now;
     }
 
@@ -468,13 +472,13 @@ impl Node {
                 if refused.is_missing("nodes", &config.node.name) =>
             {
                 self.partial_uid = None;
-                let known = self.seen.take().is_some();
+                let existed = self.seen.take().is_some();
                 if config.node.register {
                     self.times.back_off(now);
                 } else {
                     self.state = NodeState::Read(Round::default());
                 }
-                match known {
+                match existed {
                     true => Ok(Progress::Gone),
                     // The refusal of the create is the cause of the 404.
                     false => Err(self.forbidden.take().unwrap_or(refused).into()),
@@ -503,7 +507,7 @@ impl Node {
     fn record_events(&mut self, config: &Config, after: &Value, now: Mono) {
         let events = self.events_of(config, after);
         if self.is_early {
-            self.times.health_sent(now);
+            self.times.health_sent_at = Some(now);
         }
         self.events.extend(events);
     }

@@ -13,8 +13,8 @@ pub(super) enum NodeState {
     Read(Round),
     /// The read was sent.
     Reading(Round),
-    /// The Node is known. It is patched if its desired state differs.
-    Known(Round),
+    /// The cached Node is the server's. It is patched if its desired state differs.
+    Patch(Round),
     /// The patch was sent.
     Patching {
         round: Round,
@@ -56,7 +56,7 @@ impl NodeState {
             Self::Create | Self::Creating => None,
             Self::Read(round)
             | Self::Reading(round)
-            | Self::Known(round)
+            | Self::Patch(round)
             | Self::Patching { round, .. } => Some(*round),
         }
     }

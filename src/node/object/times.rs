@@ -49,10 +49,10 @@ pub(super) struct Times {
     pub(super) confirmed_at: Mono,
     frequent_checks_end: Mono,
     /// When the server accepted the last patch that only a health condition caused.
-    health_sent_at: Option<Mono>,
+    pub(super) health_sent_at: Option<Mono>,
     pub(super) backoff: Backoff,
     /// Limits the patches for a changed status.
-    changes: TokenBucket,
+    pub(super) changes: TokenBucket,
 }
 
 impl Times {
@@ -98,11 +98,6 @@ impl Times {
         self.due = self.due.max(now.after(asked_for.min(LAST_BACKOFF)));
     }
 
-    /// The cached Node is the server's.
-    pub(super) fn confirmed(&mut self, now: Mono) {
-        self.confirmed_at = now;
-    }
-
     /// The server has our status. After a change the next report follows after 0.5 to 1.5 periods,
     /// which spreads the reports of boards that changed together.
     pub(super) fn reported(&mut self, is_changed: bool, now: Mono, jitter: Jitter) {
@@ -110,7 +105,7 @@ impl Times {
         let delay = if is_changed { period / 2 + jitter.of(period) } else { period };
         self.report_due = now.after(delay);
         self.backoff.reset();
-        self.confirmed(now);
+        self.confirmed_at = now;
     }
 
     /// Whether the next write is a report, which is sent even if nothing changed.
@@ -131,23 +126,8 @@ impl Times {
         now.since(self.confirmed_at) >= every
     }
 
-    /// Whether a change of the status may be sent before the next report.
-    pub(super) fn may_change(&self, now: Mono) -> bool {
-        self.changes.tokens(now) > 0
-    }
-
-    /// The server accepted a change.
-    pub(super) fn changed(&mut self, now: Mono) {
-        self.changes.take(now);
-    }
-
     /// Whether a health condition that changed its status may be sent before the next report.
     pub(super) fn may_send_health(&self, now: Mono) -> bool {
         self.health_sent_at.is_none_or(|at| now.since(at) >= HEALTH_EVERY)
-    }
-
-    /// The server accepted such a patch.
-    pub(super) fn health_sent(&mut self, now: Mono) {
-        self.health_sent_at = Some(now);
     }
 }

@@ -17,7 +17,7 @@ use crate::node::certificate::tests as certificates;
 use crate::node::certificate::{CertificateKind, FileTask, TaskResult};
 
 mod guest;
-mod heartbeat;
+mod lease_report;
 mod shutdown;
 pub(crate) mod storm;
 

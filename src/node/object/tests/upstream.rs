@@ -80,7 +80,7 @@ fn test_try_register_with_api_server() {
 fn reported(changed: bool, random: u64) -> NodeTest {
     let mut test = NodeTest::registered();
     test.node.times.reported(changed, Mono::START, Jitter::new(random));
-    test.node.state = NodeState::Known(Round::default());
+    test.node.state = NodeState::Patch(Round::default());
     test
 }
 

@@ -15,13 +15,13 @@ use crate::host::kept_file::KeptFile;
 use crate::host::root::{HostRoot, Look, NOT_REACHED, text, unread};
 use crate::kube::instant::{Mono, Now};
 use crate::node::facts::{Read, Unread};
-use crate::node::kubelet::LOOK_BUDGET;
+use crate::node::kubelet::READ_BUDGET;
 
 /// What a look found: `None` if the board does not have the source, `Some(Err)` if it cannot be
 /// read.
 pub(super) type Found<T> = Option<Read<T>>;
 
-/// So many looks in a row may take longer than [`LOOK_BUDGET`] before a file is left out.
+/// So many looks in a row may take longer than [`READ_BUDGET`] before a file is left out.
 const MOST_LONG: u8 = 3;
 /// How long a file is left out.
 const LEFT_OUT: Duration = Duration::from_secs(3600);
@@ -34,7 +34,7 @@ pub(super) struct HealthReader {
     clock: Rc<dyn Fn() -> Now>,
     /// The file of this look whose read took the longest time.
     slowest: Option<(Duration, String)>,
-    /// Looks in a row that took longer than [`LOOK_BUDGET`].
+    /// Looks in a row that took longer than [`READ_BUDGET`].
     long_looks: u8,
     /// Files that are left out, and until when.
     left_out: Vec<(String, Mono)>,
@@ -89,7 +89,7 @@ impl HealthReader {
     pub(super) fn end(&mut self, look: HealthLook, is_whole: bool) {
         let now = self.now().mono;
         let took = now.since(look.since);
-        if took < LOOK_BUDGET {
+        if took < READ_BUDGET {
             self.long_looks = if is_whole { 0 } else { self.long_looks };
             return;
         }
@@ -252,7 +252,7 @@ mod tests {
         reader.end(look, true);
         let took = clock.borrow().0 - before;
         let longest = Duration::from_millis(millis.into_iter().max().unwrap());
-        assert!(took <= LOOK_BUDGET + longest, "{took:?}");
+        assert!(took <= READ_BUDGET + longest, "{took:?}");
         was_read
     }
 

@@ -24,7 +24,7 @@ use crate::files::mounts::{self, all_mounts};
 use crate::files::read::{self, LARGE, cause, each_line, from_start, whole};
 use crate::kube::instant::Mono;
 use crate::node::facts::{Read, Unread};
-use crate::node::kubelet::LOOK_BUDGET;
+use crate::node::kubelet::READ_BUDGET;
 
 /// `sys/devices/system/node/node0` has an entry for each 128 MiB of memory.
 const MAX_ENTRIES: usize = 65_536;
@@ -87,9 +87,9 @@ impl HostRoot {
         HostRoot { path: path.into(), look: SharedLook::default(), folders: Rc::default() }
     }
 
-    /// Begins a look: from [`LOOK_BUDGET`] on nothing more is read.
+    /// Begins a look: from [`READ_BUDGET`] on nothing more is read.
     pub fn begin_look(&self, clock: impl Fn() -> Mono + 'static) -> Look {
-        let end = LookEnd { at: clock().after(LOOK_BUDGET), clock: Box::new(clock) };
+        let end = LookEnd { at: clock().after(READ_BUDGET), clock: Box::new(clock) };
         *self.look.borrow_mut() = Some(end);
         Look(Rc::clone(&self.look))
     }

@@ -139,7 +139,8 @@ pub enum Action {
     Registered,
     /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
     PodCidrs(String),
-    /// Read the facts for the next status, within a second and one read.
+    /// Read the facts for the next status, within [`READ_BUDGET`](crate::node::kubelet::READ_BUDGET)
+    /// and one read of a file.
     ReadFacts,
     /// `credentials` begins this task; the time is that of the certificate.
     FileTask(FileTask, Wall),

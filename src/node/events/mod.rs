@@ -172,8 +172,21 @@ impl EventQueue {
         }
     }
 
-    /// Whether the limit of the events about the board's health lets `event` pass.
-    pub fn admits(&mut self, event: &Event, now: Mono) -> bool {
+    /// Logs and adds an event, unless it exceeds the limit of those about the board's health. The
+    /// first Normal ones of a new Node report no change: no line.
+    pub fn record(&mut self, event: Event, is_new_node: bool, now: Mono) {
+        if !self.admits(&event, now) {
+            return;
+        }
+        match event.kind {
+            "Warning" => log::warn!("{}", event.message),
+            _ if is_new_node => {}
+            _ => log::info!("{}", event.message),
+        }
+        self.push(event, now);
+    }
+
+    fn admits(&mut self, event: &Event, now: Mono) -> bool {
         if !event.is_of_health {
             return true;
         }

@@ -1,4 +1,4 @@
-//! The decisions of the kubelet's node half: the next request, and what its response means for the
+//! The decisions of the kubelet's node half: the next [`Action`], and what a response means for the
 //! Lease, the Node, the stray pods, the events and the schedule.
 //!
 //! The loop in `agent` supplies time, facts and responses. The tests run this code against
@@ -85,9 +85,9 @@ const FAST_START: Duration = Duration::from_secs(120);
 pub const FAST_TICK: Duration = Duration::from_millis(100);
 /// The time of a heartbeat has whole seconds: the next one differs.
 const NEXT_HEARTBEAT: Duration = Duration::from_secs(1);
-/// Limit of a look at files as a whole. The read that is under way then still ends: nothing divides
-/// it.
-pub const LOOK_BUDGET: Duration = Duration::from_secs(1);
+/// Limit of [`Action::ReadFacts`] as a whole. The read of a file that is under way then still ends:
+/// nothing divides it.
+pub const READ_BUDGET: Duration = Duration::from_secs(1);
 /// Period at which a wrong clock is read again: no notification reports that it was set.
 const CLOCK_TICK: Duration = Duration::from_secs(1);
 
@@ -264,7 +264,9 @@ impl Kubelet {
 
     /// Takes events about the board's health that are no change of a condition.
     pub fn on_health_events(&mut self, events: Vec<Event>, now: Mono) {
-        self.push_events(events, false, now);
+        for event in events {
+            self.events.record(event, false, now);
+        }
     }
 
     /// On a PSI trigger, computes the status now unless MemoryPressure is already reported.
@@ -500,24 +502,10 @@ impl Kubelet {
         if self.node.uid() != owner.as_deref() {
             self.follow_node_uid(now);
         }
-        let events = self.node.take_events();
-        self.push_events(events, is_new, now);
-        result.map(drop)
-    }
-
-    /// Logs and queues events. The first Normal ones of a new Node report no change: no line.
-    fn push_events(&mut self, events: Vec<Event>, is_new: bool, now: Mono) {
-        for event in events {
-            if !self.events.admits(&event, now) {
-                continue;
-            }
-            match event.kind {
-                "Warning" => log::warn!("{}", event.message),
-                _ if is_new => {}
-                _ => log::info!("{}", event.message),
-            }
-            self.events.push(event, now);
+        for event in self.node.take_events() {
+            self.events.record(event, is_new, now);
         }
+        result.map(drop)
     }
 
     /// Starts or stops the Lease: it is owned by the Node, whose uid has changed.

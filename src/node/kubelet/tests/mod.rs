@@ -1075,9 +1075,13 @@ fn the_second_server_error_in_a_row_opens_a_new_connection() {
                 response.retry_after = Some(Duration::from_secs(6));
             }
             world.kubelet.on_response(work, outcome, world.now, now);
-            world.kubelet.follow_up.take()
+            let next = world.kubelet.next(now, false, || true);
+            matches!(next, Action::Disconnect(_) | Action::TryOtherAddress(_)).then_some(next)
         })
     };
+    // Nothing that is optional closes the connection of the Lease.
+    assert_eq!(effects(RequestKind::Pods, [500, 500, 500]), [None, None, None]);
+    assert_eq!(effects(RequestKind::Event, [500, 500, 500]), [None, None, None]);
     for work in [RequestKind::Lease, RequestKind::ReadNode] {
         let disconnect = Some(Action::Disconnect(work));
         let try_other = Some(Action::TryOtherAddress(work));
@@ -1229,7 +1233,7 @@ fn only_the_first_registration_has_an_effect() {
         let request = kubelet.request(kind, now, &Facts::example()).unwrap();
         let outcome = server.carry_out(&request);
         kubelet.on_response(kind, outcome, Mono::START, now);
-        registered += u32::from(kubelet.follow_up.take() == Some(Action::Registered));
+        registered += u32::from(kubelet.next(now, false, || true) == Action::Registered);
         kubelet.node.read_again(Mono::START);
         server.node = None;
     }

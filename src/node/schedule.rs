@@ -152,7 +152,8 @@ pub enum Action {
     End,
 }
 
-/// When each request but the Lease's is due, the most important first.
+/// The table of times: when each request but the Lease's is due, the most important first. It is made
+/// anew in each turn, because a rate limit and the wall clock decide, too.
 pub type DueTimes = [(RequestKind, Option<Mono>); 4];
 
 /// When the Lease is due, and whether other requests may be sent before that.

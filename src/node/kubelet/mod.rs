@@ -377,10 +377,12 @@ impl Kubelet {
                 let reported = &self.config.node.kubelet_version;
                 return log::warn!("version: {why}; {reported} is reported");
             }
-            RequestKind::Event if refused.is_some() => {
-                return log::info!(target: VERBOSE, "event: {why}");
+            RequestKind::Event => {
+                if refused.is_some() {
+                    log::info!(target: VERBOSE, "event: {why}");
+                }
+                return;
             }
-            RequestKind::Event => return,
         };
         let failures = log.failed(&why.to_string(), now);
         // The connection is for the Lease, and nothing that is optional closes it.

@@ -1069,6 +1069,9 @@ fn the_second_server_error_in_a_row_opens_a_new_connection() {
                 let request = world.kubelet.request(work, now, &Facts::example());
                 assert!(request.is_some());
             }
+            if work == RequestKind::Event {
+                world.kubelet.events.push(Event::starting(), world.now);
+            }
             let reason = if code == 404 { "" } else { "Tested" };
             let mut outcome = answered(code, json!({"reason": reason}));
             if let (503, Ok(response)) = (code, &mut outcome) {
@@ -1082,6 +1085,10 @@ fn the_second_server_error_in_a_row_opens_a_new_connection() {
     // Nothing that is optional closes the connection of the Lease.
     assert_eq!(effects(RequestKind::Pods, [500, 500, 500]), [None, None, None]);
     assert_eq!(effects(RequestKind::Event, [500, 500, 500]), [None, None, None]);
+    let (mut world, silent) = (settled(), Err("tested".into()));
+    world.kubelet.events.push(Event::starting(), world.now);
+    world.kubelet.on_response(RequestKind::Event, silent, world.now, now(&world));
+    assert_eq!(world.kubelet.node_log.last_error(), None);
     for work in [RequestKind::Lease, RequestKind::ReadNode] {
         let disconnect = Some(Action::Disconnect(work));
         let try_other = Some(Action::TryOtherAddress(work));

@@ -3,7 +3,7 @@
 
 use nodelet::node::lease_report::LeaseReport;
 use nodelet::host::usage;
-use nodelet::serve::answers::query;
+use nodelet::kube::text::query;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Some(report) = LeaseReport::parse(bytes) {

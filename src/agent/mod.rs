@@ -23,10 +23,10 @@ use crate::files::write::{self, Changes, Disk};
 use crate::health::config::HealthConfig;
 use crate::health::monitor::Health;
 use crate::kube::instant::{Moment, Mono, Now};
-use crate::kube::message::{Outcome, Request};
+use crate::kube::message::{Answer, Request};
 use crate::kube::text::{Fault, VERBOSE};
-use crate::node::kubelet::{Action, AfterResponse, FAST_TICK, Kubelet, Others};
-use crate::node::schedule::RequestKind;
+use crate::node::kubelet::{FAST_TICK, Kubelet, Others};
+use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
 use crate::process::clock::{self, Clock};
 use crate::process::notify::Notify;
@@ -131,7 +131,11 @@ impl Agent {
             match turn {
                 Action::Connect(budget) => self.connect(budget),
                 Action::Send(kind, budget) => self.send(kind, budget, start),
-                Action::Look => self.look(),
+                Action::ReadFacts => self.read_facts(),
+                Action::Disconnect(kind) => self.api_for(kind).disconnect(),
+                Action::TryOtherAddress(kind) => self.api_for(kind).try_other_address(),
+                Action::Registered => self.registered(),
+                Action::PodCidrs(cidrs) => self.write_pod_cidrs(&cidrs),
                 Action::Credentials(budget) => self.step_credentials(budget, start),
                 Action::Change if self.credentials.rotation.has_change() => {
                     self.step_credentials(Duration::ZERO, start);
@@ -179,7 +183,7 @@ impl Agent {
             Action::Connect(budget) | Action::Send(_, budget) | Action::Credentials(budget) => {
                 (Duration::ZERO, *budget)
             }
-            Action::Look | Action::Change | Action::End => (Duration::ZERO, Duration::ZERO),
+            _ => (Duration::ZERO, Duration::ZERO),
         };
         let summary = || self.kubelet.summary(start.mono, self.credentials.last_error());
         self.notify.alive(start.mono, busy, summary);
@@ -211,7 +215,7 @@ impl Agent {
 
     /// Reads what the next status needs: the sources of the board's health, if that is due, or else
     /// the facts.
-    fn look(&mut self) {
+    fn read_facts(&mut self) {
         self.health.on_node(self.kubelet.node_conditions());
         if self.health.look() {
             // The Lease is asked for before the facts are read.
@@ -226,7 +230,7 @@ impl Agent {
         let (node, may_wait) = (self.kubelet.node_config(), self.kubelet.may_wait());
         let watched = self.wakeup.watches_network();
         self.facts.refresh(node, may_wait, watched, || clock.now().mono);
-        self.kubelet.on_look(self.clock.now().mono);
+        self.kubelet.on_facts(self.clock.now().mono);
     }
 
     /// Records this boot, once a response has shown that the clock is right.
@@ -248,14 +252,13 @@ impl Agent {
         let Some(request) = self.kubelet.request(kind, start, self.facts.facts()) else {
             return;
         };
-        let (outcome, now) = self.call(kind, &request, budget, start.mono);
-        let effect = self.kubelet.on_response(kind, outcome, start.mono, now);
+        let (answer, now) = self.call(kind, &request, budget, start.mono);
+        self.kubelet.on_response(kind, answer, start.mono, now);
         if let (RequestKind::Lease, Some(file)) = (kind, &mut self.state_file) {
             let boot_to_start = self.clock.boot_to_start();
-            file.write(&self.kubelet.heartbeat(start.mono, boot_to_start), now.mono);
+            file.write(&self.kubelet.lease_report(start.mono, boot_to_start), now.mono);
         }
         self.write_boots(now);
-        self.after_response(kind, effect);
     }
 
     /// Takes one step of the credentials: one request, or one operation on a file.
@@ -266,46 +269,36 @@ impl Agent {
             Step::InUse(_) => return self.kubelet.on_new_credentials(),
             Step::Send(request) => request,
         };
-        let (outcome, now) = self.call(kind, &request, budget, start.mono);
-        self.kubelet.on_outcome(kind, &outcome, now.mono);
-        let taken = self.credentials.on_response(outcome, self.kubelet.moment(now));
+        let (answer, now) = self.call(kind, &request, budget, start.mono);
+        self.kubelet.on_answer(kind, &answer, now.mono);
+        let taken = self.credentials.on_response(answer, self.kubelet.moment(now));
         self.write_boots(now);
         if let Err((error, failures)) = taken {
-            self.after_response(kind, self.kubelet.after_error(&error, failures));
+            self.kubelet.leave_server(kind, &error, failures);
         }
     }
 
-    /// Sends one request. Returns its outcome, and when it ended.
+    /// Sends one request. Returns its answer, and when it ended.
     fn call(
         &mut self,
         kind: RequestKind,
         request: &Request,
         budget: Duration,
         start: Mono,
-    ) -> (Outcome, Now) {
+    ) -> (Answer, Now) {
         log::info!(target: VERBOSE, "{:?} {}", request.method, request.path);
         let answer_budget = self.kubelet.answer_budget(kind);
         let api = self.api_for(kind);
         api.set_answer_budget(answer_budget);
-        let outcome = api.call(request, budget);
-        self.credentials.current.on_outcome(&outcome);
+        let answer = api.call(request, budget);
+        self.credentials.current.on_answer(&answer);
         let now = self.clock.now();
-        if let Outcome::Answered(response) = &outcome
+        if let Ok(response) = &answer
             && let Some(date) = response.date
         {
             self.health.on_date(date, start, now);
         }
-        (outcome, now)
-    }
-
-    fn after_response(&mut self, kind: RequestKind, effect: AfterResponse) {
-        match effect {
-            AfterResponse::None => {}
-            AfterResponse::Registered => self.registered(),
-            AfterResponse::Disconnect => self.api_for(kind).disconnect(),
-            AfterResponse::TryOtherAddress => self.api_for(kind).try_other_address(),
-            AfterResponse::PodCidrs(cidrs) => self.write_pod_cidrs(&cidrs),
-        }
+        (answer, now)
     }
 
     fn api_for(&mut self, kind: RequestKind) -> &mut Api {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::files::write::VolatileFile;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
-use crate::node::heartbeat::Heartbeat;
+use crate::node::lease_report::LeaseReport;
 
 /// How often the agent looks whether the file is still at its path.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -28,12 +28,12 @@ impl StateFile {
 
     /// Writes the state: one system call, and two more once a minute. A failure is logged, and
     /// costs nothing else.
-    pub(super) fn write(&mut self, heartbeat: &Heartbeat, now: Mono) {
+    pub(super) fn write(&mut self, report: &LeaseReport, now: Mono) {
         if self.check_at <= now {
             self.check_at = now.after(CHECK_EVERY);
             self.file.check();
         }
-        let written = self.file.overwrite(heartbeat.line());
+        let written = self.file.overwrite(report.line());
         let error = written.err().map(|why| why.to_string());
         self.log.ended(error.as_deref(), now);
     }
@@ -55,8 +55,8 @@ mod tests {
     use crate::files::tree::Tree;
 
     /// As `nodelet serve` reads it.
-    fn last(path: &Path) -> Option<Heartbeat> {
-        Heartbeat::parse(&read(path).ok()?)
+    fn last(path: &Path) -> Option<LeaseReport> {
+        LeaseReport::parse(&read(path).ok()?)
     }
 
     fn minute(number: u64) -> Mono {
@@ -88,9 +88,9 @@ mod tests {
             change();
             renewals += 1;
             let renewed = Some(Duration::from_secs(renewals));
-            let heartbeat = Heartbeat { renewals, renewed, ..Heartbeat::default() };
-            file.write(&heartbeat, minute(renewals));
-            assert_eq!(last(&path), Some(heartbeat), "{what}");
+            let report = LeaseReport { renewals, renewed, ..LeaseReport::default() };
+            file.write(&report, minute(renewals));
+            assert_eq!(last(&path), Some(report), "{what}");
         }
     }
 
@@ -100,15 +100,15 @@ mod tests {
         let tree = Tree::empty("state-file-way");
         let path = tree.path().join("run/state");
         let mut file = StateFile::new(&path);
-        file.write(&Heartbeat::default(), Mono::START);
+        file.write(&LeaseReport::default(), Mono::START);
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        file.write(&Heartbeat::default(), minute(1));
+        file.write(&LeaseReport::default(), minute(1));
         assert!(file.log.last_error().unwrap().ends_with("is a directory"), "{file:?}");
         fs::remove_dir(&path).unwrap();
         mkfifo(&path, Mode::S_IRWXU).unwrap();
-        file.write(&Heartbeat::default(), minute(1));
-        assert_eq!((file.log.last_error(), last(&path)), (None, Some(Heartbeat::default())));
+        file.write(&LeaseReport::default(), minute(1));
+        assert_eq!((file.log.last_error(), last(&path)), (None, Some(LeaseReport::default())));
     }
 
     /// A look at a file on a mount whose server is gone would block for ever.
@@ -117,12 +117,12 @@ mod tests {
         let tree = Tree::empty("state-file-mount");
         let path = tree.path().join("run/state");
         let mut file = StateFile::new(&path);
-        file.write(&Heartbeat::default(), Mono::START);
+        file.write(&LeaseReport::default(), Mono::START);
         pretend_mount(&tree.path().join("run"), "nfs4");
-        file.write(&Heartbeat { renewals: 1, ..Heartbeat::default() }, minute(1));
+        file.write(&LeaseReport { renewals: 1, ..LeaseReport::default() }, minute(1));
         assert!(file.log.last_error().unwrap().contains("is on nfs4"), "{file:?}");
         pretend_mount(&tree.path().join("run"), "tmpfs");
-        assert_eq!(last(&path), Some(Heartbeat::default()));
+        assert_eq!(last(&path), Some(LeaseReport::default()));
     }
 
     /// The folder may come later.
@@ -132,10 +132,10 @@ mod tests {
         tree.write("run", b"in the way");
         let path = tree.path().join("run/state");
         let mut file = StateFile::new(&path);
-        file.write(&Heartbeat::default(), Mono::START);
+        file.write(&LeaseReport::default(), Mono::START);
         assert!(file.log.last_error().unwrap().contains("run"), "{file:?}");
         fs::remove_file(tree.path().join("run")).unwrap();
-        file.write(&Heartbeat::default(), Mono::START);
-        assert_eq!((file.log.last_error(), last(&path)), (None, Some(Heartbeat::default())));
+        file.write(&LeaseReport::default(), Mono::START);
+        assert_eq!((file.log.last_error(), last(&path)), (None, Some(LeaseReport::default())));
     }
 }

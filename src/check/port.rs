@@ -9,7 +9,7 @@ use super::{Finding, Mark};
 use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Pem};
 use crate::client::endpoint::Endpoint;
-use crate::kube::message::{Accept, Outcome, Request};
+use crate::kube::message::{Accept, Request};
 use crate::kube::object;
 use crate::kube::text::Fault;
 
@@ -109,7 +109,7 @@ fn verified(config: &ApiConfig, at_supervisor: bool) -> Finding {
 fn ask(config: &ApiConfig) -> Result<u16, (Fault, Option<Distrust>)> {
     let mut api = Api::new(config).map_err(|why| (why, None))?;
     match api.call(&Request::get("/healthz".to_owned(), Accept::Object), CALL) {
-        Outcome::Answered(response) => Ok(response.code),
-        Outcome::Silent(why) => Err((why, api.distrust())),
+        Ok(response) => Ok(response.code),
+        Err(why) => Err((why, api.distrust())),
     }
 }

@@ -20,7 +20,7 @@ use crate::health::KINDS;
 use crate::host::{Host, cgroup, memory, mounts};
 use crate::kube::cluster_info::cluster_info;
 use crate::kube::json;
-use crate::kube::message::{Accept, Outcome, Request, Response};
+use crate::kube::message::{Accept, Request, Response};
 use crate::kube::object::LEASES;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -305,10 +305,7 @@ impl ServerProbe<'_> {
     }
 
     fn call(&mut self, request: Request) -> Result<Response, Fault> {
-        match self.access.current.api.call(&request, CALL) {
-            Outcome::Answered(response) => Ok(response),
-            Outcome::Silent(why) => Err(why),
-        }
+        self.access.current.api.call(&request, CALL)
     }
 
     /// The Node, if the server has one, or why it cannot be read.

@@ -12,7 +12,7 @@ use ureq::http::header::{
 };
 use ureq::http::{self, Uri, request};
 
-use crate::kube::message::{Accept, Method, Outcome, Request, Response};
+use crate::kube::message::{Accept, Answer, Method, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::parse_http_date;
 
@@ -81,19 +81,14 @@ impl Api {
 
     /// Sends `request` and reads the whole answer within `budget`, which includes the name lookup
     /// and the connection.
-    pub fn call(&mut self, request: &Request, budget: Duration) -> Outcome {
-        match self.exchange(request, budget) {
-            Ok(response) => {
-                if !is_sick(response.code) {
-                    self.dialer.link.answered();
-                }
-                Outcome::Answered(response)
-            }
-            Err(fault) => {
-                self.dialer.failed();
-                Outcome::Silent(fault.at(self.endpoint()))
-            }
+    pub fn call(&mut self, request: &Request, budget: Duration) -> Answer {
+        let answer = self.exchange(request, budget);
+        match &answer {
+            Ok(response) if is_sick(response.code) => {}
+            Ok(_) => self.dialer.link.answered(),
+            Err(_) => self.dialer.failed(),
         }
+        answer.map_err(|fault| fault.at(self.endpoint()))
     }
 
     /// Takes over what `old` knows of addresses, where both have the same server.

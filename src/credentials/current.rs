@@ -11,7 +11,7 @@ use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, ClientCertificate};
 use crate::files::write::Op;
 use crate::kube::instant::Mono;
-use crate::kube::message::Outcome;
+use crate::kube::message::Answer;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Purpose};
@@ -57,10 +57,10 @@ impl Current {
 
     /// Makes the files due for a check after a 401, and after a request without a response: a
     /// server that rejects the certificate closes the TLS connection.
-    pub fn on_outcome(&mut self, outcome: &Outcome) {
+    pub fn on_answer(&mut self, outcome: &Answer) {
         match outcome {
-            Outcome::Answered(response) if response.code != 401 => self.was_refused = false,
-            Outcome::Answered(_) => {
+            Ok(response) if response.code != 401 => self.was_refused = false,
+            Ok(_) => {
                 self.files.check_next();
                 if let (SigningClient::Main, Some(certificate)) =
                     (&self.signing, &self.api.config.certificate)
@@ -73,7 +73,7 @@ impl Current {
                     );
                 }
             }
-            Outcome::Silent(_) => self.files.check_next(),
+            Err(_) => self.files.check_next(),
         }
     }
 

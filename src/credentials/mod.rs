@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::files::write::Disk;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::Moment;
-use crate::kube::message::{Outcome, RequestError};
+use crate::kube::message::{Answer, RequestError};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -85,7 +85,7 @@ impl Credentials {
 
     /// Takes the outcome of the request of a step. Returns an error with the number of failures in a
     /// row.
-    pub fn on_response(&mut self, outcome: Outcome, at: Moment) -> Result<(), (RequestError, u32)> {
+    pub fn on_response(&mut self, outcome: Answer, at: Moment) -> Result<(), (RequestError, u32)> {
         match self.rotation.on_response(outcome, at) {
             Ok(line) => line.into_iter().for_each(|line| log::info!("certificate: {line}")),
             Err(error) => {

@@ -6,7 +6,7 @@
 use super::certificate::{Certificate, FileTask, Next, TaskResult};
 use crate::files::write::{Changes, Op};
 use crate::kube::instant::{Moment, Mono, Now};
-use crate::kube::message::{Outcome, Request, RequestError};
+use crate::kube::message::{Answer, Request, RequestError};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
@@ -150,7 +150,7 @@ impl Rotation {
     /// Takes the outcome of the request. Returns a line that asks for an approval.
     pub(crate) fn on_response(
         &mut self,
-        outcome: Outcome,
+        outcome: Answer,
         at: Moment,
     ) -> Result<Option<String>, RequestError> {
         match &mut self.certificate {

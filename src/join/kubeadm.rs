@@ -15,7 +15,7 @@ use crate::client::api_config::ApiConfig;
 use crate::client::endpoint::Endpoint;
 use crate::kube::cluster_info::{Cluster, ClusterInfo, cluster, cluster_info};
 use crate::kube::json;
-use crate::kube::message::{Outcome, Response};
+use crate::kube::message::Response;
 use crate::kube::text::Fault;
 use crate::kube::yaml;
 
@@ -170,7 +170,7 @@ fn second_read(
 ) -> Result<ApiConfig, Failed> {
     let mut api = run.api(&config, "tls", SOMEBODY)?;
     if config.endpoint != *typed
-        && let Outcome::Silent(why) = run.send_within(&mut api, &cluster_info(), OTHER_SERVER)
+        && let Err(why) = run.send_within(&mut api, &cluster_info(), OTHER_SERVER)
     {
         log::info!("cluster-info: its server does not answer: {why}; using {typed}");
         config.endpoint = typed.clone();

@@ -16,7 +16,7 @@ use crate::client::reach::{dial, resolve};
 use crate::files::read::read;
 use crate::files::write::Disk;
 use crate::kube::instant::{Mono, Now};
-use crate::kube::message::{Outcome, Request, Response};
+use crate::kube::message::{Answer, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::process::clock::{self, Clock};
@@ -73,7 +73,7 @@ pub(super) trait ClockAndNetwork {
     fn pause(&self, time: Duration);
     /// The check `tcp`.
     fn dial(&self, addresses: &[SocketAddr]) -> Finding;
-    fn call(&self, api: &mut Api, request: &Request, limit: Duration) -> Outcome;
+    fn call(&self, api: &mut Api, request: &Request, limit: Duration) -> Answer;
 }
 
 impl ClockAndNetwork for Clock {
@@ -89,7 +89,7 @@ impl ClockAndNetwork for Clock {
         dial(addresses)
     }
 
-    fn call(&self, api: &mut Api, request: &Request, limit: Duration) -> Outcome {
+    fn call(&self, api: &mut Api, request: &Request, limit: Duration) -> Answer {
         api.call(request, limit)
     }
 }
@@ -156,16 +156,16 @@ impl JoinRun<'_> {
         !self.end.since(self.now().mono).is_zero()
     }
 
-    pub(super) fn send(&self, api: &mut Api, request: &Request) -> Outcome {
+    pub(super) fn send(&self, api: &mut Api, request: &Request) -> Answer {
         self.send_within(api, request, CALL)
     }
 
     /// Sends one request; silence after `--timeout`.
-    pub(super) fn send_within(&self, api: &mut Api, request: &Request, limit: Duration) -> Outcome {
+    pub(super) fn send_within(&self, api: &mut Api, request: &Request, limit: Duration) -> Answer {
         match self.end.since(self.now().mono) {
             left if left.is_zero() => {
                 let seconds = self.settings.timeout.as_secs();
-                Outcome::Silent(format!("gave up after {seconds} s (--timeout)").into())
+                Err(format!("gave up after {seconds} s (--timeout)").into())
             }
             left => self.outer.call(api, request, limit.min(left)),
         }
@@ -333,20 +333,20 @@ fn passed(finding: Finding) -> Result<Finding, Stop> {
 /// is no such case: `remedy` is for it, unless a date is the cause, which has its own.
 pub(super) fn settled(
     api: &Api,
-    outcome: Outcome,
+    outcome: Answer,
     check: &'static str,
     remedy: &str,
 ) -> Result<Response, Stop> {
     let may_pass = is_transient(&outcome);
     let (why, pause) = match outcome {
-        Outcome::Silent(why) => match api.distrust() {
+        Err(why) => match api.distrust() {
             None => (why, RETRY),
             Some(Distrust::Date) => {
                 return Err(Stop::Failed(Finding::failed(check, why, "")));
             }
             Some(_) => return Err(failed(check, why, remedy).into()),
         },
-        Outcome::Answered(response) => match response.accepted() {
+        Ok(response) => match response.accepted() {
             Err(refused) if may_pass => {
                 let asked = refused.retry_after.map(|asked| asked.max(SHORTEST_RETRY));
                 (refused.into(), asked.unwrap_or(RETRY))
@@ -363,10 +363,10 @@ pub(super) fn failed(check: &'static str, why: impl Into<Fault>, remedy: &str) -
 }
 
 /// Whether a later attempt may succeed: the server starts, or is busy.
-pub(super) fn is_transient(outcome: &Outcome) -> bool {
+pub(super) fn is_transient(outcome: &Answer) -> bool {
     match outcome {
-        Outcome::Silent(_) => true,
-        Outcome::Answered(response) => response.code >= 500 || response.code == 429,
+        Err(_) => true,
+        Ok(response) => response.code >= 500 || response.code == 429,
     }
 }
 

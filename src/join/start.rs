@@ -10,7 +10,7 @@ use crate::client::api::Api;
 use crate::client::api_config::ApiConfig;
 use crate::files::{guard, write};
 use crate::kube::json;
-use crate::kube::message::{Accept, Outcome, Request};
+use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object::{self, LEASES};
 use crate::kube::text::Fault;
 
@@ -135,15 +135,13 @@ fn is_masked(paths: &JoinPaths, unit: &str) -> bool {
 /// `renewTime` of the Lease; empty if there is none yet.
 fn renewed(run: &JoinRun<'_>, api: &mut Api) -> Result<String, Fault> {
     let request = Request::get(format!("{LEASES}/{}", run.board.name), Accept::Object);
-    match run.send(api, &request) {
-        Outcome::Silent(why) => Err(why),
-        Outcome::Answered(response) if response.code == 404 => Ok(String::new()),
-        Outcome::Answered(response) => {
-            response.accepted()?;
-            let lease = json::parse(&response.body).unwrap_or_default();
-            Ok(object::text(&lease, &["spec", "renewTime"]).to_owned())
-        }
+    let response = run.send(api, &request)?;
+    if response.code == 404 {
+        return Ok(String::new());
     }
+    response.accepted()?;
+    let lease = json::parse(&response.body).unwrap_or_default();
+    Ok(object::text(&lease, &["spec", "renewTime"]).to_owned())
 }
 
 /// Waits for a Ready Node with the boot id of this machine, and for another `renewTime` than the
@@ -152,7 +150,7 @@ fn ready(run: &JoinRun<'_>, api: &mut Api, mut seen: Option<String>) -> Result<F
     let request = Request::get(format!("/api/v1/nodes/{}", run.board.name), Accept::Object);
     let (start, mut poll, mut was_logged) = (run.now().mono, FIRST_POLL, false);
     run.poll(|| {
-        let node = run.send(api, &request).accepted();
+        let node = accepted(run.send(api, &request));
         let code = node.as_ref().err().and_then(|error| Some(error.refused.as_ref()?.code));
         let node = node.map_err(|error| error.why);
         let why = match node.and_then(|node| Ok((judge(run, &node.body)?, renewed(run, api)?))) {

@@ -26,12 +26,13 @@ impl Mono {
     }
 }
 
-/// One moment, on both clocks.
+/// One moment, on both clocks of this board. What is written to the cluster has another type:
+/// `node::wall_clock::ClusterNow`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// For intervals.
     pub mono: Mono,
-    /// For times that are written or shown.
+    /// For times that are shown. It may be wrong.
     pub wall: Wall,
 }
 

@@ -1,8 +1,8 @@
-//! A request to the API server and its outcome, as plain values.
+//! A request to the API server and its answer, as plain values.
 //!
-//! `node` creates requests; the agent passes them to `client::api`. An error response
-//! ([`Outcome::Answered`] with a code of 300 or more) differs from no response
-//! ([`Outcome::Silent`]): only after the latter is the Lease the next request.
+//! `node` creates requests; the agent passes them to `client::api`. An error response (a
+//! [`Response`] with a code of 300 or more) differs from no response (`Err` of an [`Answer`]): only
+//! after the latter is the Lease the next request.
 //!
 //! A [`Receipt`] is a response in Kubernetes' protobuf, the smallest form: `k8s\0`, then
 //! `runtime.Unknown` with the kind and the bytes of the object (apimachinery
@@ -124,26 +124,15 @@ pub const BODY_LIMIT: usize = 4 << 20;
 /// Maximum size of a list in bytes. Eight Pods have some 20 KiB.
 pub const LIST_LIMIT: usize = 256 << 10;
 
-/// The outcome of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The server responded.
-    Answered(Response),
-    /// No usable response within the time budget.
-    Silent(Fault),
-}
+/// What became of a request: the response of the server, or why there was none within the time
+/// limit.
+pub type Answer = Result<Response, Fault>;
 
-impl Outcome {
-    /// The response, if the request succeeded.
-    pub fn accepted(self) -> Result<Response, RequestError> {
-        match self {
-            Self::Answered(response) => match response.accepted() {
-                Ok(()) => Ok(response),
-                Err(refused) => Err(refused.into()),
-            },
-            Self::Silent(why) => Err(why.into()),
-        }
-    }
+/// Opens an answer: the response, if the request succeeded.
+pub fn accepted(answer: Answer) -> Result<Response, RequestError> {
+    let response = answer?;
+    response.accepted()?;
+    Ok(response)
 }
 
 /// Why a request did not bring what it should.
@@ -313,7 +302,7 @@ pub(crate) fn status_not_found(resource: &str, name: &str) -> Value {
 
 /// The 404 of an API server.
 #[cfg(test)]
-pub(crate) fn not_found(resource: &str, name: &str) -> Outcome {
+pub(crate) fn not_found(resource: &str, name: &str) -> Answer {
     answered(404, status_not_found(resource, name))
 }
 
@@ -327,11 +316,11 @@ impl Response {
 
 /// A response with a JSON body and no headers. The object of an error is a `Status`.
 #[cfg(test)]
-pub(crate) fn answered(code: u16, mut body: Value) -> Outcome {
+pub(crate) fn answered(code: u16, mut body: Value) -> Answer {
     if let (400.., Value::Object(status)) = (code, &mut body) {
         status.entry("kind").or_insert_with(|| "Status".into());
     }
-    Outcome::Answered(Response::test(code, body.to_string()))
+    Ok(Response::test(code, body.to_string()))
 }
 
 /// The prefix of every protobuf response.

@@ -100,7 +100,7 @@ pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
     let mut condition = condition(READY, status, reason, &message, transition);
     match found {
         Some(found) => {
-            // `heartbeat` sets it before the patch is sent.
+            // `set_heartbeat_times` sets it before the patch is sent.
             if let Some(last) = found.get("lastHeartbeatTime") {
                 object::set(&mut condition, &["lastHeartbeatTime"], last.clone());
             }
@@ -111,7 +111,7 @@ pub fn set_ready(conditions: &mut Vec<Value>, errors: &[String], now: &str) {
 }
 
 /// Keeps the first condition `kind`, which is one of ours. The API server accepts a list with
-/// doubles, controllers look at all of them, and nobody else removes one.
+/// doubles, controllers read all of them, and nobody else removes one.
 pub(crate) fn drop_doubles(conditions: &mut Vec<Value>, kind: &str) {
     let mut is_found = false;
     conditions.retain(|c| !is(c, kind) || !std::mem::replace(&mut is_found, true));
@@ -119,7 +119,7 @@ pub(crate) fn drop_doubles(conditions: &mut Vec<Value>, kind: &str) {
 
 /// Sets `lastHeartbeatTime` of our four conditions, and of those that `is_extra` selects by type,
 /// before they are sent.
-pub fn heartbeat(conditions: &mut [Value], is_extra: impl Fn(&str) -> bool, now: &str) {
+pub fn set_heartbeat_times(conditions: &mut [Value], is_extra: impl Fn(&str) -> bool, now: &str) {
     for condition in conditions {
         let kind = object::text(condition, &["type"]);
         if OURS.contains(&kind) || is_extra(kind) {
@@ -195,7 +195,7 @@ mod tests {
                 let mut conditions = vec![old(pressure.kind, status)];
                 set_pressure(&mut conditions, &pressure, Some(under), NOW);
                 assert_eq!(conditions, [old(pressure.kind, status)]);
-                heartbeat(&mut conditions, |_| false, NOW);
+                set_heartbeat_times(&mut conditions, |_| false, NOW);
                 assert_eq!(conditions.iter().map(times).collect::<Vec<_>>(), [[NOW, THEN]]);
             }
         }
@@ -223,7 +223,7 @@ mod tests {
         ] {
             let mut conditions: Vec<Value> = before.map(|s| old(READY, s)).into_iter().collect();
             set_ready(&mut conditions, errors, NOW);
-            heartbeat(&mut conditions, |_| false, NOW);
+            set_heartbeat_times(&mut conditions, |_| false, NOW);
             let reason = match status {
                 "True" => "KubeletReady",
                 _ => "KubeletNotReady",

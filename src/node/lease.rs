@@ -10,11 +10,14 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::kube::json as bounded_json;
-use crate::kube::message::{Accept, Method, Outcome, Receipt, Refused, Request, RequestError};
+use crate::kube::message::{
+    Accept, Answer, Method, Receipt, Refused, Request, RequestError, accepted,
+};
 use crate::kube::object::{self, LEASES};
 use crate::kube::time::Wall;
 use crate::node::Progress;
 use crate::node::patch;
+use crate::node::wall_clock::ClusterNow;
 
 /// The Lease of one Node.
 #[derive(Clone, Debug)]
@@ -91,7 +94,7 @@ impl Lease {
     }
 
     /// The next request. `node_uid` is the uid of the Node that owns the Lease.
-    pub fn request(&mut self, node_uid: &str, now: Wall) -> Request {
+    pub fn request(&mut self, node_uid: &str, now: ClusterNow) -> Request {
         let path = [LEASES, "/", &self.node_name].concat();
         match &self.state {
             LeaseState::Unknown => Request::get(path, Accept::Object),
@@ -135,15 +138,15 @@ impl Lease {
         }
     }
 
-    /// Takes the outcome of the last request. After [`Progress::Continue`] one more is needed at
+    /// Takes the answer to the last request. After [`Progress::Continue`] one more is needed at
     /// once. [`Progress::Done`]: the Lease was created or renewed for another
     /// `leaseDurationSeconds`.
     pub fn on_response(
         &mut self,
         node_uid: &str,
-        outcome: Outcome,
+        answer: Answer,
     ) -> Result<Progress, RequestError> {
-        let response = match outcome.accepted() {
+        let response = match accepted(answer) {
             Ok(response) => response,
             Err(RequestError { refused: Some(refused), .. }) => return self.on_refusal(*refused),
             Err(silent) => return Err(silent),
@@ -319,7 +322,8 @@ impl Lease {
         std::mem::take(&mut self.went_back)
     }
 
-    fn next_renew_time(&mut self, now: Wall) -> String {
+    fn next_renew_time(&mut self, now: ClusterNow) -> String {
+        let now = now.wall();
         let last = std::mem::replace(&mut self.renew_time, now);
         if last.since(now) > FUTURE {
             let (last, now) = (last.time(), now.time());
@@ -338,21 +342,26 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::kube::instant::Mono;
     use crate::kube::message::{Method, Response, answered, not_found};
     use crate::kube::text::Fault;
 
     const UID: &str = "7a82201a";
+
+    fn at(seconds: u64) -> ClusterNow {
+        ClusterNow::test(Mono::START, now(seconds))
+    }
 
     fn now(seconds: u64) -> Wall {
         Wall::from_epoch(Duration::from_secs(seconds))
     }
 
     /// The response to a write.
-    fn written(code: u16) -> Outcome {
+    fn written(code: u16) -> Answer {
         answered(code, json!({"kind": "PartialObjectMetadata", "metadata": {"name": "pi"}}))
     }
 
-    fn stored(renew_time: &str, owners: Value) -> Outcome {
+    fn stored(renew_time: &str, owners: Value) -> Answer {
         answered(
             200,
             json!({
@@ -363,9 +372,9 @@ mod tests {
     }
 
     /// A Lease after this response to its first read.
-    fn read(outcome: Outcome) -> Lease {
+    fn read(outcome: Answer) -> Lease {
         let mut lease = Lease::new("pi", 40);
-        lease.request(UID, now(0));
+        lease.request(UID, at(0));
         assert_eq!(lease.on_response(UID, outcome), Ok(Progress::Continue));
         lease
     }
@@ -385,11 +394,11 @@ mod tests {
     #[test]
     fn a_missing_lease_is_created_with_its_owner_and_then_renewed() {
         let mut lease = Lease::new("pi", 40);
-        let get = lease.request(UID, now(1));
+        let get = lease.request(UID, at(1));
         assert_eq!((get.method, get.path.as_str()), (Method::Get, &*format!("{LEASES}/pi")));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
 
-        let post = lease.request(UID, now(1));
+        let post = lease.request(UID, at(1));
         assert_eq!((post.method, post.path.as_str()), (Method::Post, LEASES));
         assert_eq!(
             body(&post),
@@ -407,7 +416,7 @@ mod tests {
         );
         assert_eq!(lease.on_response(UID, written(201)), Ok(Progress::Done));
 
-        let first = lease.request(UID, now(11));
+        let first = lease.request(UID, at(11));
         assert_eq!(first.method, Method::Patch);
         assert_eq!(
             body(&first),
@@ -417,11 +426,11 @@ mod tests {
             })
         );
         // It is sent until the server has it.
-        lease.on_response(UID, Outcome::Silent("slow".into()));
-        assert_eq!(body(&lease.request(UID, now(12)))["metadata"], body(&first)["metadata"]);
+        lease.on_response(UID, Err("slow".into()));
+        assert_eq!(body(&lease.request(UID, at(12)))["metadata"], body(&first)["metadata"]);
         assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
         assert_eq!(
-            body(&lease.request(UID, now(22))),
+            body(&lease.request(UID, at(22))),
             json!({"spec": {"renewTime": "1970-01-01T00:00:22.000000Z"}})
         );
     }
@@ -430,16 +439,13 @@ mod tests {
     fn an_existing_lease_keeps_its_owner_and_its_renew_time_increases() {
         let mut lease = read(stored("1970-01-01T00:00:58.999999Z", ours()));
         assert_eq!(
-            body(&lease.request(UID, now(1))),
+            body(&lease.request(UID, at(1))),
             json!({"spec": {"renewTime": "1970-01-01T00:00:59.000000Z"}})
         );
         // An unanswered renewal may have been applied.
+        assert_eq!(lease.on_response(UID, Err("slow".into())), Err(Fault::from("slow").into()));
         assert_eq!(
-            lease.on_response(UID, Outcome::Silent("slow".into())),
-            Err(Fault::from("slow").into())
-        );
-        assert_eq!(
-            body(&lease.request(UID, now(1))),
+            body(&lease.request(UID, at(1))),
             json!({"spec": {"renewTime": "1970-01-01T00:00:59.000001Z"}})
         );
         assert!(!lease.went_back());
@@ -453,14 +459,14 @@ mod tests {
             let last = now(1000 + ahead);
             let mut lease = read(stored(&last.micro_time(), ours()));
             let mut renew = |second, outcome| {
-                let renewal = body(&lease.request(UID, now(second)));
+                let renewal = body(&lease.request(UID, at(second)));
                 let is_done = lease.on_response(UID, outcome) == Ok(Progress::Done);
                 let time = Wall::parse(renewal["spec"]["renewTime"].as_str().unwrap()).unwrap();
                 (time, is_done && lease.went_back())
             };
             let next = last.next_microsecond();
             let want = |at| if is_replaced { now(at) } else { next };
-            assert_eq!(renew(1000, Outcome::Silent("slow".into())), (want(1000), false));
+            assert_eq!(renew(1000, Err("slow".into())), (want(1000), false));
             let second = if is_replaced { now(1010) } else { next.next_microsecond() };
             assert_eq!(renew(1010, written(200)), (second, is_replaced), "{ahead}");
             assert!(!renew(1020, written(200)).1);
@@ -471,11 +477,11 @@ mod tests {
     #[test]
     fn a_lease_that_was_deleted_is_created_with_the_time_of_the_clock() {
         let mut lease = read(stored("2036-11-21T06:18:58.000000Z", ours()));
-        lease.request(UID, now(1));
+        lease.request(UID, at(1));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
-        lease.request(UID, now(2));
+        lease.request(UID, at(2));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
-        let create = body(&lease.request(UID, now(2)));
+        let create = body(&lease.request(UID, at(2)));
         assert_eq!(create["spec"]["renewTime"], now(2).micro_time());
         assert_eq!(lease.on_response(UID, written(201)), Ok(Progress::Done));
         assert!(lease.went_back());
@@ -495,7 +501,7 @@ mod tests {
         ] {
             let mut lease = read(stored("yesterday", owners));
             assert_eq!(
-                body(&lease.request(UID, now(1))),
+                body(&lease.request(UID, at(1))),
                 json!({
                     "metadata": {"resourceVersion": "528", "ownerReferences": want},
                     "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
@@ -503,7 +509,7 @@ mod tests {
             );
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
             assert_eq!(
-                body(&lease.request(UID, now(2))),
+                body(&lease.request(UID, at(2))),
                 json!({"spec": {"renewTime": "1970-01-01T00:00:02.000000Z"}})
             );
         }
@@ -512,10 +518,10 @@ mod tests {
     #[test]
     fn a_foreign_duration_is_repaired() {
         let mut lease = Lease::new("pi", 60);
-        lease.request(UID, now(1));
+        lease.request(UID, at(1));
         lease.on_response(UID, stored("", ours()));
         assert_eq!(
-            body(&lease.request(UID, now(1))),
+            body(&lease.request(UID, at(1))),
             json!({
                 "metadata": {"resourceVersion": "528"},
                 "spec": {"leaseDurationSeconds": 60, "renewTime": "1970-01-01T00:00:01.000000Z"},
@@ -526,15 +532,15 @@ mod tests {
     #[test]
     fn after_a_404_or_a_409_the_lease_is_read() {
         let mut lease = read(stored("", ours()));
-        lease.request(UID, now(1));
+        lease.request(UID, at(1));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
-        assert_eq!(lease.request(UID, now(1)).method, Method::Get);
+        assert_eq!(lease.request(UID, at(1)).method, Method::Get);
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
-        assert_eq!(lease.request(UID, now(1)).method, Method::Post);
+        assert_eq!(lease.request(UID, at(1)).method, Method::Post);
         let conflict =
             json!({"reason": "AlreadyExists", "message": "leases \"pi\" already exists"});
         assert!(is_refused(lease.on_response(UID, answered(409, conflict))));
-        assert_eq!(lease.request(UID, now(1)).method, Method::Get);
+        assert_eq!(lease.request(UID, at(1)).method, Method::Get);
     }
 
     #[test]
@@ -545,9 +551,9 @@ mod tests {
             answered(500, json!("oops")),
             answered(200, json!({"metadata": {"name": "pi"}, "spec": {}})),
             answered(200, json!({"metadata": {"name": "other", "resourceVersion": "5"}})),
-            Outcome::Answered(Response::test(200, "<html>")),
+            Ok(Response::test(200, "<html>")),
         ] {
-            lease.request(UID, now(1));
+            lease.request(UID, at(1));
             assert!(is_refused(lease.on_response(UID, outcome)));
             assert_eq!(lease.state, LeaseState::Unknown);
         }
@@ -563,10 +569,10 @@ mod tests {
             json!({"kind": "PodList", "metadata": {"resourceVersion": "7"}}),
             json!({"kind": "Lease", "metadata": {"name": "other"}}),
         ] {
-            lease.request(UID, now(1));
+            lease.request(UID, at(1));
             assert!(is_refused(lease.on_response(UID, answered(200, invalid))));
         }
-        lease.request(UID, now(1));
+        lease.request(UID, at(1));
         assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
     }
 
@@ -580,7 +586,7 @@ mod tests {
             let metadata = field(1, &field(1, name.as_bytes()));
             let unknown = [field(1, &field(2, kind.as_bytes())), field(2, &metadata)].concat();
             let body = [b"k8s\0".to_vec(), unknown].concat();
-            Outcome::Answered(Response::test(200, body))
+            Ok(Response::test(200, body))
         };
         for (kind, name, counts) in [
             ("Lease", "pi", true),
@@ -589,7 +595,7 @@ mod tests {
             ("Status", "", false),
         ] {
             let mut lease = read(not_found("leases", "pi"));
-            lease.request(UID, now(1));
+            lease.request(UID, at(1));
             let step = lease.on_response(UID, receipt(kind, name));
             assert_eq!(step == Ok(Progress::Done), counts, "{kind} {name}: {step:?}");
         }
@@ -606,18 +612,18 @@ mod tests {
         });
         let mut lease = read(answered(200, old));
         assert_eq!(
-            body(&lease.request(UID, now(1))),
+            body(&lease.request(UID, at(1))),
             json!({
                 "metadata": {"resourceVersion": "7", "managedFields": [{}]},
                 "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
             })
         );
         assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
-        let next = body(&lease.request(UID, now(11)));
+        let next = body(&lease.request(UID, at(11)));
         assert_eq!(next.get("metadata"), None);
     }
 
-    fn owner_refused() -> Outcome {
+    fn owner_refused() -> Answer {
         let message = "leases.coordination.k8s.io \"pi\" is forbidden: cannot set an ownerRef on a \
                        resource you can't delete: , <nil>";
         answered(403, json!({"reason": "Forbidden", "message": message}))
@@ -633,7 +639,7 @@ mod tests {
     }
 
     /// A server that refuses everything but plain renewals, and a create without owners.
-    fn plain_server(request: &Request, exists: &mut bool, refusal: &Outcome) -> Outcome {
+    fn plain_server(request: &Request, exists: &mut bool, refusal: &Answer) -> Answer {
         let adds = |body: Value| match request.method {
             Method::Post => body["metadata"]["ownerReferences"] != json!([]),
             _ => body.get("metadata").is_some(),
@@ -662,7 +668,7 @@ mod tests {
                 let (mut lease, mut exists) = (Lease::new("pi", 40), has_lease);
                 let (mut refusals, mut notes, mut since_renewal) = (0, 0, 0);
                 for second in 0..100 {
-                    let request = lease.request(UID, now(second));
+                    let request = lease.request(UID, at(second));
                     let outcome = plain_server(&request, &mut exists, &refusal);
                     refusals += u32::from(outcome == refusal);
                     since_renewal += 1;
@@ -684,20 +690,20 @@ mod tests {
     fn a_repair_that_meets_another_write_is_renewed_and_read_again_without_a_word() {
         for is_ours in [true, false] {
             let mut lease = read(answered(200, orphan()));
-            let repair = lease.request(UID, now(1));
-            assert!(lease.on_response(UID, Outcome::Silent("lost".into())).is_err());
-            assert_eq!(body(&lease.request(UID, now(1)))["metadata"], body(&repair)["metadata"]);
+            let repair = lease.request(UID, at(1));
+            assert!(lease.on_response(UID, Err("lost".into())).is_err());
+            assert_eq!(body(&lease.request(UID, at(1)))["metadata"], body(&repair)["metadata"]);
             let conflict = answered(409, json!({"reason": "Conflict", "message": "was modified"}));
             assert_eq!(lease.on_response(UID, conflict), Ok(Progress::Continue));
-            assert_eq!(body(&lease.request(UID, now(2))).get("metadata"), None);
+            assert_eq!(body(&lease.request(UID, at(2))).get("metadata"), None);
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
-            assert_eq!(lease.request(UID, now(12)).method, Method::Get);
+            assert_eq!(lease.request(UID, at(12)).method, Method::Get);
             let seen = if is_ours { stored("", ours()) } else { answered(200, orphan()) };
             assert_eq!(lease.on_response(UID, seen), Ok(Progress::Continue));
-            let renewal = body(&lease.request(UID, now(12)));
+            let renewal = body(&lease.request(UID, at(12)));
             assert_eq!(renewal.get("metadata").is_none(), is_ours);
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
-            assert_eq!(body(&lease.request(UID, now(22))).get("metadata"), None);
+            assert_eq!(body(&lease.request(UID, at(22))).get("metadata"), None);
         }
     }
 
@@ -706,8 +712,8 @@ mod tests {
         let mut lease = read(answered(200, orphan()));
         let mut busy = Response::test(429, "");
         busy.retry_after = Some(Duration::from_secs(1));
-        assert!(is_refused(lease.on_response(UID, Outcome::Answered(busy))));
-        assert_eq!(body(&lease.request(UID, now(1))).get("metadata"), None);
+        assert!(is_refused(lease.on_response(UID, Ok(busy))));
+        assert_eq!(body(&lease.request(UID, at(1))).get("metadata"), None);
     }
 
     /// The read for another repair fails for good: the renewals go on.
@@ -717,12 +723,12 @@ mod tests {
             let mut lease = read(answered(200, orphan()));
             lease.on_response(UID, answered(422, json!({"reason": "Invalid"})));
             for _ in 0..4 {
-                lease.request(UID, now(1));
+                lease.request(UID, at(1));
                 assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
             }
-            assert_eq!(lease.request(UID, now(2)).method, Method::Get);
+            assert_eq!(lease.request(UID, at(2)).method, Method::Get);
             lease.on_response(UID, refusal);
-            let renewal = lease.request(UID, now(3));
+            let renewal = lease.request(UID, at(3));
             assert_eq!((renewal.method, body(&renewal).get("metadata")), (Method::Patch, None));
         }
     }
@@ -732,16 +738,16 @@ mod tests {
     #[test]
     fn a_refused_owner_is_not_tried_again() {
         let mut lease = read(answered(200, orphan()));
-        let repair = body(&lease.request(UID, now(1)));
+        let repair = body(&lease.request(UID, at(1)));
         assert_eq!(repair["metadata"]["ownerReferences"][0]["uid"], UID);
         assert!(matches!(lease.on_response(UID, owner_refused()), Ok(Progress::Note(_))));
         for second in 2..6 {
-            assert_eq!(body(&lease.request(UID, now(second))).get("metadata"), None);
+            assert_eq!(body(&lease.request(UID, at(second))).get("metadata"), None);
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
         }
-        assert_eq!(lease.request(UID, now(6)).method, Method::Get);
+        assert_eq!(lease.request(UID, at(6)).method, Method::Get);
         lease.on_response(UID, answered(200, orphan()));
-        let again = body(&lease.request(UID, now(7)));
+        let again = body(&lease.request(UID, at(7)));
         assert_eq!(again["metadata"], json!({"resourceVersion": "7", "managedFields": [{}]}));
     }
 
@@ -751,7 +757,7 @@ mod tests {
             let mut lease = read(stored(last, ours()));
             let mut sent = vec![last.to_owned()];
             for second in 2..6 {
-                let renewal = body(&lease.request(UID, now(second)));
+                let renewal = body(&lease.request(UID, at(second)));
                 sent.push(renewal["spec"]["renewTime"].as_str().unwrap().to_owned());
                 lease.on_response(UID, written(200));
             }

@@ -4,8 +4,9 @@
 //! may hang. It also reads files and writes them, and a sensor or a card may be slow. Four rules
 //! limit the delay of the Lease:
 //!
-//! 1. A turn does one thing: it sends a request, looks at files, or carries out one operation of a
-//!    file change. GET then POST is two turns, and so is a look and the request that it is for.
+//! 1. A turn does one thing, an [`Action`]: it sends a request, reads files, or carries out one
+//!    operation of a file change. GET then POST is two turns, and so are a read of facts and the
+//!    request that it is for.
 //! 2. In every turn a due Lease goes first. A due Node or file change waits.
 //! 3. After an unanswered request only Lease requests are sent, until one of them is answered. If
 //!    the Lease would be due again within half an interval, it is renewed before the retry.
@@ -27,7 +28,7 @@ use std::time::Duration;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::Mono;
 #[cfg(test)]
-use crate::kube::message::Outcome;
+use crate::kube::message::Answer;
 
 /// The duration of the Lease, from which all other periods are derived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,12 +86,12 @@ impl LeaseTimings {
     /// The longest time from the start of a Lease attempt to the start of the next one. `took` is
     /// the duration of the attempt; if it exceeds the limit, the next attempt follows at once.
     #[cfg(test)]
-    pub(crate) fn longest_gap(self, outcome: &Outcome, took: Duration) -> Duration {
+    pub(crate) fn longest_gap(self, answer: &Answer, took: Duration) -> Duration {
         let budget = self.connect_and_call_budget();
         assert!(took <= budget, "an attempt took {took:?}");
-        let limit = match outcome {
-            Outcome::Silent(_) => self.after_refusal(),
-            Outcome::Answered(response) => match (response.accepted(), response.retry_after) {
+        let limit = match answer {
+            Err(_) => self.after_refusal(),
+            Ok(response) => match (response.accepted(), response.retry_after) {
                 (Err(_), None) => self.after_refusal(),
                 _ => self.after_success(),
             },
@@ -106,11 +107,13 @@ pub enum RequestKind {
     Lease,
     /// Creates or reads the CertificateSigningRequest.
     Certificate,
-    /// Reads, creates or patches the Node.
-    Node,
+    /// Reads the Node.
+    ReadNode,
+    /// Creates or patches the Node, or asks whether it changed: it needs facts.
+    WriteNode,
     /// Reads the version of the API server.
     Version,
-    /// Looks for stray pods, or ends one.
+    /// Lists stray pods, or ends one.
     Pods,
     /// Sends the oldest event.
     Event,
@@ -118,16 +121,38 @@ pub enum RequestKind {
     Time,
 }
 
-/// What is due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
-    /// The next request of this kind; the whole request must end within the duration.
-    Request(RequestKind, Duration),
-    /// Nothing before this time.
+/// What the loop does in one turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Open the connection of the first request, which is not due yet; within the duration.
+    Connect(Duration),
+    /// Send the next request of this kind; the whole request must end within the duration.
+    Send(RequestKind, Duration),
+    /// After a refusal of this kind: open a new connection, to another address of the server's name
+    /// if it has one.
+    Disconnect(RequestKind),
+    /// As [`Self::Disconnect`], but only if the server's name has another address.
+    TryOtherAddress(RequestKind),
+    /// Notify the supervisor: the Node is registered for the first time since the start.
+    Registered,
+    /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
+    PodCidrs(String),
+    /// Read the facts for the next status, within [`READ_BUDGET`](crate::files::root::READ_BUDGET)
+    /// and one read of a file.
+    ReadFacts,
+    /// Take a step of `credentials`: one request that must end within the duration, or one operation
+    /// on a file.
+    Credentials(Duration),
+    /// Carry out one operation of the file changes under way.
+    Change,
+    /// Nothing is due before this time.
     Wait(Mono),
+    /// The process ends: the server knows of the shutdown, or there was no time to tell it.
+    End,
 }
 
-/// When each request but the Lease's is due, the most important first.
+/// The table of times: when each request but the Lease's is due, the most important first. It is made
+/// anew in each turn, because a rate limit and the wall clock decide, too.
 pub type DueTimes = [(RequestKind, Option<Mono>); 4];
 
 /// When the Lease is due, and whether other requests may be sent before that.
@@ -151,8 +176,8 @@ impl Schedule {
         Self { timings, lease_due: None, silent: true, retries: false, random: seed | 1 }
     }
 
-    /// What is due. `connected` returns whether the connection is still open.
-    pub fn next(&self, now: Mono, times: &DueTimes, connected: impl FnOnce() -> bool) -> Due {
+    /// The request that is due, or a wait. `connected` returns whether the connection is still open.
+    pub fn next(&self, now: Mono, times: &DueTimes, connected: impl FnOnce() -> bool) -> Action {
         let call = self.timings.call_budget();
         let connect_and_call = self.timings.connect_and_call_budget();
         let is_due = |(_, due): &&(_, Option<Mono>)| due.is_some_and(|due| due <= now);
@@ -161,9 +186,9 @@ impl Schedule {
             Some(due) if due <= now || self.renews_early(due, now, first) => {
                 let has_connection = !self.silent && connected();
                 let budget = if has_connection { call } else { connect_and_call };
-                return Due::Request(RequestKind::Lease, budget);
+                return Action::Send(RequestKind::Lease, budget);
             }
-            Some(due) if self.silent => return Due::Wait(due),
+            Some(due) if self.silent => return Action::Wait(due),
             // The time until the Lease is due, plus the delay that the law allows. A Node is 3 KB,
             // and a narrow link transfers 1 KB/s.
             Some(due) => (due.since(now) + call).min(connect_and_call),
@@ -172,13 +197,13 @@ impl Schedule {
         match first {
             // An event is optional: it must end before the Lease is due.
             Some(RequestKind::Event) if self.lease_due.is_none_or(|due| due < now.after(call)) => {}
-            Some(RequestKind::Event) => return Due::Request(RequestKind::Event, call),
-            Some(kind) => return Due::Request(kind, budget),
+            Some(RequestKind::Event) => return Action::Send(RequestKind::Event, call),
+            Some(kind) => return Action::Send(kind, budget),
             None => {}
         }
         let times = times.iter().filter_map(|(_, due)| *due).filter(|due| *due > now);
         let earliest = times.chain(self.lease_due).min();
-        Due::Wait(earliest.unwrap_or(now.after(self.timings.renew_interval())))
+        Action::Wait(earliest.unwrap_or(now.after(self.timings.renew_interval())))
     }
 
     /// Whether the Lease, due at `due`, is renewed now, to leave a retry of `first` at least half
@@ -186,8 +211,8 @@ impl Schedule {
     /// because the Lease was due soon; after each timeout the same would follow, as reconnecting
     /// takes as long as an interval.
     fn renews_early(&self, due: Mono, now: Mono, first: Option<RequestKind>) -> bool {
-        use RequestKind::{Certificate, Node, Version};
-        let waits = matches!(first, Some(Certificate | Node | Version));
+        use RequestKind::{Certificate, ReadNode, Version, WriteNode};
+        let waits = matches!(first, Some(Certificate | ReadNode | WriteNode | Version));
         let is_close = due.since(now) < self.timings.renew_interval() / 2;
         self.retries && !self.silent && waits && is_close
     }
@@ -287,8 +312,8 @@ pub(crate) mod tests {
         NodeBeforeLease,
         NodeAfterSilence,
         RetryFromTheEnd,
-        /// The request has the budget of the turn's begin, after a slow look in the same turn.
-        WholeBudgetAfterALook,
+        /// The request has the budget of the turn's begin, after a slow read of facts in the same turn.
+        WholeBudgetAfterARead,
         WholeChangeInATurn,
     }
 
@@ -323,23 +348,23 @@ pub(crate) mod tests {
         times: &DueTimes,
         connected: bool,
         fault: Fault,
-    ) -> Due {
+    ) -> Action {
         let node_is_due = times[NODE].1 <= Some(now);
         match fault {
             Fault::NodeBeforeLease if node_is_due && !schedule.silent => {
-                Due::Request(RequestKind::Node, LAW.call_budget())
+                Action::Send(RequestKind::WriteNode, LAW.call_budget())
             }
             // The Node's request opens a connection.
             Fault::NodeAfterSilence
                 if node_is_due && schedule.lease_due.is_none_or(|due| due > now) =>
             {
-                Due::Request(RequestKind::Node, LAW.connect_and_call_budget())
+                Action::Send(RequestKind::WriteNode, LAW.connect_and_call_budget())
             }
             _ => schedule.next(now, times, || connected),
         }
     }
 
-    /// Runs one random schedule for 300 virtual seconds, in which a look, or one operation of a file
+    /// Runs one random schedule for 300 virtual seconds, in which a read of facts, or one operation of a file
     /// change, takes up to `slowest`. Returns the first violation of the law.
     fn simulate(seed: u64, fault: Fault, slowest: Duration) -> Result<(), String> {
         let random = &mut Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
@@ -350,8 +375,8 @@ pub(crate) mod tests {
         let mut last: Option<(Mono, Duration)> = None;
         let mut registered = false;
         let mut turns = 0;
-        // Operations that are left of a file change, and whether a look was the last turn.
-        let (mut operations, mut has_looked) = (0, false);
+        // Operations that are left of a file change, and whether the last turn read facts.
+        let (mut operations, mut has_facts) = (0, false);
         let mut times = times(Some(now), now, Some(now));
         while now < Mono::START.after(Duration::from_secs(300)) {
             turns += 1;
@@ -361,10 +386,10 @@ pub(crate) mod tests {
             // In one of four turns there is an event.
             times[3].1 = (random.below(4) == 0).then_some(now);
             let (kind, budget) = match choose(&schedule, now, &times, random.below(2) == 0, fault) {
-                Due::Wait(until) if until <= now => {
+                Action::Wait(until) if until <= now => {
                     return Err("waits until a time in the past".to_owned());
                 }
-                Due::Wait(_) if operations > 0 => {
+                Action::Wait(_) if operations > 0 => {
                     let count = if fault == Fault::WholeChangeInATurn { operations } else { 1 };
                     operations -= count;
                     for _ in 0..count {
@@ -372,33 +397,34 @@ pub(crate) mod tests {
                     }
                     continue;
                 }
-                Due::Request(RequestKind::Node, _)
-                    if !has_looked && fault != Fault::WholeBudgetAfterALook =>
+                Action::Send(RequestKind::WriteNode, _)
+                    if !has_facts && fault != Fault::WholeBudgetAfterARead =>
                 {
-                    has_looked = true;
+                    has_facts = true;
                     now = now.after(random.up_to(slowest));
                     continue;
                 }
-                Due::Wait(until) => {
+                Action::Wait(until) => {
                     operations = random.below(20);
                     now = until;
                     continue;
                 }
-                Due::Request(kind, budget) => (kind, budget),
+                Action::Send(kind, budget) => (kind, budget),
+                action => return Err(format!("{action:?} is no turn of the schedule")),
             };
             let start = now;
-            if kind == RequestKind::Node && !std::mem::take(&mut has_looked) {
+            if kind == RequestKind::WriteNode && !std::mem::take(&mut has_facts) {
                 now = now.after(random.up_to(slowest));
             }
             let took = random.up_to(budget).max(Duration::from_millis(1));
             let outcome = match random.below(10) {
-                n if n < failures[0] => Outcome::Silent("".into()),
-                n if n < failures[1] => Outcome::Answered(Response {
+                n if n < failures[0] => Err("".into()),
+                n if n < failures[1] => Ok(Response {
                     retry_after: (random.below(2) == 0)
                         .then(|| Duration::from_secs(random.below(120))),
                     ..Response::test(503, "")
                 }),
-                _ => Outcome::Answered(Response::test(200, "")),
+                _ => Ok(Response::test(200, "")),
             };
             now = now.after(took);
             if kind == RequestKind::Lease {
@@ -416,8 +442,8 @@ pub(crate) mod tests {
                     _ => start,
                 };
                 match &outcome {
-                    Outcome::Silent(_) => schedule.lease_silent(counted_from),
-                    Outcome::Answered(response) => match response.accepted() {
+                    Err(_) => schedule.lease_silent(counted_from),
+                    Ok(response) => match response.accepted() {
                         Ok(()) => schedule.lease_renewed(start),
                         Err(no) => schedule.lease_refused(counted_from, no.retry_after),
                     },
@@ -428,10 +454,10 @@ pub(crate) mod tests {
                 now = now.after(random.up_to(budget));
             }
             match outcome {
-                Outcome::Silent(_) => schedule.request_silent(now),
-                Outcome::Answered(_) => {
+                Err(_) => schedule.request_silent(now),
+                Ok(_) => {
                     schedule.request_answered();
-                    if kind == RequestKind::Node && !registered {
+                    if kind == RequestKind::WriteNode && !registered {
                         registered = true;
                         schedule.start_lease(now);
                         last = Some((now, Duration::ZERO));
@@ -445,7 +471,7 @@ pub(crate) mod tests {
             };
             let rarely = now.after(Duration::from_millis(500 + random.below(20_000)));
             match times.iter_mut().find(|(sent, _)| *sent == kind) {
-                Some((RequestKind::Node, due)) => *due = Some(now.after(delay)),
+                Some((RequestKind::WriteNode, due)) => *due = Some(now.after(delay)),
                 Some((_, due)) => *due = Some(rarely),
                 None => {}
             }
@@ -457,7 +483,7 @@ pub(crate) mod tests {
     fn times(certificate: Option<Mono>, node: Mono, pods: Option<Mono>) -> DueTimes {
         [
             (RequestKind::Certificate, certificate),
-            (RequestKind::Node, Some(node)),
+            (RequestKind::WriteNode, Some(node)),
             (RequestKind::Pods, pods),
             (RequestKind::Event, None),
         ]
@@ -488,7 +514,7 @@ pub(crate) mod tests {
             Fault::NodeBeforeLease,
             Fault::NodeAfterSilence,
             Fault::RetryFromTheEnd,
-            Fault::WholeBudgetAfterALook,
+            Fault::WholeBudgetAfterARead,
             Fault::WholeChangeInATurn,
         ] {
             let breaks = |seed: &u64| simulate(*seed, fault, LAW.call_budget()).is_err();
@@ -530,7 +556,8 @@ pub(crate) mod tests {
         schedule.start_lease(at(0));
         schedule.lease_renewed(at(0));
         let due = |seconds| times(None, at(seconds), Some(at(seconds)));
-        let Due::Request(RequestKind::Node, budget) = schedule.next(at(1), &due(1), || true) else {
+        let Action::Send(RequestKind::WriteNode, budget) = schedule.next(at(1), &due(1), || true)
+        else {
             panic!("the Node is due");
         };
         assert!(at(1).after(budget) <= at(0).after(LAW.after_success()));
@@ -538,18 +565,18 @@ pub(crate) mod tests {
         schedule.request_silent(at(6));
         assert_eq!(
             schedule.next(at(6), &due(6), || true),
-            Due::Request(RequestKind::Lease, LAW.connect_and_call_budget())
+            Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
         );
         schedule.lease_silent(at(6));
-        assert_eq!(schedule.next(at(7), &due(6), || true), Due::Wait(at(11)));
+        assert_eq!(schedule.next(at(7), &due(6), || true), Action::Wait(at(11)));
         assert_eq!(
             schedule.next(at(26), &due(6), || true),
-            Due::Request(RequestKind::Lease, LAW.connect_and_call_budget())
+            Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
         );
         schedule.lease_refused(at(26), None);
         assert_eq!(
             schedule.next(at(26), &due(6), || true),
-            Due::Request(RequestKind::Node, LAW.after_refusal())
+            Action::Send(RequestKind::WriteNode, LAW.after_refusal())
         );
     }
 
@@ -561,7 +588,7 @@ pub(crate) mod tests {
         schedule.lease_renewed(at(0));
         let due = |seconds| times(None, at(seconds), None);
         let budget = |next| match next {
-            Due::Request(RequestKind::Node, budget) => budget.as_secs(),
+            Action::Send(RequestKind::WriteNode, budget) => budget.as_secs(),
             next => panic!("{next:?}"),
         };
         // The first attempt, just before the Lease is due.
@@ -570,7 +597,7 @@ pub(crate) mod tests {
         // The renewal opens a connection and ends just before the next one is due.
         schedule.lease_renewed(at(15));
         let early = schedule.next(at(24), &due(24), || true);
-        assert_eq!(early, Due::Request(RequestKind::Lease, LAW.call_budget()));
+        assert_eq!(early, Action::Send(RequestKind::Lease, LAW.call_budget()));
         schedule.lease_renewed(at(24));
         assert!(budget(schedule.next(at(28), &due(24), || true)) >= 10);
         // It is renewed early once for a retry, and never while it is refused.
@@ -591,7 +618,7 @@ pub(crate) mod tests {
         let times = times(None, at(1000), None);
         for (asked, due) in [(0, 5), (7, 7), (3600, 10)] {
             schedule.lease_refused(at(0), Some(Duration::from_secs(asked)));
-            assert_eq!(schedule.next(at(0), &times, || true), Due::Wait(at(due)));
+            assert_eq!(schedule.next(at(0), &times, || true), Action::Wait(at(due)));
         }
     }
 

@@ -8,7 +8,7 @@
 
 use crate::config::kubelet_version;
 use crate::kube::json;
-use crate::kube::message::{Accept, Outcome, Request, RequestError};
+use crate::kube::message::{Accept, Answer, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::version::Version;
@@ -59,17 +59,17 @@ impl ServerVersion {
         Request::get(PATH.to_owned(), Accept::Object)
     }
 
-    /// Takes the outcome. Returns the kubeletVersion to report, or why the last one stays.
-    pub fn on_response(&mut self, outcome: Outcome) -> Result<String, RequestError> {
-        let version = parse(outcome);
+    /// Takes the answer. Returns the kubeletVersion to report, or why the last one stays.
+    pub fn on_response(&mut self, answer: Answer) -> Result<String, RequestError> {
+        let version = parse(answer);
         // Nothing waits for a second attempt: the Node is more important.
         *self = if version.is_ok() { Self::Idle } else { Self::Failed };
         version
     }
 }
 
-fn parse(outcome: Outcome) -> Result<String, RequestError> {
-    let response = outcome.accepted()?;
+fn parse(answer: Answer) -> Result<String, RequestError> {
+    let response = accepted(answer)?;
     let body = json::parse(&response.body).unwrap_or_default();
     let text = object::text(&body, &["gitVersion"]);
     let version = Version::parse(text);
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::kube::message::answered;
 
-    fn version(git_version: &str) -> Outcome {
+    fn version(git_version: &str) -> Answer {
         answered(200, json!({"gitVersion": git_version}))
     }
 
@@ -115,7 +115,7 @@ mod tests {
             version(""),
             answered(200, json!([])),
             answered(403, json!({"reason": "Forbidden"})),
-            Outcome::Silent("slow".into()),
+            Err("slow".into()),
         ] {
             let mut reader = ServerVersion::new(true);
             assert!(reader.on_response(outcome.clone()).is_err());

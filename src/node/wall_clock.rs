@@ -10,6 +10,31 @@ use crate::kube::instant::{Mono, Now};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::time::Wall;
 
+/// One moment by the time that is written to the API server. Only a [`WallClock`] makes it from the
+/// time of the board, which is a [`Now`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterNow {
+    mono: Mono,
+    wall: Wall,
+}
+
+impl ClusterNow {
+    /// For intervals.
+    pub fn mono(self) -> Mono {
+        self.mono
+    }
+
+    /// For times that are written.
+    pub fn wall(self) -> Wall {
+        self.wall
+    }
+
+    #[cfg(test)]
+    pub(crate) fn test(mono: Mono, wall: Wall) -> Self {
+        Self { mono, wall }
+    }
+}
+
 /// The sources of the wall time.
 #[derive(Debug)]
 pub struct WallClock {
@@ -38,22 +63,17 @@ impl WallClock {
         self.server = Some((at, date));
     }
 
-    /// The time to write, if it is known.
-    pub fn wall(&self, now: Now) -> Option<Wall> {
-        if now.wall >= self.built { Some(now.wall) } else { self.server_time(now.mono) }
+    /// `now` by the time to write, if that is known.
+    pub fn cluster_now(&self, now: Now) -> Option<ClusterNow> {
+        let is_set = now.wall >= self.built;
+        let wall = if is_set { Some(now.wall) } else { self.server_time(now.mono) };
+        wall.map(|wall| ClusterNow { mono: now.mono, wall })
     }
 
     /// The server's time, if it has sent one.
     pub fn server_time(&self, now: Mono) -> Option<Wall> {
         let (at, date) = self.server?;
         Some(date.after(now.since(at)))
-    }
-
-    /// `now`, with the time to write if it is known.
-    #[must_use]
-    pub fn corrected(&self, now: Now) -> Now {
-        let wall = self.wall(now).unwrap_or(now.wall);
-        Now { wall, ..now }
     }
 
     /// Logs once that the board's clock is wrong, and once that it is set.
@@ -63,7 +83,7 @@ impl WallClock {
             return;
         }
         let (shown, built) = (now.wall.time(), self.built.time());
-        let line = match self.wall(now) {
+        let line = match self.server_time(now.mono) {
             Some(time) => {
                 let behind = rounded_down(time.since(now.wall));
                 format!(
@@ -120,20 +140,19 @@ mod tests {
     #[test]
     fn the_servers_time_replaces_a_clock_before_the_build() {
         let mut wall_clock = WallClock::new(wall_at(BUILT), Duration::ZERO);
-        assert_eq!(wall_clock.wall(now(0, 5)), None);
-        assert_eq!(wall_clock.corrected(now(0, 5)), now(0, 5));
-        assert_eq!(wall_clock.wall(now(0, BUILT)), Some(wall_at(BUILT)));
+        let written = |clock: &WallClock, now: Now| clock.cluster_now(now).map(ClusterNow::wall);
+        assert_eq!(written(&wall_clock, now(0, 5)), None);
+        assert_eq!(written(&wall_clock, now(0, BUILT)), Some(wall_at(BUILT)));
 
         wall_clock.on_server_date(wall_at(BUILT + 100), now(1, 6).mono);
-        assert_eq!(wall_clock.wall(now(31, 36)), Some(wall_at(BUILT + 130)));
+        assert_eq!(written(&wall_clock, now(31, 36)), Some(wall_at(BUILT + 130)));
         // A step to another time before the build changes nothing.
-        assert_eq!(wall_clock.corrected(now(41, BUILT - 1)), now(41, BUILT + 140));
+        assert_eq!(written(&wall_clock, now(41, BUILT - 1)), Some(wall_at(BUILT + 140)));
         // A clock ahead of the server's is used, as by the kubelet.
-        let ahead = now(51, BUILT + 9999);
-        assert_eq!(wall_clock.corrected(ahead), ahead);
+        assert_eq!(written(&wall_clock, now(51, BUILT + 9999)), Some(wall_at(BUILT + 9999)));
         // The last response counts.
         wall_clock.on_server_date(wall_at(BUILT + 7), now(60, 0).mono);
-        assert_eq!(wall_clock.wall(now(60, 0)), Some(wall_at(BUILT + 7)));
+        assert_eq!(written(&wall_clock, now(60, 0)), Some(wall_at(BUILT + 7)));
     }
 
     #[test]

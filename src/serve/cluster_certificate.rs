@@ -21,7 +21,7 @@ use crate::credentials::rotation::{Rotation, Step};
 use crate::kube::delay::Jitter;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
-use crate::kube::message::{Accept, Outcome, Request};
+use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
@@ -96,7 +96,7 @@ impl ClusterCertificate {
             Ok(Step::Send(request)) => {
                 let outcome = if self.kind.is_at_supervisor() {
                     let client = reviews.serving_client(&ips(&self.pki.subject));
-                    client.map_or_else(Outcome::Silent, |mut api| api.call(&request, BUDGET))
+                    client.and_then(|mut api| api.call(&request, BUDGET))
                 } else {
                     reviews.call(&request, reviews.now().after(BUDGET))
                 };
@@ -121,7 +121,7 @@ impl ClusterCertificate {
     fn read_names(&mut self, reviews: &mut Reviews) {
         let path = format!("/api/v1/nodes/{}", self.node_name);
         let deadline = reviews.now().after(BUDGET);
-        let response = reviews.call(&Request::get(path, Accept::Object), deadline).accepted();
+        let response = accepted(reviews.call(&Request::get(path, Accept::Object), deadline));
         let now = reviews.now();
         self.read_at = now.after(RETRY);
         let names = response

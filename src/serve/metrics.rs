@@ -110,25 +110,24 @@ pub(super) fn own(readings: &Readings, now: Now) -> String {
     let name = "kubelet_node_name";
     text.head(name, "gauge", "[ALPHA] The node's name. The count is always 1.");
     text.text += &format!("{name}{{node={:?}}} 1\n", readings.node_name);
-    let heartbeat = readings.heartbeat();
+    let report = readings.lease_report();
     text.one(
         "nodelet_lease_age_seconds",
         "gauge",
         "Time since the last renewal of the Lease.",
-        heartbeat
-            .and_then(|heartbeat| Some(since_boot().saturating_sub(heartbeat.renewed?).as_secs())),
+        report.and_then(|report| Some(since_boot().saturating_sub(report.renewed?).as_secs())),
     );
     text.one(
         "nodelet_lease_failures_total",
         "counter",
         "Attempts to renew the Lease that failed, since the start of the agent.",
-        heartbeat.map(|heartbeat| heartbeat.failures),
+        report.map(|report| report.failures),
     );
     text.one(
         "nodelet_lease_renewals_total",
         "counter",
         "Renewals of the Lease since the start of the agent.",
-        heartbeat.map(|heartbeat| heartbeat.renewals),
+        report.map(|report| report.renewals),
     );
     let name = "nodelet_serve_requests_total";
     text.head(name, "counter", "Requests before this one, by the status code of the answer.");

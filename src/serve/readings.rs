@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::host::usage::Usage;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::time::Wall;
-use crate::node::heartbeat::Heartbeat;
+use crate::node::lease_report::LeaseReport;
 use crate::process::clock::{self, since_boot};
 
 /// A reading is used for so long: three scrapers at once cost one.
@@ -111,35 +111,35 @@ impl Readings {
 
     /// The state of the agent's Lease; `None` if the agent does not run, has not tried to renew its
     /// Lease since the boot, or has another `--state-file`.
-    pub(super) fn heartbeat(&self) -> Option<Heartbeat> {
-        let parsed = || read(&self.state_file).ok().and_then(|line| Heartbeat::parse(&line));
+    pub(super) fn lease_report(&self) -> Option<LeaseReport> {
+        let parsed = || read(&self.state_file).ok().and_then(|line| LeaseReport::parse(&line));
         // A torn line is whole when it is read again. A file on a disk may be of the last boot.
-        parsed().or_else(parsed).filter(|heartbeat| heartbeat.attempted <= since_boot())
+        parsed().or_else(parsed).filter(|report| report.attempted <= since_boot())
     }
 
     /// Whether the agent's loop is alive, as a kubelet says it.
     pub(super) fn sync_loop(&self) -> Result<(), String> {
-        sync_loop(self.heartbeat(), since_boot())
+        sync_loop(self.lease_report(), since_boot())
     }
 
     /// Whether the Lease is valid.
     pub(super) fn lease(&self) -> Result<(), String> {
-        lease(self.heartbeat(), since_boot())
+        lease(self.lease_report(), since_boot())
     }
 }
 
 /// The last attempt was a moment ago. With a long Lease the attempts are rare.
-fn sync_loop(heartbeat: Option<Heartbeat>, now: Duration) -> Result<(), String> {
-    let is_alive = heartbeat.is_some_and(|heartbeat| {
-        now.saturating_sub(heartbeat.attempted) <= heartbeat.lease_duration.max(SYNC_LOOP)
+fn sync_loop(report: Option<LeaseReport>, now: Duration) -> Result<(), String> {
+    let is_alive = report.is_some_and(|report| {
+        now.saturating_sub(report.attempted) <= report.lease_duration.max(SYNC_LOOP)
     });
     is_alive.then_some(()).ok_or_else(|| "sync Loop took longer than expected".to_owned())
 }
 
-fn lease(heartbeat: Option<Heartbeat>, now: Duration) -> Result<(), String> {
-    let heartbeat = heartbeat.ok_or("lease: no state; is nodelet running?")?;
-    let age = now.saturating_sub(heartbeat.renewed.ok_or("lease: not renewed yet")?);
-    if age > heartbeat.lease_duration {
+fn lease(report: Option<LeaseReport>, now: Duration) -> Result<(), String> {
+    let report = report.ok_or("lease: no state; is nodelet running?")?;
+    let age = now.saturating_sub(report.renewed.ok_or("lease: not renewed yet")?);
+    if age > report.lease_duration {
         return Err(format!("lease: last renewed {} s ago", age.as_secs()));
     }
     Ok(())
@@ -153,8 +153,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn heartbeat(attempted: u64, renewed: u64) -> Option<Heartbeat> {
-        Some(Heartbeat {
+    fn report(attempted: u64, renewed: u64) -> Option<LeaseReport> {
+        Some(LeaseReport {
             attempted: seconds(attempted),
             renewed: Some(seconds(renewed)).filter(|at| !at.is_zero()),
             lease_duration: seconds(40),
@@ -166,29 +166,28 @@ mod tests {
     /// `pkg/kubelet/server/server_test.go` TestSyncLoopCheck, and what is around it.
     #[test]
     fn test_sync_loop_check() {
-        let check = |heartbeat| sync_loop(heartbeat, seconds(1000));
+        let check = |report| sync_loop(report, seconds(1000));
         let late = Err("sync Loop took longer than expected".to_owned());
-        assert_eq!(check(heartbeat(1000, 0)), Ok(()));
-        assert_eq!(check(heartbeat(400, 0)), late, "10 min ago");
-        assert_eq!(check(heartbeat(700, 0)), Ok(()));
-        assert_eq!(check(heartbeat(699, 0)), late);
+        assert_eq!(check(report(1000, 0)), Ok(()));
+        assert_eq!(check(report(400, 0)), late, "10 min ago");
+        assert_eq!(check(report(700, 0)), Ok(()));
+        assert_eq!(check(report(699, 0)), late);
         assert_eq!(check(None), late, "the agent does not run");
-        let long = heartbeat(101, 0).map(|h| Heartbeat { lease_duration: seconds(899), ..h });
+        let long = report(101, 0).map(|h| LeaseReport { lease_duration: seconds(899), ..h });
         assert_eq!(check(long), Ok(()));
     }
 
     #[test]
     fn the_lease_is_valid_for_its_duration() {
-        let check =
-            |heartbeat| lease(heartbeat, seconds(1000)).unwrap_or_else(|why| panic!("{why}"));
-        check(heartbeat(1000, 1000));
-        check(heartbeat(1000, 960));
-        for (heartbeat, want) in [
-            (heartbeat(1000, 937), "lease: last renewed 63 s ago"),
-            (heartbeat(1000, 0), "lease: not renewed yet"),
+        let check = |report| lease(report, seconds(1000)).unwrap_or_else(|why| panic!("{why}"));
+        check(report(1000, 1000));
+        check(report(1000, 960));
+        for (report, want) in [
+            (report(1000, 937), "lease: last renewed 63 s ago"),
+            (report(1000, 0), "lease: not renewed yet"),
             (None, "lease: no state; is nodelet running?"),
         ] {
-            assert_eq!(lease(heartbeat, seconds(1000)), Err(want.to_owned()));
+            assert_eq!(lease(report, seconds(1000)), Err(want.to_owned()));
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::client::api::Api;
 use crate::client::api_config::Pem;
 use crate::credentials::{Credentials, IdentitySource};
 use crate::kube::instant::Mono;
-use crate::kube::message::{Outcome, Request};
+use crate::kube::message::{Answer, Request};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::process::clock::Clock;
@@ -69,10 +69,10 @@ impl Reviews {
         self.credentials.current.serving_client(node_ips)
     }
 
-    fn send(&mut self, request: &Request, deadline: Mono) -> Outcome {
+    fn send(&mut self, request: &Request, deadline: Mono) -> Answer {
         let limit = deadline.since(self.now());
         let outcome = self.credentials.current.api.call(request, limit);
-        self.credentials.current.on_outcome(&outcome);
+        self.credentials.current.on_answer(&outcome);
         outcome
     }
 }
@@ -88,11 +88,11 @@ impl ReviewContext for Reviews {
     }
 
     /// Reads credentials that were replaced first, once a minute, and after a 401 at once.
-    fn call(&mut self, request: &Request, deadline: Mono) -> Outcome {
+    fn call(&mut self, request: &Request, deadline: Mono) -> Answer {
         self.refresh();
         let outcome = self.send(request, deadline);
         let now = self.clock.now();
-        let is_refused = matches!(&outcome, Outcome::Answered(response) if response.code == 401);
+        let is_refused = matches!(&outcome, Ok(response) if response.code == 401);
         if !is_refused || deadline <= now.mono {
             return outcome;
         }

@@ -5,7 +5,7 @@ use apidouble::Double;
 use nodelet::client::api::Api;
 use nodelet::client::api_config::{ApiConfig, Authorization, Secret};
 use nodelet::client::endpoint::Endpoint;
-use nodelet::kube::message::{Accept, Outcome, Request};
+use nodelet::kube::message::{Accept, Request};
 
 use crate::A_MINUTE;
 use crate::guest::{Guest, keep};
@@ -164,10 +164,8 @@ impl Scraper {
     /// Code and body; the next attempt of a scraper may be a minute away.
     fn answer(&mut self, guest: &mut Guest, path: &str) -> (u16, String) {
         match self.0.call(&Request::get(path.to_owned(), Accept::Object), A_MINUTE) {
-            Outcome::Answered(response) => {
-                (response.code, String::from_utf8(response.body).unwrap())
-            }
-            Outcome::Silent(why) => {
+            Ok(response) => (response.code, String::from_utf8(response.body).unwrap()),
+            Err(why) => {
                 let log = guest.run(&format!("journalctl -b -u {SERVE} -o cat"));
                 panic!("{path}: {why}: {log}")
             }

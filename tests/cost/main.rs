@@ -16,13 +16,14 @@ use nodelet::config::Config;
 use nodelet::config::flags::Flags;
 use nodelet::credentials::kubeconfig;
 use nodelet::files::guard::own_mounts;
-use nodelet::kube::instant::Mono;
-use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
+use nodelet::kube::instant::{Mono, Now};
+use nodelet::kube::message::{Accept, Method, Request, Response};
 use nodelet::kube::object::LEASES;
 use nodelet::kube::time::Wall;
 use nodelet::node::Progress;
 use nodelet::node::lease::Lease;
 use nodelet::node::pods::Pods;
+use nodelet::node::wall_clock::{ClusterNow, WallClock};
 use nodelet::runtime::ask;
 use nodelet::runtime::config::RuntimeConfig;
 use serde_json::{Value, json};
@@ -42,13 +43,15 @@ const TLS_RECORD: usize = 22;
 
 fn call(api: &mut Api, request: &Request) -> Response {
     match api.call(request, BUDGET) {
-        Outcome::Answered(response) => response,
-        Outcome::Silent(why) => panic!("{why}"),
+        Ok(response) => response,
+        Err(why) => panic!("{why}"),
     }
 }
 
-fn now() -> Wall {
-    Wall::from_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap())
+fn now() -> ClusterNow {
+    let wall = Wall::from_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap());
+    let clock = WallClock::new(Wall::default(), Duration::ZERO);
+    clock.cluster_now(Now { mono: Mono::START, wall }).unwrap()
 }
 
 /// Creates a Node with its own credentials; its uid.
@@ -78,7 +81,7 @@ fn a_renewal_is_answered_in_protobuf() {
         let request = lease.request(&uid, now());
         let response = call(&mut api, &request);
         answers.push((request.method, response.body.clone()));
-        lease.on_response(&uid, Outcome::Answered(response)).unwrap();
+        lease.on_response(&uid, Ok(response)).unwrap();
     }
     let (method, last) = answers.last().unwrap();
     assert_eq!(*method, Method::Patch);

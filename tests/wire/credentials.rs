@@ -29,9 +29,9 @@ impl Client {
         self.0.refresh(Now { mono: now, ..Now::default() }.into());
     }
 
-    fn call(&mut self, request: &Request, budget: Duration) -> Outcome {
+    fn call(&mut self, request: &Request, budget: Duration) -> Answer {
         let outcome = self.0.current.api.call(request, budget);
-        self.0.current.on_outcome(&outcome);
+        self.0.current.on_answer(&outcome);
         outcome
     }
 }

@@ -22,7 +22,7 @@ use std::sync::{Mutex, MutexGuard, Once};
 use std::time::{Duration, Instant};
 
 use nodelet::client::api::Api;
-use nodelet::kube::message::{Accept, Method, Outcome, Request, Response};
+use nodelet::kube::message::{Accept, Answer, Method, Request, Response};
 use server::{Authority, Heard, Server, Stream, kubeconfig};
 
 const BUDGET: Duration = Duration::from_millis(1000);
@@ -73,17 +73,17 @@ fn serve(
     (server, api)
 }
 
-fn answered(outcome: Outcome) -> Response {
+fn answered(outcome: Answer) -> Response {
     match outcome {
-        Outcome::Answered(response) => response,
-        Outcome::Silent(why) => panic!("{why}"),
+        Ok(response) => response,
+        Err(why) => panic!("{why}"),
     }
 }
 
-fn silent(outcome: Outcome) -> String {
+fn silent(outcome: Answer) -> String {
     match outcome {
-        Outcome::Silent(why) => why.to_string(),
-        Outcome::Answered(response) => panic!("{response:?}"),
+        Err(why) => why.to_string(),
+        Ok(response) => panic!("{response:?}"),
     }
 }
 

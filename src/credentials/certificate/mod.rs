@@ -18,7 +18,7 @@ use self::csr::{CsrState, Waiting};
 use crate::kube::delay::{Backoff, Jitter};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
-use crate::kube::message::{Outcome, Refused, Request, RequestError, Response};
+use crate::kube::message::{Answer, Refused, Request, RequestError, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
@@ -351,12 +351,12 @@ impl Certificate {
     /// Takes the outcome of the request. Returns a line that asks for an approval.
     pub fn on_response(
         &mut self,
-        outcome: Outcome,
+        outcome: Answer,
         now: Now,
     ) -> Result<Option<String>, RequestError> {
         let response = match outcome {
-            Outcome::Answered(response) => response,
-            Outcome::Silent(why) => {
+            Ok(response) => response,
+            Err(why) => {
                 self.on_silence(now);
                 return Err(why.into());
             }

@@ -16,7 +16,7 @@ use crate::credentials::{Credentials, IdentitySource};
 use crate::files::tree::Tree;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::Mono;
-use crate::kube::message::{Outcome, Response};
+use crate::kube::message::Response;
 use crate::kube::time::Wall;
 use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
 
@@ -54,7 +54,7 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
         let result = work(&mut current, &task, Wall::default());
         assert!(matches!(result, TaskResult::Signed(_)));
         tree.write("etc/bootstrap.conf", right.as_bytes());
-        current.on_outcome(&Outcome::Silent("no route".into()));
+        current.on_answer(&Err("no route".into()));
         let later = Mono::START.after(Duration::from_secs(5));
         assert_eq!(current.refresh(later), None);
         let endpoint = current.signing_api().endpoint();
@@ -99,14 +99,14 @@ fn a_401_names_the_certificate_that_was_sent_once() {
     let user = signer.pair_of("system:node:pi", 1, 90);
     tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
     let config = rotating(&tree);
-    let answer = |code| Outcome::Answered(Response::test(code, "{}"));
+    let answer = |code| Ok(Response::test(code, "{}"));
     let stored = tree.join("pki/kubelet-client-current.pem").display().to_string();
     collect_lines();
     for source in ["users[u].user.client-certificate-data", stored.as_str()] {
         let mut current = open(&tree, &config, Wall::default()).current;
         take_lines();
         for code in [200, 401, 401, 200, 401] {
-            current.on_outcome(&answer(code));
+            current.on_answer(&answer(code));
         }
         let lines = take_lines();
         let named = format!("401 with the certificate of {source};");

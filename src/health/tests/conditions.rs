@@ -75,7 +75,7 @@ impl Cluster {
         let (found, before) = (self.health.conditions(), self.list.clone());
         let now = at(self.seconds).wall;
         found.apply(&mut self.list, now);
-        conditions::heartbeat(&mut self.list, |name| found.knows(name), &now.time());
+        conditions::set_heartbeat_times(&mut self.list, |name| found.knows(name), &now.time());
         self.events.extend(found.events(&before, &self.list));
     }
 
@@ -355,7 +355,7 @@ fn a_heartbeat_is_set_for_our_types_alone() {
     cluster.alarm(true);
     cluster.report();
     let (foreign, found) = (cluster.list[0].clone(), cluster.health.conditions());
-    conditions::heartbeat(&mut cluster.list, |name| found.knows(name), "later");
+    conditions::set_heartbeat_times(&mut cluster.list, |name| found.knows(name), "later");
     assert_eq!(cluster.list[0], foreign);
     assert_eq!(cluster.find("UnderVoltage").unwrap()["lastHeartbeatTime"], "later");
     assert!(!found.knows("Ready"));

@@ -11,12 +11,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::kube::delay::TokenBucket;
-use crate::kube::instant::{Mono, Now};
-use crate::kube::message::{Accept, Outcome, Refused, Request, RequestError};
+use crate::kube::instant::Mono;
+use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::{VERBOSE, one_line};
 use crate::node::Progress;
 use crate::node::conditions;
+use crate::node::wall_clock::ClusterNow;
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,8 +172,21 @@ impl EventQueue {
         }
     }
 
-    /// Whether the limit of the events about the board's health lets `event` pass.
-    pub fn admits(&mut self, event: &Event, now: Mono) -> bool {
+    /// Logs and adds an event, unless it exceeds the limit of those about the board's health. The
+    /// first Normal ones of a new Node report no change: no line.
+    pub fn record(&mut self, event: Event, is_new_node: bool, now: Mono) {
+        if !self.admits(&event, now) {
+            return;
+        }
+        match event.kind {
+            "Warning" => log::warn!("{}", event.message),
+            _ if is_new_node => {}
+            _ => log::info!("{}", event.message),
+        }
+        self.push(event, now);
+    }
+
+    fn admits(&mut self, event: &Event, now: Mono) -> bool {
         if !event.is_of_health {
             return true;
         }
@@ -208,10 +222,10 @@ impl EventQueue {
 
     /// The request for the oldest event. Its time is computed from the current wall clock, which
     /// may have been set since the event.
-    pub fn request(&mut self, node_uid: &str, now: Now) -> Option<Request> {
-        self.limit.take(now.mono);
+    pub fn request(&mut self, node_uid: &str, now: ClusterNow) -> Option<Request> {
+        self.limit.take(now.mono());
         let first = self.waiting.front_mut()?;
-        let at = now.wall.before(now.mono.since(first.at));
+        let at = now.wall().before(now.mono().since(first.at));
         let event = &first.event;
         if let Some(sent) = self.sent.iter().find(|sent| sent.event == *event) {
             let body = json!({"count": sent.count.saturating_add(1), "lastTimestamp": at.time()});
@@ -249,14 +263,14 @@ impl EventQueue {
         Some(Request::post(EVENTS, Accept::Metadata, &body))
     }
 
-    /// Takes the outcome of the last request.
-    pub fn on_response(&mut self, outcome: Outcome) -> Result<Progress, RequestError> {
+    /// Takes the answer to the last request.
+    pub fn on_response(&mut self, answer: Answer) -> Result<Progress, RequestError> {
         let Some(mut first) = self.waiting.pop_front() else {
             return Ok(Progress::Continue);
         };
         first.tries += 1;
         let counted = self.sent.iter().position(|sent| sent.event == first.event);
-        if let Err(error) = outcome.accepted() {
+        if let Err(error) = accepted(answer) {
             match (error.refused.as_deref(), counted) {
                 (None, _) => self.retry(first),
                 // The server deletes events after an hour: create a new one.

@@ -88,12 +88,12 @@ fn at(seconds: u64) -> Mono {
 }
 
 /// A board whose clock was 1970-01-01 at the start.
-fn now(mono: Mono) -> Now {
-    Now { mono, wall: Wall::default().after(mono.since(Mono::START)) }
+fn now(mono: Mono) -> ClusterNow {
+    ClusterNow::test(mono, Wall::default().after(mono.since(Mono::START)))
 }
 
 /// Sends the first event. Returns the method, the path below [`EVENTS`] and the body.
-fn send(queue: &mut EventQueue, outcome: Outcome) -> (Method, String, Value) {
+fn send(queue: &mut EventQueue, outcome: Answer) -> (Method, String, Value) {
     let request = queue.request("u1", now(at(100_000))).unwrap();
     queue.on_response(outcome);
     let path = request.path.trim_start_matches(EVENTS).to_owned();
@@ -169,9 +169,9 @@ fn an_event_is_dropped_after_a_refusal_or_two_unanswered_requests() {
     send(&mut queue, answered(403, Value::Null));
     assert!(queue.waiting.is_empty());
     queue.push(Event::starting(), at(1));
-    queue.on_response(Outcome::Silent("slow".into()));
+    queue.on_response(Err("slow".into()));
     assert!(!queue.waiting.is_empty());
-    queue.on_response(Outcome::Silent("slow".into()));
+    queue.on_response(Err("slow".into()));
     assert!(queue.waiting.is_empty());
     assert_eq!(queue.request("u1", now(at(1))), None);
 }
@@ -200,7 +200,7 @@ fn names_increase_even_if_the_clock_does_not() {
     let mut before = String::new();
     for ahead in [9, 9, 8, 0, 10] {
         let now =
-            Now { mono: at(1), wall: Wall::from_epoch(Duration::from_secs(1_800_000_000 + ahead)) };
+            ClusterNow::test(at(1), Wall::from_epoch(Duration::from_secs(1_800_000_000 + ahead)));
         queue.push(Event::cordoned("pi", ahead > 8), at(1));
         queue.forget();
         let request = queue.request("u1", now).unwrap();

@@ -1,4 +1,4 @@
-//! The decisions of the kubelet's node half: the next request, and what its response means for the
+//! The decisions of the kubelet's node half: the next [`Action`], and what a response means for the
 //! Lease, the Node, the stray pods, the events and the schedule.
 //!
 //! The loop in `agent` supplies time, facts and responses. The tests run this code against
@@ -14,42 +14,22 @@ use serde_json::Value;
 
 use crate::config::{Config, NodeConfig};
 use crate::kube::instant::{Moment, Mono, Now};
-use crate::kube::message::{Outcome, Request, RequestError};
+use crate::kube::message::{Answer, Request, RequestError, Response};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::VERBOSE;
 use crate::node::Progress;
 use crate::node::events::{Event, EventQueue};
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::facts::Facts;
-use crate::node::heartbeat::Heartbeat;
 use crate::node::lease::Lease;
+use crate::node::lease_report::LeaseReport;
 use crate::node::object::{self, Node};
 use crate::node::pods::Pods;
-use crate::node::schedule::{Due, DueTimes, LeaseTimings, RequestKind, Schedule};
+use crate::node::schedule::{Action, DueTimes, LeaseTimings, RequestKind, Schedule};
 use crate::node::server_version::ServerVersion;
-use crate::node::wall_clock::WallClock;
+use crate::node::wall_clock::{ClusterNow, WallClock};
 
 use self::shutdown::Shutdown;
-
-/// What the loop does next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Open the connection of the first request, which is not due yet; within the duration.
-    Connect(Duration),
-    /// Send the next request of this kind; the whole request must end within the duration.
-    Send(RequestKind, Duration),
-    /// Read the facts for the next status, within a second and one read.
-    Look,
-    /// Take a step of `credentials`: one request that must end within the duration, or one operation
-    /// on a file.
-    Credentials(Duration),
-    /// Carry out one operation of the file changes under way.
-    Change,
-    /// Nothing is due before this time.
-    Wait(Mono),
-    /// The process ends: the server knows of the shutdown, or there was no time to tell it.
-    End,
-}
 
 /// What other rooms want of the next turn.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,21 +40,6 @@ pub struct Others {
     pub lacks_credentials: bool,
     /// A file change is under way.
     pub has_change: bool,
-}
-
-/// What the loop must do after a response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AfterResponse {
-    /// The response needs no further action.
-    None,
-    /// Notify the supervisor: the Node is registered for the first time since the start.
-    Registered,
-    /// Open a new connection, to another address of the server's name if it has one.
-    Disconnect,
-    /// As [`Self::Disconnect`], but only if the server's name has another address.
-    TryOtherAddress,
-    /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
-    PodCidrs(String),
 }
 
 /// The state of the Node, the Lease, the stray pods and the events, and when each is due.
@@ -94,16 +59,20 @@ pub struct Kubelet {
     events: EventQueue,
     /// Start of the last renewal that succeeded.
     renewed: Option<Mono>,
-    /// Renewals since the start, and attempts that failed.
-    renewals: (u64, u64),
+    /// Renewals since the start.
+    renewals: u64,
+    /// Attempts to renew since the start that failed.
+    failed_renewals: u64,
     /// The Lease was deleted. The Node may be deleted too; it was not read since.
     lease_gone: bool,
     /// One line for each failed health check, from the last computed status.
     unhealthy: Vec<String>,
     pressures: Pressures,
     registered: bool,
-    /// The end of the last [`Action::Look`], until its facts are used.
-    looked: Option<Mono>,
+    /// The end of the last [`Action::ReadFacts`], until its facts are used.
+    facts_at: Option<Mono>,
+    /// What the next turn does first: it follows from the last response, and waits for nothing.
+    follow_up: Option<Action>,
     /// The first turn is over.
     has_begun: bool,
     /// When this process created the Node last.
@@ -146,12 +115,14 @@ impl Kubelet {
             server_version: ServerVersion::new(config.reports_server_version),
             events,
             renewed: None,
-            renewals: (0, 0),
+            renewals: 0,
+            failed_renewals: 0,
             lease_gone: false,
             unhealthy: Vec::new(),
             pressures: Pressures::default(),
             registered: false,
-            looked: None,
+            facts_at: None,
+            follow_up: None,
             has_begun: false,
             node_created: None,
             shutdown: None,
@@ -177,6 +148,9 @@ impl Kubelet {
 
     /// The next step. `connected` is called only if a request is due.
     pub fn next(&mut self, now: Now, others: Others, connected: impl FnOnce() -> bool) -> Action {
+        if let Some(action) = self.follow_up.take() {
+            return action;
+        }
         self.follow_shutdown(now.mono);
         let turn = match (self.next_turn(now, others, connected), self.has_begun) {
             // The first registration waits: its connection is opened meanwhile.
@@ -199,7 +173,7 @@ impl Kubelet {
     }
 
     fn next_turn(&mut self, now: Now, others: Others, connected: impl FnOnce() -> bool) -> Action {
-        if self.wall_clock.wall(now).is_none() {
+        if self.wall_clock.cluster_now(now).is_none() {
             let tick = now.mono.after(CLOCK_TICK);
             return if self.time_due <= now.mono {
                 Action::Send(RequestKind::Time, self.timings.connect_and_call_budget())
@@ -209,25 +183,26 @@ impl Kubelet {
         }
         self.wall_clock.log_state(now);
         match self.schedule.next(now.mono, &self.due_times(now.mono, others), connected) {
-            Due::Request(RequestKind::Certificate, budget) => Action::Credentials(budget),
-            Due::Request(RequestKind::Node, _) if self.needs_look(now.mono) => Action::Look,
-            Due::Request(kind, budget) => Action::Send(kind, budget),
-            Due::Wait(until) => Action::Wait(until),
+            Action::Send(RequestKind::Certificate, budget) => Action::Credentials(budget),
+            Action::Send(RequestKind::WriteNode, _) if !self.has_facts(now.mono) => {
+                Action::ReadFacts
+            }
+            action => action,
         }
     }
 
-    /// Whether facts must be read before the next request for the Node. That is a turn of its own:
-    /// the time limit of the request is computed after it. A slow look may be followed by a Lease
+    /// Whether the facts that a write of the Node needs were read. That is a turn of its own: the
+    /// time limit of the request is computed after it. A slow read may be followed by a Lease
     /// request, after which its facts are still used. Otherwise the Node of a board that reads for
     /// longer than any limit would never be written.
-    fn needs_look(&self, now: Mono) -> bool {
-        let is_new = |looked| now.since(looked) < self.timings.connect_and_call_budget();
-        !self.node.must_read() && !self.looked.is_some_and(is_new)
+    fn has_facts(&self, now: Mono) -> bool {
+        let is_new = |at| now.since(at) < self.timings.connect_and_call_budget();
+        self.facts_at.is_some_and(is_new)
     }
 
-    /// The [`Action::Look`] has ended.
-    pub fn on_look(&mut self, now: Mono) {
-        self.looked = Some(now);
+    /// The [`Action::ReadFacts`] has ended.
+    pub fn on_facts(&mut self, now: Mono) {
+        self.facts_at = Some(now);
     }
 
     /// Whether there is no Lease to renew: a read of facts may then block for longer.
@@ -235,28 +210,28 @@ impl Kubelet {
         self.node.uid().is_none()
     }
 
-    /// The request, if one is needed. `facts` are those of the last look.
+    /// The request, if one is needed. `facts` are those of the last [`Action::ReadFacts`].
     pub fn request(&mut self, kind: RequestKind, now: Now, facts: &Facts) -> Option<Request> {
-        let now = self.wall_clock.corrected(now);
-        match (kind, self.node.uid()) {
-            (RequestKind::Lease, uid) => Some(self.lease.request(uid?, now.wall)),
-            (RequestKind::Event, uid) => self.events.request(uid?, now),
-            (RequestKind::Pods, _) => Some(self.pods.request(now.mono)),
-            (RequestKind::Version, _) => Some(self.server_version.request()),
+        let cluster_now = self.wall_clock.cluster_now(now);
+        match kind {
+            RequestKind::Lease => Some(self.lease.request(self.node.uid()?, cluster_now?)),
+            RequestKind::Event => self.events.request(self.node.uid()?, cluster_now?),
+            RequestKind::Pods => Some(self.pods.request(now.mono)),
+            RequestKind::Version => Some(self.server_version.request()),
             // `credentials` has it.
-            (RequestKind::Certificate, _) => None,
-            (RequestKind::Time, _) => {
+            RequestKind::Certificate => None,
+            RequestKind::Time => {
                 self.time_due = now.mono.after(self.timings.renew_interval());
                 Some(object::time_probe(&self.config))
             }
-            (RequestKind::Node, _) if self.node.must_read() => Some(self.node.read(&self.config)),
-            (RequestKind::Node, _) => self.write(facts, now),
+            RequestKind::ReadNode => Some(self.node.read(&self.config)),
+            RequestKind::WriteNode => self.write(facts, cluster_now?),
         }
     }
 
-    fn write(&mut self, facts: &Facts, now: Now) -> Option<Request> {
-        self.looked = None;
-        self.pressures = self.eviction.synchronize(facts, now.mono);
+    fn write(&mut self, facts: &Facts, now: ClusterNow) -> Option<Request> {
+        self.facts_at = None;
+        self.pressures = self.eviction.synchronize(facts, now.mono());
         let mut seen = Cow::Borrowed(facts);
         if self.shutdown.is_some() {
             seen.to_mut().unhealthy.push("node is shutting down".to_owned());
@@ -264,9 +239,9 @@ impl Kubelet {
         let (request, missing) = self.node.write(&self.config, &seen, self.pressures, now);
         self.unhealthy.clone_from(&facts.unhealthy);
         let error = (!missing.is_empty()).then(|| missing.join(" | "));
-        self.facts_log.ended(error.as_deref(), now.mono);
+        self.facts_log.ended(error.as_deref(), now.mono());
         if request.is_none() {
-            self.node_log.succeeded(now.mono);
+            self.node_log.succeeded(now.mono());
         }
         request
     }
@@ -278,7 +253,9 @@ impl Kubelet {
 
     /// Takes events about the board's health that are no change of a condition.
     pub fn on_health_events(&mut self, events: Vec<Event>, now: Mono) {
-        self.push_events(events, false, now);
+        for event in events {
+            self.events.record(event, false, now);
+        }
     }
 
     /// On a PSI trigger, computes the status now unless MemoryPressure is already reported.
@@ -290,7 +267,7 @@ impl Kubelet {
 
     /// Computes the status from facts that are read after this call.
     pub fn compute_status_now(&mut self, now: Mono) {
-        self.looked = None;
+        self.facts_at = None;
         self.compute_status_by(now);
     }
 
@@ -312,7 +289,7 @@ impl Kubelet {
         let ends = self.shutdown.as_ref().is_some_and(Shutdown::ends);
         // The version first: it is a part of the Node.
         let version_is_due = self.server_version.is_due();
-        let node = if version_is_due { RequestKind::Version } else { RequestKind::Node };
+        let node = if version_is_due { RequestKind::Version } else { self.node.next() };
         [
             // It is rarely due, and after its expiry every request fails.
             (RequestKind::Certificate, others.credentials_due.filter(|_| !ends)),
@@ -324,14 +301,14 @@ impl Kubelet {
     }
 
     /// The state of the Lease after the attempt that began at `start`, for `nodelet serve`.
-    pub fn heartbeat(&self, start: Mono, boot_to_start: Duration) -> Heartbeat {
+    pub fn lease_report(&self, start: Mono, boot_to_start: Duration) -> LeaseReport {
         let since_boot = |at: Mono| boot_to_start + at.since(Mono::START);
-        Heartbeat {
+        LeaseReport {
             attempted: since_boot(start),
             renewed: self.renewed.map(since_boot),
             lease_duration: self.timings.lease_duration,
-            renewals: self.renewals.0,
-            failures: self.renewals.1,
+            renewals: self.renewals,
+            failures: self.failed_renewals,
         }
     }
 
@@ -342,8 +319,9 @@ impl Kubelet {
 
     /// What was seen of the cluster until `now`.
     pub fn moment(&self, now: Now) -> Moment {
+        let wall = self.wall_clock.cluster_now(now).map_or(now.wall, ClusterNow::wall);
         Moment {
-            now: self.wall_clock.corrected(now),
+            now: Now { wall, ..now },
             server: self.wall_clock.server_time(now.mono),
             has_lease: self.renewed.is_some(),
             node_created: self.node_created,
@@ -355,63 +333,102 @@ impl Kubelet {
         self.pods.credentials_changed();
     }
 
-    /// Takes what each outcome has: the server's time, and whether the server responds. It is all of a
-    /// request for a certificate that counts here.
-    pub fn on_outcome(&mut self, kind: RequestKind, outcome: &Outcome, now: Mono) {
-        if let Outcome::Answered(response) = outcome
-            && let Some(date) = response.date
-        {
-            self.wall_clock.on_server_date(date, now);
+    /// Takes what each answer has: the server's time, and whether the server responds. It is all of
+    /// the answer to a request for a certificate that counts here.
+    pub fn on_answer(&mut self, kind: RequestKind, answer: &Answer, now: Mono) {
+        if let Ok(Response { date: Some(date), .. }) = answer {
+            self.wall_clock.on_server_date(*date, now);
         }
-        match (kind, outcome) {
+        match (kind, answer) {
             // The result of the Lease tells the schedule more, and the server's time is asked for
             // before the schedule decides.
             (RequestKind::Lease | RequestKind::Time, _) => {}
-            (_, Outcome::Answered(_)) => self.schedule.request_answered(),
-            (_, Outcome::Silent(_)) => self.schedule.request_silent(now),
+            (_, Ok(_)) => self.schedule.request_answered(),
+            (_, Err(_)) => self.schedule.request_silent(now),
         }
     }
 
-    /// Takes the outcome of the request that was sent at `start`.
-    pub fn on_response(
-        &mut self,
-        kind: RequestKind,
-        outcome: Outcome,
-        start: Mono,
-        now: Now,
-    ) -> AfterResponse {
-        self.on_outcome(kind, &outcome, now.mono);
-        if kind == RequestKind::Time {
-            self.wall_clock.log_state(now);
-        }
-        let now = self.wall_clock.corrected(now);
-        match kind {
-            RequestKind::Certificate => {}
-            RequestKind::Lease => return self.on_lease_response(outcome, start, now.mono),
-            RequestKind::Node => return self.on_node_response(outcome, now),
+    /// Takes the answer to the request that was sent at `start`.
+    pub fn on_response(&mut self, kind: RequestKind, answer: Answer, start: Mono, now: Now) {
+        self.on_answer(kind, &answer, now.mono);
+        let result = match kind {
+            RequestKind::Lease => self.on_lease_response(answer, start, now.mono),
+            // `credentials` takes it.
+            RequestKind::Certificate => Ok(()),
+            RequestKind::ReadNode | RequestKind::WriteNode => {
+                self.on_node_response(answer, now.mono)
+            }
+            RequestKind::Version => self.on_version_response(answer),
+            RequestKind::Pods => self.on_pods_response(answer, now.mono),
+            RequestKind::Event => self.events.on_response(answer).map(drop),
             RequestKind::Time => {
-                if let Outcome::Silent(why) = &outcome {
-                    self.node_log.failed(&why.to_string(), now.mono);
-                }
+                self.wall_clock.log_state(now);
+                answer.map(drop).map_err(RequestError::from)
             }
-            RequestKind::Pods => self.on_pods_response(outcome, now.mono),
-            RequestKind::Version => self.on_version_response(outcome),
-            RequestKind::Event => {
-                let result = self.events.on_response(outcome);
-                if let Err(RequestError { refused: Some(refused), .. }) = result {
-                    log::info!(target: VERBOSE, "event: {refused}");
-                }
-            }
+        };
+        if let Err(error) = result {
+            self.on_error(kind, &error, now.mono);
         }
-        AfterResponse::None
     }
 
-    fn on_lease_response(&mut self, outcome: Outcome, start: Mono, now: Mono) -> AfterResponse {
+    /// Logs why a request failed. What is optional does not close the connection of the Lease.
+    fn on_error(&mut self, kind: RequestKind, error: &RequestError, now: Mono) {
+        let RequestError { why, refused } = error;
+        let log = match kind {
+            RequestKind::Lease => &mut self.lease_log,
+            RequestKind::ReadNode | RequestKind::WriteNode | RequestKind::Time => {
+                &mut self.node_log
+            }
+            RequestKind::Pods => {
+                self.pods_log.failed(&why.to_string(), now);
+                return;
+            }
+            RequestKind::Certificate => return,
+            RequestKind::Version => {
+                let reported = &self.config.node.kubelet_version;
+                return log::warn!("version: {why}; {reported} is reported");
+            }
+            RequestKind::Event => {
+                if refused.is_some() {
+                    log::info!(target: VERBOSE, "event: {why}");
+                }
+                return;
+            }
+        };
+        let failures = log.failed(&why.to_string(), now);
+        self.leave_server(kind, error, failures);
+    }
+
+    /// Decides about the connection after so many failures in a row. A server that refuses twice in
+    /// a row is left for the next address of its name, or at least for a new connection, which a
+    /// gateway may forward to another server; one that asks for more patience than the Lease has is
+    /// left at once. A final refusal keeps the connection, and a busy server is left only for
+    /// another address: a new connection would add to its load.
+    pub fn leave_server(&mut self, kind: RequestKind, error: &RequestError, failures: u32) {
+        let Some(refused) = error.refused.as_deref() else {
+            return;
+        };
+        let patience = self.timings.call_budget();
+        let is_late = refused.retry_after.is_some_and(|delay| delay > patience);
+        self.follow_up = match refused.code {
+            _ if refused.is_final() || (failures < 2 && !is_late) => None,
+            429 => Some(Action::TryOtherAddress(kind)),
+            _ if failures < 2 => Some(Action::TryOtherAddress(kind)),
+            _ => Some(Action::Disconnect(kind)),
+        };
+    }
+
+    fn on_lease_response(
+        &mut self,
+        answer: Answer,
+        start: Mono,
+        now: Mono,
+    ) -> Result<(), RequestError> {
         let uid = self.node.uid().unwrap_or_default();
-        match self.lease.on_response(uid, outcome) {
+        match self.lease.on_response(uid, answer) {
             Ok(Progress::Done) => {
                 self.schedule.lease_renewed(start);
-                self.renewals.0 += 1;
+                self.renewals += 1;
                 let last = self.renewed.replace(start);
                 // After failures, or after a suspend of this process, the control plane may have
                 // set the conditions to Unknown. After half the grace period it may still do so.
@@ -419,7 +436,7 @@ impl Kubelet {
                 let has_failed = self.lease_log.succeeded(now);
                 let is_long = last.map_or(has_failed, |last| start.since(last) > limit);
                 if is_long {
-                    self.node.look_closely(now);
+                    self.node.check_often(now);
                 }
                 if has_failed || is_long {
                     self.node.read_again(now);
@@ -434,105 +451,82 @@ impl Kubelet {
                 }
             }
             Ok(Progress::Gone) => {
-                self.renewals.1 += 1;
+                self.failed_renewals += 1;
                 self.schedule.lease_refused(start, None);
                 self.lease_log.gone("deleted on the server", now);
                 self.lease_gone = true;
                 self.node.read_again(now);
             }
-            Ok(Progress::Note(line)) => {
-                log::warn!("lease: {line}");
+            Ok(progress) => {
+                if let Progress::Note(line) = progress {
+                    log::warn!("lease: {line}");
+                }
                 self.schedule.lease_continues(start);
             }
-            Ok(_) => self.schedule.lease_continues(start),
             Err(error) => {
-                self.renewals.1 += 1;
+                self.failed_renewals += 1;
                 match &error.refused {
                     Some(refused) => self.schedule.lease_refused(start, refused.retry_after),
                     None => self.schedule.lease_silent(start),
                 }
-                let failures = self.lease_log.failed(&error.why.to_string(), now);
-                return self.after_error(&error, failures);
+                return Err(error);
             }
         }
-        AfterResponse::None
+        Ok(())
     }
 
-    fn on_version_response(&mut self, outcome: Outcome) {
+    fn on_version_response(&mut self, answer: Answer) -> Result<(), RequestError> {
+        let version = self.server_version.on_response(answer)?;
         let reported = &mut self.config.node.kubelet_version;
-        match self.server_version.on_response(outcome) {
-            Ok(version) if version == *reported => {}
-            Ok(version) => {
-                log::info!("version: {version} is reported, like that of the API server");
-                *reported = version;
-            }
-            Err(error) => log::warn!("version: {}; {reported} is reported", error.why),
+        if version != *reported {
+            log::info!("version: {version} is reported, like that of the API server");
+            *reported = version;
         }
+        Ok(())
     }
 
-    fn on_node_response(&mut self, outcome: Outcome, now: Now) -> AfterResponse {
+    fn on_node_response(&mut self, answer: Answer, now: Mono) -> Result<(), RequestError> {
         let jitter = self.schedule.jitter();
         let owner = self.node.uid().map(str::to_owned);
-        let result = self.node.on_response(&self.config, outcome, now.mono, jitter);
-        let mut effect = AfterResponse::None;
-        match &result {
-            Err(error) => {
-                let failures = self.node_log.failed(&error.why.to_string(), now.mono);
-                effect = self.after_error(error, failures);
-            }
+        let result = self.node.on_response(&self.config, answer, now, jitter);
+        match result {
             Ok(Progress::Gone) => {
-                self.node_log.gone("deleted on the server; registering again", now.mono);
+                self.node_log.gone("deleted on the server; registering again", now);
             }
             Ok(Progress::Read) => {
-                self.pods.node_answered(now.mono);
+                self.pods.node_answered(now);
                 if std::mem::take(&mut self.lease_gone) {
                     // The Node exists, so its Lease can be created again.
-                    self.schedule.lease_continues(now.mono);
+                    self.schedule.lease_continues(now);
                 }
-                let pod_cidrs = self.node.new_pod_cidrs();
-                effect = pod_cidrs.map_or(AfterResponse::None, AfterResponse::PodCidrs);
+                self.follow_up = self.node.new_pod_cidrs().map(Action::PodCidrs);
             }
-            Ok(Progress::Note(line)) => log::info!("node: {line}"),
-            Ok(Progress::Continue) => {}
             Ok(Progress::Created | Progress::Adopted | Progress::Done) => {
-                self.node_log.succeeded(now.mono);
-                self.pods.node_answered(now.mono);
+                self.node_log.succeeded(now);
+                self.pods.node_answered(now);
                 if let Some(shutdown) = &mut self.shutdown {
                     shutdown.is_reported = true;
                 }
                 if !std::mem::replace(&mut self.registered, true) {
-                    effect = AfterResponse::Registered;
+                    self.follow_up = Some(Action::Registered);
                 }
             }
+            Ok(Progress::Continue | Progress::Note(_)) | Err(_) => {}
         }
         let is_new = result == Ok(Progress::Created);
         if is_new || result == Ok(Progress::Adopted) {
             self.server_version.registered();
         }
         if is_new {
-            self.node_created = Some(now.mono);
+            self.node_created = Some(now);
         }
         if self.node.uid() != owner.as_deref() {
-            self.follow_node_uid(now.mono);
+            self.follow_node_uid(now);
         }
-        let events = self.node.take_events();
-        self.push_events(events, is_new, now.mono);
-        effect
-    }
-
-    /// Logs and queues events. The first Normal ones of a new Node report no change: no line.
-    fn push_events(&mut self, events: Vec<Event>, is_new: bool, now: Mono) {
-        for event in events {
-            if !self.events.admits(&event, now) {
-                continue;
-            }
-            match event.kind {
-                "Warning" => log::warn!("{}", event.message),
-                _ if is_new => {}
-                _ => log::info!("{}", event.message),
-            }
-            self.events.push(event, now);
+        for event in self.node.take_events() {
+            self.events.record(event, is_new, now);
         }
+        result.map(drop)
     }
 
     /// Starts or stops the Lease: it is owned by the Node, whose uid has changed.
@@ -543,41 +537,19 @@ impl Kubelet {
         match self.node.uid() {
             Some(_) => {
                 self.schedule.start_lease(now);
-                self.node.look_closely(now);
+                self.node.check_often(now);
             }
             None => self.schedule.stop_lease(),
         }
     }
 
-    fn on_pods_response(&mut self, outcome: Outcome, now: Mono) {
-        match self.pods.on_response(outcome, self.wall_clock.boot(), now) {
-            Ok(Progress::Done) => {
-                self.pods_log.succeeded(now);
-            }
-            Ok(Progress::Note(line)) => log::info!("pods: {line}"),
-            Ok(_) => {}
-            Err(error) => {
-                self.pods_log.failed(&error.why.to_string(), now);
-            }
+    fn on_pods_response(&mut self, answer: Answer, now: Mono) -> Result<(), RequestError> {
+        match self.pods.on_response(answer, self.wall_clock.boot(), now)? {
+            Progress::Done => drop(self.pods_log.succeeded(now)),
+            Progress::Note(line) => log::info!("pods: {line}"),
+            _ => {}
         }
-    }
-
-    /// A server that refuses twice in a row is left for the next address of its name, or at least
-    /// for a new connection, which a gateway may forward to another server; one that asks for more
-    /// patience than the Lease has is left at once. A final refusal keeps the connection, and a
-    /// busy server is left only for another address: a new connection would add to its load.
-    pub fn after_error(&self, error: &RequestError, failures: u32) -> AfterResponse {
-        let Some(refused) = error.refused.as_deref() else {
-            return AfterResponse::None;
-        };
-        let patience = self.timings.call_budget();
-        let is_late = refused.retry_after.is_some_and(|delay| delay > patience);
-        match refused.code {
-            _ if refused.is_final() || (failures < 2 && !is_late) => AfterResponse::None,
-            429 => AfterResponse::TryOtherAddress,
-            _ if failures < 2 => AfterResponse::TryOtherAddress,
-            _ => AfterResponse::Disconnect,
-        }
+        Ok(())
     }
 
     /// SIGUSR1: the machine is going down. A repeated one changes nothing.

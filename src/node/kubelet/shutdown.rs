@@ -6,11 +6,10 @@
 
 use std::time::Duration;
 
-use super::Action;
 use crate::kube::instant::Mono;
-use crate::node::schedule::RequestKind;
+use crate::node::schedule::{Action, RequestKind};
 
-/// Longest time from SIGUSR1 to the end of the process, if SIGTERM came; a look at files that is
+/// Longest time from SIGUSR1 to the end of the process, if SIGTERM came; a read of facts that is
 /// then under way still ends. systemd waits for `TimeoutStopSec=` of the unit.
 const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 
@@ -87,10 +86,8 @@ impl Shutdown {
             }
             Action::Wait(_) if self.is_reported => Action::End,
             Action::Wait(until) => Action::Wait(until.min(end)),
-            Action::Look => Action::Look,
-            Action::Connect(_) | Action::Credentials(_) | Action::Change | Action::End => {
-                Action::End
-            }
+            Action::ReadFacts => Action::ReadFacts,
+            _ => Action::End,
         }
     }
 }

@@ -57,7 +57,7 @@ impl Node {
         if !pod_cidrs.is_empty() && pod_cidrs != self.pod_cidrs {
             self.pod_cidrs.clone_from(&pod_cidrs);
             self.new_pod_cidrs = Some(pod_cidrs);
-            self.report_due = self.report_due.min(now);
+            self.times.report_due = self.times.report_due.min(now);
         }
     }
 

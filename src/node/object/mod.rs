@@ -8,7 +8,7 @@
 //! sent twice. After a 404 the Node is created again, or with `--register-node=false` read until
 //! another client has created it.
 //!
-//! Between two reports a foreign change is found by a look: a patch that has only the precondition.
+//! Between two reports a check finds a foreign change: a patch that has only the precondition.
 //! The server answers it like a report, and stores nothing. The control plane sets Ready to Unknown
 //! after an outage, and never sets it back.
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`.
@@ -17,16 +17,15 @@
 mod foreign_changes;
 mod reconcile;
 mod state;
-
-use std::time::Duration;
+mod times;
 
 use serde_json::{Value, json};
 
 use crate::config::Config;
-use crate::kube::delay::{Backoff, Jitter, TokenBucket};
-use crate::kube::instant::{Mono, Now};
+use crate::kube::delay::Jitter;
+use crate::kube::instant::Mono;
 use crate::kube::json::{self, MAX_VALUES};
-use crate::kube::message::{self, Accept, Outcome, Refused, Request, RequestError};
+use crate::kube::message::{self, Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object::{self, quantity};
 use crate::node::Progress;
 use crate::node::conditions;
@@ -35,53 +34,33 @@ use crate::node::eviction::Pressures;
 use crate::node::facts::Facts;
 use crate::node::health::HealthConditions;
 use crate::node::patch;
+use crate::node::schedule::RequestKind;
 use crate::node::status::{self, Desired};
+use crate::node::wall_clock::ClusterNow;
 
 use self::reconcile::reconcile;
 use self::state::{Content, NodeState, Round};
+use self::times::Times;
 
 const NODES: &str = "/api/v1/nodes";
-
-/// Distance of two patches for a changed status of the board's health.
-const HEALTH_EVERY: Duration = Duration::from_secs(60);
 
 /// The number of conflicts in a row after which the next attempt is delayed
 /// (nodeStatusUpdateRetry).
 const CONFLICT_TRIES: u32 = 5;
 
-/// A changed status is sent at once. Whatever flaps (an address, a capacity), so many are; then one
-/// in each period of the status, as by a kubelet: each is a write of the control plane's database.
-const CHANGES_BURST: u32 = 6;
-
-/// How long looks are frequent after a start or a silence. For two minutes the control plane may
-/// still set the conditions to Unknown: its controllers may have been away, too, and then wait for a
-/// whole grace period. One more look follows.
-const CLOSE_LOOKS: Duration = Duration::from_secs(135);
-
-/// Least distance of two looks in that time: one with each renewal of the Lease.
-const CLOSE_LOOK_EVERY: Duration = Duration::from_secs(5);
-
-/// Delay after a failed Node request: 100 ms, doubled up to 7 s, as of the kubelet's
-/// registerWithAPIServer. As there, the first registration also waits for 100 ms, so the delay
-/// after its first failure is 200 ms.
-const FIRST_BACKOFF: Duration = Duration::from_millis(100);
-const LAST_BACKOFF: Duration = Duration::from_secs(7);
-
-/// The cached Node, the state of its requests, and when the next one is due.
+/// The cached Node, the state of its requests, and their times.
 #[derive(Debug)]
 pub struct Node {
     state: NodeState,
+    times: Times,
     /// The Node of the last response, with our patches applied, without managedFields.
     seen: Option<Value>,
     /// The conditions about the board's health.
     health: HealthConditions,
     /// The last patch was sent only because a health condition changed its status.
     is_early: bool,
-    /// When the server accepted the last early patch.
-    early_at: Option<Mono>,
     /// Inputs of the last computation that needed no patch; cleared by every response.
     last_noop: Option<LastNoop>,
-    backoff: Backoff,
     /// Events that [`Node::take_events`] has not returned yet.
     events: Vec<Event>,
     /// The Node after an unanswered patch, in case the server applied it.
@@ -98,19 +77,8 @@ pub struct Node {
     partial_uid: Option<String>,
     /// The whole Node could not be read: where no uid is known, the next read is of its metadata.
     wants_uid: bool,
-    /// When the cached Node was last known to be the server's.
-    known_at: Mono,
-    /// Limits the patches for a changed status.
-    changes: TokenBucket,
-    /// Until then there is a look with each renewal.
-    close_looks_end: Mono,
     /// The refusal of the create, until the Node is known to exist.
     forbidden: Option<Refused>,
-    /// When an unchanged status must be sent again.
-    report_due: Mono,
-    due: Mono,
-    /// The computation after one that was moved forward.
-    regular_due: Option<Mono>,
 }
 
 /// The inputs of a status that needed no patch. Equal inputs give an equal status.
@@ -126,16 +94,13 @@ impl Node {
     /// A Node that was not read yet. With `--register-node` it is created if it does not exist.
     pub fn new(config: &Config, now: Mono) -> Self {
         let register = config.node.register;
-        let mut backoff = Backoff::new(FIRST_BACKOFF, LAST_BACKOFF);
-        let due = now.after(backoff.next_delay());
         Self {
             state: if register { NodeState::Create } else { NodeState::Read(Round::default()) },
+            times: Times::new(config, now),
             seen: None,
             health: HealthConditions::default(),
             is_early: false,
-            early_at: None,
             last_noop: None,
-            backoff,
             events: Vec::new(),
             unconfirmed: None,
             unschedulable: false,
@@ -144,24 +109,13 @@ impl Node {
             foreign_boot_id: String::new(),
             partial_uid: None,
             wants_uid: false,
-            known_at: now,
-            changes: TokenBucket::new(config.update_frequency, CHANGES_BURST),
-            close_looks_end: now,
             forbidden: None,
-            report_due: now,
-            due,
-            regular_due: None,
         }
     }
 
     /// When the next turn of the Node is due.
     pub fn due(&self) -> Mono {
-        self.due
-    }
-
-    /// Whether the next write is a report, which is sent even if nothing changed.
-    pub fn is_report_due(&self, now: Mono) -> bool {
-        now >= self.report_due
+        self.times.due
     }
 
     /// The conditions of the Node as last read or written; empty if it is not known.
@@ -189,32 +143,29 @@ impl Node {
 
     /// The Node may have changed on the server: the next request is a read, due at `now`.
     pub fn read_again(&mut self, now: Mono) {
-        if let NodeState::Known(round) = self.state {
+        if let NodeState::Patch(round) = self.state {
             self.state = NodeState::Read(round);
         }
-        self.due = now;
+        self.times.due = now;
     }
 
-    /// The Lease was not renewed for a while, or not yet: looks are frequent for two minutes.
-    pub fn look_closely(&mut self, now: Mono) {
-        self.close_looks_end = now.after(CLOSE_LOOKS);
+    /// The Lease was not renewed for a while, or not yet: checks are frequent for two minutes.
+    pub fn check_often(&mut self, now: Mono) {
+        self.times.check_often(now);
     }
 
-    /// Adds a computation at `by`. The next regular one keeps its time, so that it stays in the
-    /// wakeup of a renewal. Retries are not moved.
+    /// Adds a computation at `by`. Retries are not moved.
     pub fn compute_status_by(&mut self, by: Mono) {
-        if self.waits_for_tick() && by < self.due {
-            self.regular_due.get_or_insert(self.due);
-            self.due = by;
+        if self.waits_for_tick() && by < self.times.due {
+            self.times.compute_at(by);
         }
     }
 
     /// The next status is sent at `at`, changed or not. A computation that is due waits for it.
     pub fn report_at(&mut self, at: Mono) {
-        self.report_due = at;
+        self.times.report_due = at;
         if self.waits_for_tick() {
-            self.regular_due.get_or_insert(self.due);
-            self.due = at;
+            self.times.compute_at(at);
         }
     }
 
@@ -222,32 +173,22 @@ impl Node {
     /// renewed.
     pub fn compute_status_with_renewal(&mut self, now: Mono) {
         if self.waits_for_tick() {
-            self.due = now;
+            self.times.due = now;
         }
     }
 
     fn waits_for_tick(&self) -> bool {
-        matches!(self.state, NodeState::Known(round) if !round.adopts)
+        matches!(self.state, NodeState::Patch(round) if !round.adopts)
     }
 
-    /// When the computation after this one is due.
-    fn next_due(&mut self, config: &Config, now: Mono) -> Mono {
-        let regular = self.regular_due.take().filter(|due| *due > now);
-        regular.unwrap_or_else(|| now.after(tick(config)))
-    }
-
-    /// Whether the next request is [`Self::read`], which needs no facts.
-    pub fn must_read(&self) -> bool {
+    /// What is due at [`Self::due`]: [`Self::read`], or [`Self::write`], which needs facts.
+    pub fn next(&self) -> RequestKind {
         match self.state {
-            NodeState::Create | NodeState::Creating | NodeState::Known(_) => false,
-            NodeState::Read(_) | NodeState::Reading(_) | NodeState::Patching { .. } => true,
+            NodeState::Create | NodeState::Creating | NodeState::Patch(_) => RequestKind::WriteNode,
+            NodeState::Read(_) | NodeState::Reading(_) | NodeState::Patching { .. } => {
+                RequestKind::ReadNode
+            }
         }
-    }
-
-    fn is_look_due(&self, config: &Config, now: Mono) -> bool {
-        let is_close = now < self.close_looks_end;
-        let resync = config.resync_frequency;
-        now.since(self.known_at) >= if is_close { resync.min(CLOSE_LOOK_EVERY) } else { resync }
     }
 
     /// `spec.podCIDRs`, joined by commas, if they changed since the last call.
@@ -277,56 +218,55 @@ impl Node {
     }
 
     /// The create or patch that brings the Node to the status of `facts`, if one is needed, or a
-    /// look, if one is due; and one line for each missing fact.
+    /// check, if one is due; and one line for each missing fact.
     pub fn write(
         &mut self,
         config: &Config,
         facts: &Facts,
         pressures: Pressures,
-        now: Now,
+        now: ClusterNow,
     ) -> (Option<Request>, Vec<String>) {
-        let report = self.is_report_due(now.mono);
-        let look = self.is_look_due(config, now.mono);
+        let report = self.times.is_report_due(now.mono());
+        let check = self.times.is_check_due(now.mono());
         if let Some(last) = &mut self.last_noop
             && last.pressures == pressures
             && last.facts.same_status_as(facts)
-            && !(report || look)
+            && !(report || check)
         {
             let missing = last.missing.clone();
-            self.due = self.next_due(config, now.mono);
+            self.times.computed(now.mono());
             return (None, missing);
         }
         let Desired { mut node, missing } = self.desired(config, facts, pressures, now);
         self.health.clone_from(&facts.health);
         let is_urgent = self.seen.is_some() && self.health.changes_status(self.conditions());
-        let may_be_early = self.early_at.is_none_or(|at| now.mono.since(at) >= HEALTH_EVERY);
         let is_regular = report || self.state.registers();
-        self.is_early = !is_regular && is_urgent && may_be_early;
+        self.is_early = !is_regular && is_urgent && self.times.may_send_health(now.mono());
         let is_published = is_regular || self.is_early;
         if is_published {
-            self.health.apply(object::elements(&mut node, &["status", "conditions"]), now.wall);
+            self.health.apply(object::elements(&mut node, &["status", "conditions"]), now.wall());
         }
         let mut waits = false;
         let request = match (&self.seen, self.state.round()) {
             (Some(seen), Some(round)) => {
                 let change = patch::diff(seen, &node);
                 let differs = change.as_ref().is_some_and(|change| needs_patch(seen, change));
-                let may_change = report || self.changes.tokens(now.mono) > 0;
+                let may_change = report || self.times.changes.tokens(now.mono()) > 0;
                 waits = differs && !may_change;
                 let content = if round.adopts || (differs && may_change) {
                     Some(Content::Change)
                 } else if report {
                     Some(Content::Report)
                 } else {
-                    look.then_some(Content::Look)
+                    check.then_some(Content::Check)
                 };
                 content.and_then(|content| self.patch(config, node, content, now))
             }
             _ => Some(self.create(node)),
         };
         if request.is_none() {
-            self.state = NodeState::Known(Round::default());
-            self.due = self.next_due(config, now.mono);
+            self.state = NodeState::Patch(Round::default());
+            self.times.computed(now.mono());
             // A change that must wait is computed again at the next tick.
             let is_noop = !waits && (is_published || !is_urgent);
             self.last_noop = is_noop.then(|| LastNoop {
@@ -339,15 +279,21 @@ impl Node {
     }
 
     /// The desired Node.
-    fn desired(&self, config: &Config, facts: &Facts, pressures: Pressures, now: Now) -> Desired {
-        let initial = || status::initial(config, facts, pressures, now.wall);
+    fn desired(
+        &self,
+        config: &Config,
+        facts: &Facts,
+        pressures: Pressures,
+        now: ClusterNow,
+    ) -> Desired {
+        let initial = || status::initial(config, facts, pressures, now.wall());
         match (&self.seen, self.state.round()) {
             (Some(seen), Some(round)) if round.adopts => {
                 let mut ours = seen.clone();
                 reconcile(&config.node, &initial().node, &mut ours);
-                status::desired(config, facts, pressures, &ours, now.wall)
+                status::desired(config, facts, pressures, &ours, now.wall())
             }
-            (Some(seen), Some(_)) => status::desired(config, facts, pressures, seen, now.wall),
+            (Some(seen), Some(_)) => status::desired(config, facts, pressures, seen, now.wall()),
             _ => initial(),
         }
     }
@@ -363,15 +309,19 @@ impl Node {
         config: &Config,
         want: Value,
         content: Content,
-        now: Now,
+        now: ClusterNow,
     ) -> Option<Request> {
         let seen = self.seen.as_ref()?;
-        let (want, change) = if content == Content::Look {
+        let (want, change) = if content == Content::Check {
             (seen.clone(), json!({}))
         } else {
             let mut want = want;
             let list = object::elements(&mut want, &["status", "conditions"]);
-            conditions::heartbeat(list, |name| self.health.knows(name), &now.wall.time());
+            conditions::set_heartbeat_times(
+                list,
+                |name| self.health.knows(name),
+                &now.wall().time(),
+            );
             // Within one second of the last heartbeat the conditions are equal, too.
             let change = patch::diff(seen, &want).unwrap_or_else(|| {
                 let conditions = object::list(&want, &["status", "conditions"]);
@@ -386,52 +336,50 @@ impl Node {
         Some(Request::patch(path, Accept::Metadata, &body))
     }
 
-    /// Takes the outcome of the last request. `jitter` spreads the reports of many
-    /// boards.
+    /// Takes the answer to the last request. `jitter` spreads the reports of many boards.
     pub fn on_response(
         &mut self,
         config: &Config,
-        outcome: Outcome,
+        answer: Answer,
         now: Mono,
         jitter: Jitter,
     ) -> Result<Progress, RequestError> {
         let sent = std::mem::replace(&mut self.state, NodeState::Create);
         self.last_noop = None;
-        self.due = self.next_due(config, now);
+        self.times.computed(now);
         let is_partial = self.wants_uid;
         if matches!(sent, NodeState::Reading(_)) {
             self.wants_uid = !is_partial;
         }
-        let response = match outcome {
-            Outcome::Answered(response) => response,
-            Outcome::Silent(why) => {
+        let response = match accepted(answer) {
+            Ok(response) => response,
+            Err(RequestError { refused: Some(refused), .. }) => {
+                return self.on_refusal(config, sent, *refused, now);
+            }
+            Err(silent) => {
                 self.on_silence(sent, now);
-                return Err(why.into());
+                return Err(silent);
             }
         };
-        if let Err(refused) = response.accepted() {
-            return self.on_refusal(config, sent, refused, now);
-        }
         let name = config.node.name.as_str();
         let body = message::parse_without(&response.body, &[]);
         let body = body.filter(|body| is_identified(body, name));
         match sent {
             NodeState::Creating => {
                 let Some(node) = body.and_then(whole) else {
-                    self.back_off(now);
+                    self.times.back_off(now);
                     return Err(not_whole(&response.body).into());
                 };
                 self.record_events(config, &node, now);
-                self.known_at = now;
                 self.seen = Some(node);
-                self.state = NodeState::Known(Round::default());
-                self.report_later(config, true, now, jitter);
+                self.state = NodeState::Patch(Round::default());
+                self.times.reported(true, now, jitter);
                 Ok(Progress::Created)
             }
             NodeState::Reading(round) => {
                 self.state = NodeState::Read(round);
                 let Some(node) = body.and_then(whole) else {
-                    self.back_off(now);
+                    self.times.back_off(now);
                     if let Some(uid) = uid(&response.body, name) {
                         self.partial_uid = Some(uid);
                         if is_partial {
@@ -444,33 +392,32 @@ impl Node {
                 self.on_read(config, node, round, now);
                 Ok(Progress::Read)
             }
-            NodeState::Patching { want, content: Content::Look, .. } => {
+            NodeState::Patching { want, content: Content::Check, .. } => {
                 let is_same =
                     body.is_some_and(|body| resource_version(&body) == resource_version(&want));
                 self.state = if is_same {
-                    NodeState::Known(Round::default())
+                    NodeState::Patch(Round::default())
                 } else {
                     NodeState::Read(Round::default())
                 };
-                self.known_at = now;
-                self.backoff.reset();
+                self.times.confirmed_at = now;
+                self.times.backoff.reset();
                 Ok(Progress::Continue)
             }
             NodeState::Patching { round, want, content } => {
                 self.record_events(config, &want, now);
                 let node = body.and_then(|body| patched(body, want));
                 self.state = match node {
-                    Some(_) => NodeState::Known(Round::default()),
+                    Some(_) => NodeState::Patch(Round::default()),
                     // The patch was accepted, but the response does not identify the Node.
                     None => NodeState::Read(Round::default()),
                 };
                 self.seen = node.or(self.seen.take());
-                self.known_at = now;
-                let changed = content == Content::Change;
-                if changed {
-                    self.changes.take(now);
+                let is_changed = content == Content::Change;
+                if is_changed {
+                    self.times.changes.take(now);
                 }
-                self.report_later(config, changed, now, jitter);
+                self.times.reported(is_changed, now, jitter);
                 Ok(if round.adopts { Progress::Adopted } else { Progress::Done })
             }
             not_sent => {
@@ -489,9 +436,9 @@ impl Node {
             self.events.extend(events);
         }
         self.seen = Some(node);
-        self.state = NodeState::Known(round);
-        self.known_at = now;
-        self.due = now;
+        self.state = NodeState::Patch(round);
+        self.times.confirmed_at = now;
+        self.times.due = now;
     }
 
     /// The server may have applied the request: the Node is read before the next patch.
@@ -503,7 +450,7 @@ impl Node {
         if let NodeState::Patching { want, .. } = sent {
             self.unconfirmed = Some(want);
         }
-        self.back_off(now);
+        self.times.back_off(now);
     }
 
     fn on_refusal(
@@ -517,7 +464,7 @@ impl Node {
             // It exists, or another client must create it: read and adopt it.
             (NodeState::Creating, 403, _) | (NodeState::Creating, 409, "AlreadyExists") => {
                 self.state = NodeState::Read(Round::ADOPTION);
-                self.due = now;
+                self.times.due = now;
                 self.forbidden = (refused.code == 403).then_some(refused);
                 Ok(Progress::Continue)
             }
@@ -525,13 +472,13 @@ impl Node {
                 if refused.is_missing("nodes", &config.node.name) =>
             {
                 self.partial_uid = None;
-                let known = self.seen.take().is_some();
+                let existed = self.seen.take().is_some();
                 if config.node.register {
-                    self.back_off(now)
+                    self.times.back_off(now);
                 } else {
-                    self.state = NodeState::Read(Round::default())
+                    self.state = NodeState::Read(Round::default());
                 }
-                match known {
+                match existed {
                     true => Ok(Progress::Gone),
                     // The refusal of the create is the cause of the 404.
                     false => Err(self.forbidden.take().unwrap_or(refused).into()),
@@ -543,16 +490,14 @@ impl Node {
                 if round.conflicts == 0 {
                     return Err(refused.into());
                 }
-                self.due = now;
+                self.times.due = now;
                 Ok(Progress::Continue)
             }
             (sent, ..) => {
                 if let Some(round) = sent.round().filter(|round| !round.adopts) {
                     self.state = NodeState::Read(round);
                 }
-                self.back_off(now);
-                let asked_for = refused.retry_after.unwrap_or_default();
-                self.due = self.due.max(now.after(asked_for.min(LAST_BACKOFF)));
+                self.times.refused(refused.retry_after, now);
                 Err(refused.into())
             }
         }
@@ -562,30 +507,10 @@ impl Node {
     fn record_events(&mut self, config: &Config, after: &Value, now: Mono) {
         let events = self.events_of(config, after);
         if self.is_early {
-            self.early_at = Some(now);
+            self.times.health_sent_at = Some(now);
         }
         self.events.extend(events);
     }
-
-    /// A refused or unanswered request is retried after 100 ms to 7 s.
-    fn back_off(&mut self, now: Mono) {
-        self.due = now.after(self.backoff.next_delay());
-    }
-
-    /// The server has our status. After a change the next report follows after 0.5 to 1.5 periods,
-    /// which spreads the reports of boards that changed together.
-    fn report_later(&mut self, config: &Config, changed: bool, now: Mono, jitter: Jitter) {
-        let period = config.report_frequency;
-        let delay = if changed { period / 2 + jitter.of(period) } else { period };
-        self.report_due = now.after(delay);
-        self.backoff.reset();
-    }
-}
-
-/// The time between two status computations: 4 % more than the frequency, which is the most that
-/// the kubelet waits. A renewal of the Lease, which is due earlier, computes it in its own wakeup.
-fn tick(config: &Config) -> Duration {
-    config.update_frequency + config.update_frequency / 25
 }
 
 /// The resourceVersion, which is the precondition of a patch.

@@ -13,8 +13,8 @@ pub(super) enum NodeState {
     Read(Round),
     /// The read was sent.
     Reading(Round),
-    /// The Node is known. It is patched if its desired state differs.
-    Known(Round),
+    /// The cached Node is the server's. It is patched if its desired state differs.
+    Patch(Round),
     /// The patch was sent.
     Patching {
         round: Round,
@@ -32,7 +32,7 @@ pub(super) enum Content {
     /// Heartbeats.
     Report,
     /// Nothing: only its precondition says whether the cached Node is still the server's.
-    Look,
+    Check,
 }
 
 /// One round of reads and patches, until a patch is accepted.
@@ -56,7 +56,7 @@ impl NodeState {
             Self::Create | Self::Creating => None,
             Self::Read(round)
             | Self::Reading(round)
-            | Self::Known(round)
+            | Self::Patch(round)
             | Self::Patching { round, .. } => Some(*round),
         }
     }

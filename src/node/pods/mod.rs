@@ -2,8 +2,8 @@
 //!
 //! A pod with `nodeName`, of `kubectl debug node` or of a kubelet that had the name before, would
 //! wait for ever, and terminate for ever after a delete. As a kubelet with maxPods 0, a guest
-//! rejects it; the deletion of a terminating one is completed. A look is one bounded list. It comes
-//! with a request of the Node, so that a healthy board sends one list with each report.
+//! rejects it; the deletion of a terminating one is completed. One bounded list comes with
+//! a request of the Node, so that a healthy board sends one with each report.
 //! With `--max-pods` above 0 nothing of this happens.
 //! Upstream: `pkg/kubelet/kubelet.go` HandlePodAdditions, `pkg/kubelet/lifecycle/predicate.go`.
 
@@ -18,7 +18,7 @@ use crate::config::NodeConfig;
 use crate::kube::delay::TokenBucket;
 use crate::kube::instant::Mono;
 use crate::kube::json;
-use crate::kube::message::{Accept, Outcome, Refused, Request, RequestError};
+use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -29,17 +29,17 @@ use self::judge::{ChangeKind, PodChange, StrayAction, judge};
 /// All pods.
 const PODS: &str = "/api/v1/pods";
 
-/// Most pods of one look, which is the list's `limit`. The list has no `resourceVersion=0`, with
-/// which the server would ignore the limit.
-const PODS_A_LOOK: usize = 8;
-/// Shortest time between two looks. A status that changes all the time causes no more of them.
-const LOOK_SPACING: Duration = Duration::from_secs(15);
-/// Shortest time between two looks, of one pod each, while eight pods are too large for a list.
-const LARGE_LOOK_SPACING: Duration = Duration::from_secs(3600);
-/// Period of the looks that follow a change.
-const LOOK_PERIOD: Duration = Duration::from_secs(30);
-/// How long looks follow a change: a controller may make a new pod.
-const LOOKS_AFTER_A_CHANGE: Duration = Duration::from_secs(300);
+/// Most pods of one list: its `limit`. The list has no `resourceVersion=0`, with which the server
+/// would ignore the limit.
+const PODS_A_LIST: usize = 8;
+/// Shortest time between two lists. A status that changes all the time causes no more of them.
+const LIST_SPACING: Duration = Duration::from_secs(15);
+/// Shortest time between two lists, of one pod each, while eight pods are too large for a list.
+const LARGE_LIST_SPACING: Duration = Duration::from_secs(3600);
+/// Period of the lists that follow a change.
+const LIST_PERIOD: Duration = Duration::from_secs(30);
+/// How long lists follow a change: a controller may make a new pod.
+const LISTS_AFTER_A_CHANGE: Duration = Duration::from_secs(300);
 
 /// The rejections: at most 10, and one more each 10 min. A Deployment with `nodeName` in its
 /// template makes a new pod for each rejected one, 15 a second.
@@ -54,7 +54,7 @@ const MAX_TRIED: usize = 64;
 
 /// The path of the list of the pods that are bound to the Node and have not ended.
 pub fn list_path(node_name: &str) -> String {
-    limited_path(node_name, PODS_A_LOOK)
+    limited_path(node_name, PODS_A_LIST)
 }
 
 fn limited_path(node_name: &str, limit: usize) -> String {
@@ -64,7 +64,7 @@ fn limited_path(node_name: &str, limit: usize) -> String {
     )
 }
 
-/// How many of the pods in a list a look would end, and how many it would leave; `None` if `list`
+/// How many of the pods in a list would be ended, and how many left; `None` if `list`
 /// is no PodList.
 pub fn count(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<(usize, usize)> {
     let actions = actions(list, node_name, boot)?;
@@ -76,27 +76,27 @@ pub fn count(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<(usize
 
 fn actions(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<Vec<StrayAction>> {
     let is_list = object::text(list, &["kind"]) == "PodList";
-    let items = object::list(list, &["items"]).iter().take(PODS_A_LOOK);
+    let items = object::list(list, &["items"]).iter().take(PODS_A_LIST);
     is_list.then(|| items.map(|pod| judge(pod, node_name, boot)).collect())
 }
 
-/// The pods of one Node, and when to look for them.
+/// The pods of one Node, and when to list them.
 #[derive(Debug)]
 pub struct Pods {
     node_name: String,
     state: PodsState,
-    /// The next look; `None` until a request of the Node.
+    /// The next list; `None` until a request of the Node.
     due: Option<Mono>,
-    looked_at: Option<Mono>,
-    /// Looks follow each other until then.
-    busy_until: Mono,
+    listed_at: Option<Mono>,
+    /// Lists follow each other until then.
+    lists_until: Mono,
     rejections: TokenBucket,
-    /// Pods of the last look, oldest first.
+    /// Pods of the last list, oldest first.
     changes: VecDeque<PodChange>,
     /// The pods of the last attempts, oldest first.
     tried: VecDeque<Tried>,
     was_forbidden: bool,
-    /// `limit` of the next list: [`PODS_A_LOOK`], or 1 after an answer that is too large.
+    /// `limit` of the next list: [`PODS_A_LIST`], or 1 after an answer that is too large.
     limit: usize,
 }
 
@@ -123,7 +123,7 @@ enum PodsState {
 }
 
 impl Pods {
-    /// The first look is due at once. Nothing is ever sent for a Node that offers pods.
+    /// The first list is due at once. Nothing is ever sent for a Node that offers pods.
     pub fn new(config: &NodeConfig) -> Self {
         Self {
             node_name: config.name.clone(),
@@ -133,13 +133,13 @@ impl Pods {
                 PodsState::Off
             },
             due: Some(Mono::START),
-            looked_at: None,
-            busy_until: Mono::START,
+            listed_at: None,
+            lists_until: Mono::START,
             rejections: TokenBucket::new(REJECTION_PERIOD, REJECTIONS),
             changes: VecDeque::new(),
             tried: VecDeque::new(),
             was_forbidden: false,
-            limit: PODS_A_LOOK,
+            limit: PODS_A_LIST,
         }
     }
 
@@ -152,13 +152,13 @@ impl Pods {
         }
     }
 
-    /// The server answered a request of the Node: a look now costs no further wakeup of the radio.
+    /// The server answered a request of the Node: a list now costs no further wakeup of the radio.
     pub fn node_answered(&mut self, now: Mono) {
-        let spacing = if self.limit == 1 { LARGE_LOOK_SPACING } else { LOOK_SPACING };
+        let spacing = if self.limit == 1 { LARGE_LIST_SPACING } else { LIST_SPACING };
         let is_recent = |then: Mono| now.since(then) < spacing;
-        if !self.looked_at.is_some_and(is_recent) {
+        if !self.listed_at.is_some_and(is_recent) {
             self.due = Some(now);
-            self.limit = PODS_A_LOOK;
+            self.limit = PODS_A_LIST;
         }
     }
 
@@ -166,7 +166,7 @@ impl Pods {
     pub fn credentials_changed(&mut self) {
         if self.state == PodsState::Forbidden {
             self.state = PodsState::Ready;
-            self.looked_at = None;
+            self.listed_at = None;
         }
     }
 
@@ -184,7 +184,7 @@ impl Pods {
             None => {
                 self.state = PodsState::Listing;
                 self.due = None;
-                self.looked_at = Some(now);
+                self.listed_at = Some(now);
                 let path = limited_path(&self.node_name, self.limit);
                 // One pod may have any size.
                 let accept = if self.limit == 1 { Accept::Object } else { Accept::List };
@@ -193,23 +193,23 @@ impl Pods {
         }
     }
 
-    /// Takes the outcome of the last request. `boot` is the time of this boot by the server's
+    /// Takes the answer to the last request. `boot` is the time of this boot by the server's
     /// clock, if known. [`Progress::Done`] is a list without a pod that stays; pods that stay are
     /// an error.
     pub fn on_response(
         &mut self,
-        outcome: Outcome,
+        answer: Answer,
         boot: Option<Wall>,
         now: Mono,
     ) -> Result<Progress, RequestError> {
         let sent = std::mem::replace(&mut self.state, PodsState::Ready);
-        let error = match (sent, outcome.accepted()) {
+        let error = match (sent, accepted(answer)) {
             (PodsState::Listing, Ok(response)) => {
                 let list = json::parse(&response.body).unwrap_or_default();
                 let actions = actions(&list, &self.node_name, boot);
                 let actions = actions.ok_or_else(|| Refused::nonsense("a PodList"))?;
                 if actions.is_empty() {
-                    self.limit = PODS_A_LOOK;
+                    self.limit = PODS_A_LIST;
                 }
                 return self.on_list(actions, now);
             }
@@ -242,7 +242,7 @@ impl Pods {
         };
         self.changes.clear();
         if self.limit == 1 && error.refused.is_some() {
-            self.looked_at = None;
+            self.listed_at = None;
         }
         Err(error)
     }
@@ -285,10 +285,10 @@ impl Pods {
         let waiting = found - changes.len();
         self.changes = changes.into();
         if !self.changes.is_empty() {
-            self.busy_until = now.after(LOOKS_AFTER_A_CHANGE);
+            self.lists_until = now.after(LISTS_AFTER_A_CHANGE);
         }
-        if now < self.busy_until && tokens > 0 {
-            self.due = Some(now.after(LOOK_PERIOD));
+        if now < self.lists_until && tokens > 0 {
+            self.due = Some(now.after(LIST_PERIOD));
         }
         Err(match (left.as_slice(), waiting) {
             ([first, ..], _) => {

@@ -39,25 +39,25 @@ fn pod(name: &str, changes: Value) -> Value {
     crate::node::patch::tests::apply(pod, &changes)
 }
 
-fn list(pods: &[Value]) -> Outcome {
+fn list(pods: &[Value]) -> Answer {
     answered(200, json!({"kind": "PodList", "items": pods}))
 }
 
-fn ok() -> Outcome {
+fn ok() -> Answer {
     answered(200, json!({"kind": "PartialObjectMetadata"}))
 }
 
-fn refused(code: u16, reason: &str) -> Outcome {
+fn refused(code: u16, reason: &str) -> Answer {
     answered(code, json!({"reason": reason, "message": "no"}))
 }
 
-/// One look at `pods`, and the step of the list.
-fn look(pods: &mut Pods, found: &[Value], now: Mono) -> Result<Progress, RequestError> {
+/// One list of `pods`, and its step.
+fn listed(pods: &mut Pods, found: &[Value], now: Mono) -> Result<Progress, RequestError> {
     assert_eq!(pods.request(now).method, Method::Get);
     pods.on_response(list(found), Some(boot()), now)
 }
 
-/// Sends all changes of the last look, and returns them as `Method path`.
+/// Sends all changes of the last list, and returns them as `Method path`.
 fn changes(pods: &mut Pods, now: Mono) -> Vec<String> {
     let mut lines = Vec::new();
     while pods.due() == Some(Mono::START) {
@@ -115,7 +115,7 @@ fn a_terminating_pod_and_a_mirror_pod_are_deleted_with_their_uid() {
         json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}),
     ] {
         let mut pods = guest();
-        look(&mut pods, &[pod("web", changes)], at(1));
+        listed(&mut pods, &[pod("web", changes)], at(1));
         let delete = pods.request(at(1));
         assert_eq!(
             (delete.method, delete.path.as_str()),
@@ -192,11 +192,11 @@ fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
     young["metadata"]["creationTimestamp"] = "2026-11-21T07:00:00Z".into();
     let mut pods = guest();
     assert_eq!(
-        look(&mut pods, &[young], at(1)).unwrap_err().why.to_string(),
+        listed(&mut pods, &[young], at(1)).unwrap_err().why.to_string(),
         "1 may still be running, such as default/web: a kubelet started them since this boot; drain \
          the Node and reboot"
     );
-    assert_eq!(pods.due(), None, "a pod that is left causes no further looks");
+    assert_eq!(pods.due(), None, "a pod that is left causes no further lists");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn other_pods_and_invalid_names_are_ignored() {
     ] {
         let mut pods = guest();
         let found = [pod("web", changes.clone())];
-        assert_eq!(look(&mut pods, &found, at(1)), Ok(Progress::Done), "{changes}");
+        assert_eq!(listed(&mut pods, &found, at(1)), Ok(Progress::Done), "{changes}");
         assert_eq!(pods.due(), None, "{changes}");
     }
     for body in [json!({"kind": "NodeList", "items": []}), json!([])] {
@@ -236,16 +236,16 @@ fn the_oldest_of_at_most_8_pods_comes_first() {
         pod(&format!("p{hour}"), json!({"metadata": {"creationTimestamp": created}}))
     };
     let found: Vec<Value> = (0..20).rev().map(aged).collect();
-    look(&mut pods, &found, at(1));
+    listed(&mut pods, &found, at(1));
     let sent = changes(&mut pods, at(1));
     let want = (12..20).map(|hour| format!("Patch ~default/pods/p{hour}/status"));
     assert_eq!(sent, want.collect::<Vec<String>>());
 }
 
 #[test]
-fn looks_come_with_requests_of_the_node_and_follow_a_change_every_30_s_for_5_min() {
+fn lists_come_with_requests_of_the_node_and_follow_a_change_every_30_s_for_5_min() {
     let mut pods = guest();
-    assert_eq!(look(&mut pods, &[], at(0)), Ok(Progress::Done));
+    assert_eq!(listed(&mut pods, &[], at(0)), Ok(Progress::Done));
     assert_eq!(pods.due(), None);
     // The read and the patch of one report.
     pods.node_answered(at(10));
@@ -253,14 +253,14 @@ fn looks_come_with_requests_of_the_node_and_follow_a_change_every_30_s_for_5_min
     pods.node_answered(at(300));
     pods.node_answered(at(301));
     assert_eq!(pods.due(), Some(at(301)));
-    look(&mut pods, &[pod("web", json!({}))], at(301));
+    listed(&mut pods, &[pod("web", json!({}))], at(301));
     assert_eq!(changes(&mut pods, at(301)).len(), 1);
-    let mut looks = Vec::new();
+    let mut lists = Vec::new();
     while let Some(due) = pods.due() {
-        looks.push(due.since(at(301)).as_secs());
-        look(&mut pods, &[], due);
+        lists.push(due.since(at(301)).as_secs());
+        listed(&mut pods, &[], due);
     }
-    assert_eq!(looks, (1..=10).map(|n| n * 30).collect::<Vec<u64>>());
+    assert_eq!(lists, (1..=10).map(|n| n * 30).collect::<Vec<u64>>());
 }
 
 #[test]
@@ -268,14 +268,14 @@ fn a_pod_that_finalizers_keep_is_tried_again_after_an_hour() {
     let kept = pod("web", json!({"metadata": {"deletionTimestamp": "2026-11-21T06:18:51Z"}}));
     let mut pods = guest();
     for (time, sent) in [(0, 1), (30, 0), (3599, 0), (3600, 1), (3700, 0), (7199, 0)] {
-        look(&mut pods, std::slice::from_ref(&kept), at(time));
+        listed(&mut pods, std::slice::from_ref(&kept), at(time));
         assert_eq!(changes(&mut pods, at(time)).len(), sent, "{time}");
     }
     // The log has one line, about what happened.
     let stays = json!({"metadata": {"finalizers": ["example.org/x"]}});
     let (mut attempts, mut lines) = (0, Vec::new());
     for hour in 2..48 {
-        look(&mut pods, std::slice::from_ref(&kept), at(hour * 3600));
+        listed(&mut pods, std::slice::from_ref(&kept), at(hour * 3600));
         while pods.due() == Some(Mono::START) {
             pods.request(at(hour * 3600));
             attempts += 1;
@@ -285,7 +285,7 @@ fn a_pod_that_finalizers_keep_is_tried_again_after_an_hour() {
     assert_eq!(attempts, 46);
     assert!(lines.iter().all(|line| *line == Ok(Progress::Continue)));
     let mut pods = guest();
-    look(&mut pods, &[kept], at(0));
+    listed(&mut pods, &[kept], at(0));
     pods.request(at(0));
     let want = "default/web waited for its kubelet; its finalizer \"example.org/x\" keeps it until \
                 the finalizer's controller removes it";
@@ -322,7 +322,7 @@ fn six_hours(found: &mut Vec<Value>) -> Vec<String> {
     lines
 }
 
-fn serve(found: &[Value], request: &Request) -> Outcome {
+fn serve(found: &[Value], request: &Request) -> Answer {
     let number = |key: &str| {
         let value = request.path.split_once(key)?.1.split('&').next()?;
         value.parse::<usize>().ok()
@@ -331,9 +331,9 @@ fn serve(found: &[Value], request: &Request) -> Outcome {
     let list = json!({"kind": "PodList", "items": page});
     let size = list.to_string().len();
     match answered(200, list) {
-        Outcome::Answered(_) if size > request.accept.body_limit() => {
+        Ok(_) if size > request.accept.body_limit() => {
             let limit = request.accept.body_limit();
-            Outcome::Answered(Response { exceeds: Some(limit), ..Response::test(200, "") })
+            Ok(Response { exceeds: Some(limit), ..Response::test(200, "") })
         }
         outcome => outcome,
     }
@@ -358,11 +358,11 @@ fn a_large_pod_and_seven_that_stay_do_not_hide_the_others() {
 }
 
 #[test]
-fn another_pod_of_the_name_is_no_error_and_an_error_ends_the_look() {
+fn another_pod_of_the_name_is_no_error_and_an_error_ends_the_list() {
     let found = [pod("a", json!({})), pod("b", json!({}))];
     for code in [404, 409, 422] {
         let mut pods = guest();
-        look(&mut pods, &found, at(1));
+        listed(&mut pods, &found, at(1));
         pods.request(at(1));
         let result = pods.on_response(refused(code, "x"), Some(boot()), at(1));
         assert_eq!(result, Ok(Progress::Continue));
@@ -370,12 +370,12 @@ fn another_pod_of_the_name_is_no_error_and_an_error_ends_the_look() {
     }
     for code in [401, 403, 429, 500, 503] {
         let mut pods = guest();
-        look(&mut pods, &found, at(1));
+        listed(&mut pods, &found, at(1));
         pods.request(at(1));
         let result = pods.on_response(refused(code, "x"), Some(boot()), at(1));
         assert!(matches!(result, Err(RequestError { refused: Some(_), .. })), "{code}");
         assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0], "{code}");
-        look(&mut pods, &found, at(40));
+        listed(&mut pods, &found, at(40));
         let expected = match code {
             // An admission plugin refuses this one.
             403 => 1,
@@ -384,15 +384,15 @@ fn another_pod_of_the_name_is_no_error_and_an_error_ends_the_look() {
         assert_eq!(changes(&mut pods, at(40)).len(), expected, "{code}");
     }
     let mut pods = guest();
-    look(&mut pods, &found, at(1));
+    listed(&mut pods, &found, at(1));
     pods.request(at(1));
-    let silent = Outcome::Silent("slow".into());
+    let silent = Err("slow".into());
     assert_eq!(pods.on_response(silent, Some(boot()), at(1)), Err(Fault::from("slow").into()));
     assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0]);
 }
 
 #[test]
-fn a_403_is_told_once_and_ends_the_looks_until_the_credentials_change() {
+fn a_403_is_told_once_and_ends_the_lists_until_the_credentials_change() {
     let mut pods = guest();
     let forbid = |pods: &mut Pods, now| {
         pods.request(now);
@@ -418,7 +418,7 @@ fn a_403_is_told_once_and_ends_the_looks_until_the_credentials_change() {
 }
 
 #[test]
-fn a_node_with_pods_and_reject_pods_false_never_look() {
+fn a_node_with_pods_and_reject_pods_false_never_list() {
     for flag in ["--max-pods=1", "--reject-pods=false"] {
         let mut pods = Pods::new(&config(Flags::of(&[flag])));
         assert_eq!(pods.due(), None);
@@ -434,7 +434,7 @@ fn at_most_10_pods_are_rejected_and_one_more_each_10_min() {
     for seed in 1..=50 {
         let mut random = Random((seed * 0x9E37_79B9) | 1);
         let mut pods = guest();
-        let (mut serial, mut rejected, mut looks, mut now) = (0, 0_u64, 0_u64, 0);
+        let (mut serial, mut rejected, mut lists, mut now) = (0, 0_u64, 0_u64, 0);
         while now < 6 * 3600 {
             now += random.below(100);
             if random.below(3) == 0 {
@@ -446,7 +446,7 @@ fn at_most_10_pods_are_rejected_and_one_more_each_10_min() {
             let request = pods.request(at(now));
             let outcome = match request.method {
                 Method::Get => {
-                    looks += 1;
+                    lists += 1;
                     let new: Vec<Value> = (0..random.below(12))
                         .map(|_| {
                             serial += 1;
@@ -462,8 +462,8 @@ fn at_most_10_pods_are_rejected_and_one_more_each_10_min() {
             };
             pods.on_response(outcome, Some(boot()), at(now));
             assert!(rejected <= 10 + now / 600, "seed {seed}: {rejected} after {now} s");
-            assert!(looks <= 1 + now / 15, "seed {seed}: {looks} after {now} s");
-            assert!(pods.tried.len() <= MAX_TRIED && pods.changes.len() <= PODS_A_LOOK);
+            assert!(lists <= 1 + now / 15, "seed {seed}: {lists} after {now} s");
+            assert!(pods.tried.len() <= MAX_TRIED && pods.changes.len() <= PODS_A_LIST);
         }
         assert!(rejected >= 10 + 30, "seed {seed}: {rejected} in 6 h");
     }

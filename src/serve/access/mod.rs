@@ -21,7 +21,7 @@ use zeroize::Zeroize as _;
 
 use crate::kube::instant::Mono;
 use crate::kube::json as bounded_json;
-use crate::kube::message::{Accept, Method, Outcome, Refused, Request};
+use crate::kube::message::{Accept, Answer, Method, Refused, Request, accepted};
 use crate::kube::object;
 use crate::kube::outage_log::OutageLog;
 
@@ -97,7 +97,7 @@ pub(super) trait ReviewContext {
     /// A keyed hash, with a key of this process alone. Tokens are not kept in clear.
     fn digest(&self, bytes: &[u8]) -> KeyedHash;
     /// One request to the API server, which ends at `deadline`.
-    fn call(&mut self, request: &Request, deadline: Mono) -> Outcome;
+    fn call(&mut self, request: &Request, deadline: Mono) -> Answer;
 }
 
 /// Reviews that were sent.
@@ -285,7 +285,7 @@ impl Access {
             request.body.zeroize();
         }
         let now = context.now();
-        let why = match outcome.accepted() {
+        let why = match accepted(outcome) {
             Ok(response) => match bounded_json::parse(&response.body).as_mut() {
                 Some(Value::Object(review))
                     if review.get("status").is_some_and(Value::is_object) =>

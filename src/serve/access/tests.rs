@@ -18,7 +18,7 @@ struct Server {
     /// Of a subresource.
     allows: fn(&str) -> bool,
     /// Answers instead.
-    instead: Option<Outcome>,
+    instead: Option<Answer>,
     /// Takes so long.
     takes: Duration,
     tokens: Vec<String>,
@@ -62,7 +62,7 @@ impl ReviewContext for Server {
         digest
     }
 
-    fn call(&mut self, request: &Request, deadline: Mono) -> Outcome {
+    fn call(&mut self, request: &Request, deadline: Mono) -> Answer {
         assert_eq!((request.method, request.accept), (Method::Post, Accept::List));
         let mut review: Value = serde_json::from_slice(&request.body).unwrap();
         let spec = review["spec"].clone();
@@ -92,7 +92,7 @@ impl ReviewContext for Server {
         let end = self.now.get().after(self.takes);
         self.now.set(end.min(deadline));
         if deadline < end {
-            return Outcome::Silent(Fault::from("timed out"));
+            return Err(Fault::from("timed out"));
         }
         self.instead.clone().unwrap_or_else(|| answered(201, review))
     }
@@ -127,8 +127,8 @@ fn get(access: &mut Access, token: &str, server: &mut Server) -> Verdict {
     access.judge(&with_token(token), "GET", "/metrics", server)
 }
 
-fn silent() -> Option<Outcome> {
-    Some(Outcome::Silent(Fault::new("no answer", "")))
+fn silent() -> Option<Answer> {
+    Some(Err(Fault::new("no answer", "")))
 }
 
 /// TestAuthFilters: nobody is allowed anything. The rows of the paths are in `attributes`.

@@ -11,7 +11,7 @@ use crate::files::tree::Tree;
 use crate::host::{Host, HostRoot};
 use crate::kube::instant::Mono;
 use crate::kube::time::Wall;
-use crate::node::heartbeat::Heartbeat;
+use crate::node::lease_report::LeaseReport;
 use crate::process::clock::{self, since_boot};
 use crate::serve::access::ReviewCounts;
 use crate::serve::config::ServeConfig;
@@ -52,14 +52,14 @@ impl Board {
     /// The agent's last attempt and renewal are so old.
     fn beats(&self, attempted: u64, renewed: u64) {
         let ago = |seconds| since_boot().saturating_sub(Duration::from_secs(seconds));
-        let heartbeat = Heartbeat {
+        let report = LeaseReport {
             attempted: ago(attempted),
             renewed: Some(ago(renewed)),
             lease_duration: Duration::from_secs(40),
             renewals: 9,
             failures: 1,
         };
-        self.tree.write("state", heartbeat.line().as_bytes());
+        self.tree.write("state", report.line().as_bytes());
     }
 
     fn ask_at(&mut self, method: &str, target: &str, now: Now) -> Answer {
@@ -147,7 +147,8 @@ fn healthz_fails_without_the_agent() {
     }
     // A file on a disk, which the agent wrote before this boot.
     let later = since_boot() + Duration::from_secs(3600);
-    let other_boot = Heartbeat { attempted: later, renewed: Some(later), ..Heartbeat::default() };
+    let other_boot =
+        LeaseReport { attempted: later, renewed: Some(later), ..LeaseReport::default() };
     board.tree.write("state", other_boot.line().as_bytes());
     assert_eq!((board.get("/healthz").code, board.get("/healthz/lease").code), (500, 500));
     assert!(!body(&board.get("/metrics")).contains("nodelet_lease"));

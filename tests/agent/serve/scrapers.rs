@@ -9,7 +9,7 @@ use apidouble::Double;
 use nodelet::client::api::Api;
 use nodelet::client::endpoint::Endpoint;
 use nodelet::credentials::kubeconfig;
-use nodelet::kube::message::{Accept, Outcome, Request, Response};
+use nodelet::kube::message::{Accept, Request, Response};
 use serde_json::{Value, json};
 
 use super::{SOON, Served, flags};
@@ -77,8 +77,8 @@ fn own_address() -> Option<IpAddr> {
 fn get(api: &mut Api, path: &str) -> Response {
     let request = Request::get(path.to_owned(), Accept::Object);
     match api.call(&request, Duration::from_secs(10)) {
-        Outcome::Answered(response) => response,
-        Outcome::Silent(why) => panic!("{path}: {why}"),
+        Ok(response) => response,
+        Err(why) => panic!("{path}: {why}"),
     }
 }
 
@@ -150,7 +150,7 @@ fn the_api_server_and_metrics_server_reach_the_port() {
     let request = Request::get(path, Accept::Object);
     let usage = eventually("the metrics", TWO_SCRAPES, || {
         match api.call(&request, Duration::from_secs(5)) {
-            Outcome::Answered(answer) if answer.code == 200 => {
+            Ok(answer) if answer.code == 200 => {
                 let metrics: Value = serde_json::from_slice(&answer.body).ok()?;
                 metrics.get("usage").cloned()
             }

@@ -21,7 +21,7 @@ use apidouble::{BootstrapToken, Builder, Double};
 use nodelet::client::api::Api;
 use nodelet::client::api_config::ApiConfig;
 use nodelet::credentials::kubeconfig;
-use nodelet::kube::message::{Accept, Method, Outcome, Request};
+use nodelet::kube::message::{Accept, Method, Request};
 use serde_json::{Value, json};
 
 use control_plane::ControlPlane;
@@ -346,10 +346,10 @@ fn call_as(
     let mut api = Api::new(user).unwrap();
     let request = Request { method, path: path.to_owned(), accept: Accept::Object, body };
     match api.call(&request, Duration::from_secs(10)) {
-        Outcome::Answered(answer) => {
+        Ok(answer) => {
             let body = serde_json::from_slice(&answer.body);
             Ok((answer.code, body.unwrap_or_default()))
         }
-        Outcome::Silent(why) => Err(why.to_string()),
+        Err(why) => Err(why.to_string()),
     }
 }

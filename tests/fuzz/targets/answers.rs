@@ -2,17 +2,22 @@
 //! whatever it was asked, and as a `Status`.
 #![no_main]
 
+use std::time::Duration;
+
 use nodelet::config::Config;
 use nodelet::config::flags::Flags;
-use nodelet::kube::instant::Mono;
+use nodelet::kube::instant::{Mono, Now};
 use nodelet::node::lease::Lease;
 use nodelet::node::pods::Pods;
-use nodelet::kube::message::{Outcome, Response};
+use nodelet::node::wall_clock::WallClock;
+use nodelet::kube::message::Response;
 use nodelet::kube::time::Wall;
 
 libfuzzer_sys::fuzz_target!(|input: (u16, &[u8])| {
     let (code, body) = input;
     let config = Config::new(Flags::default(), || Ok("board".to_owned())).unwrap();
+    let clock = WallClock::new(Wall::default(), Duration::ZERO);
+    let now = clock.cluster_now(Now::default()).unwrap();
     let mut lease = Lease::new("board", 40);
     let mut pods = Pods::new(&config.node);
     for _ in 0..4 {
@@ -24,10 +29,10 @@ libfuzzer_sys::fuzz_target!(|input: (u16, &[u8])| {
             exceeds: None,
         };
         let _ = response.accepted().map_err(|refused| refused.to_string());
-        let _ = lease.request("uid", Wall::default());
-        let _ = lease.on_response("uid", Outcome::Answered(response.clone()));
+        let _ = lease.request("uid", now);
+        let _ = lease.on_response("uid", Ok(response.clone()));
         let request = pods.request(Mono::START);
         assert!(request.path.starts_with("/api/v1/") && request.path.is_ascii());
-        let _ = pods.on_response(Outcome::Answered(response), Some(Wall::default()), Mono::START);
+        let _ = pods.on_response(Ok(response), Some(Wall::default()), Mono::START);
     }
 });

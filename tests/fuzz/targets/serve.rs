@@ -1,13 +1,13 @@
 //! What `nodelet serve` reads: the agent's line, kernel files of its own, the query of a request.
 #![no_main]
 
-use nodelet::node::heartbeat::Heartbeat;
+use nodelet::node::lease_report::LeaseReport;
 use nodelet::host::usage;
 use nodelet::kube::text::query;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    if let Some(heartbeat) = Heartbeat::parse(bytes) {
-        assert_eq!(Heartbeat::parse(heartbeat.line().as_bytes()), Some(heartbeat));
+    if let Some(report) = LeaseReport::parse(bytes) {
+        assert_eq!(LeaseReport::parse(report.line().as_bytes()), Some(report));
     }
     let _ = usage::parse_cpu_stat(bytes);
     let _ = usage::parse_stat(bytes);

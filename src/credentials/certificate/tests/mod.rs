@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::csr::CSRS;
 use super::*;
 
-use crate::kube::message::{Method, Outcome, Request, Response, answered, not_found};
+use crate::kube::message::{Method, Request, Response, answered, not_found};
 use crate::kube::x509::{self, DerReader, Purpose, Wanted, element, pem};
 
 /// The time now in these tests.
@@ -374,7 +374,7 @@ fn an_unsigned_csr_is_given_up_after_the_limit() {
             );
         }
         // An unanswered read does not give the CSR up: it may be signed.
-        let silent = Outcome::Silent("slow".into());
+        let silent = Err("slow".into());
         let result = certificate.on_response(silent, at(seconds, noon()));
         assert_eq!(why(result), "slow");
         assert_eq!(certificate.request().unwrap().method, Method::Get);
@@ -428,10 +428,7 @@ fn refusals_are_retried_with_backoff_without_a_limit() {
     // With jitter, and with Retry-After up to 32 s.
     let now = at(second, noon());
     let busy = |seconds| {
-        Outcome::Answered(Response {
-            retry_after: Some(Duration::from_secs(seconds)),
-            ..Response::test(429, "")
-        })
+        Ok(Response { retry_after: Some(Duration::from_secs(seconds)), ..Response::test(429, "") })
     };
     for (retry_after, random, due) in [(20, 0, 2.0), (20, 1000, 2.2), (90, 0, 2.0)] {
         let jitter = Jitter::new(random);
@@ -453,7 +450,7 @@ fn an_unanswered_create_is_retried_within_7_s() {
     let mut second = 0;
     for wait in [2, 4, 7, 7] {
         let now = at(second, noon());
-        let result = certificate.on_response(Outcome::Silent("no route".into()), now);
+        let result = certificate.on_response(Err("no route".into()), now);
         assert_eq!(why(result), "no route");
         second += wait;
         assert_eq!(certificate.due(now), at(second, noon()).mono, "{wait}");
@@ -672,7 +669,7 @@ fn a_csr_without_a_response_is_given_up_when_its_certificate_has_expired() {
     for (late, method) in [(hours(0), Some(Method::Post)), (hours(2), None)] {
         let mut certificate = signing(ROTATE_OR_BOOTSTRAP, Some(held()));
         let now = Now { mono: Mono::START.after(late), wall: noon().after(late) };
-        let silent = Outcome::Silent("the server ended TLS".into());
+        let silent = Err("the server ended TLS".into());
         assert!(certificate.on_response(silent, now).is_err());
         assert_eq!(certificate.request().map(|request| request.method), method);
     }

@@ -26,8 +26,8 @@ fn asking_with(random: u64) -> Certificate {
     certificate
 }
 
-fn text(code: u16, body: &str) -> Outcome {
-    Outcome::Answered(Response::test(code, body))
+fn text(code: u16, body: &str) -> Answer {
+    Ok(Response::test(code, body))
 }
 
 fn issued(number: u8) -> Leaf {
@@ -145,7 +145,7 @@ fn each_useless_answer_is_one_line_and_the_next_request_follows_later() {
 /// A quarter of a year is left, and each attempt costs the server a scrypt.
 #[test]
 fn the_pauses_grow_to_an_hour_after_failures_and_after_silence() {
-    let answers = [text(403, ""), Outcome::Silent("down".into())];
+    let answers = [text(403, ""), Err("down".into())];
     for answer in answers {
         let mut certificate = asking_with(1000);
         let mut now = at(0, noon());
@@ -177,7 +177,7 @@ fn the_pauses_grow_to_an_hour_after_failures_and_after_silence() {
 fn the_server_may_ask_for_more_patience_up_to_an_hour() {
     for (asked, waits) in [(1, 2), (100, 100), (100_000, 3600)] {
         let mut certificate = asking();
-        let busy = Outcome::Answered(Response {
+        let busy = Ok(Response {
             retry_after: Some(Duration::from_secs(asked)),
             ..Response::test(503, "")
         });

@@ -32,15 +32,15 @@ use crate::files::recorder;
 use crate::files::tree::Tree;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::{Mono, Now};
-use crate::kube::message::{Method, Outcome, Request, Response, answered, not_found};
+use crate::kube::message::{Answer, Method, Request, Response, answered, not_found};
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::node::facts::Facts;
+use crate::node::kubelet::Kubelet;
 use crate::node::kubelet::tests::Server;
 use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
-use crate::node::kubelet::{Action, Kubelet};
-use crate::node::schedule::RequestKind;
 use crate::node::schedule::tests::Random;
+use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
 
 const NAME: &str = "system:node:pi";
@@ -217,16 +217,16 @@ impl Cluster {
         config: &ApiConfig,
         now: Duration,
         random: &mut Random,
-    ) -> Outcome {
+    ) -> Answer {
         if !self.is_trusted(config) {
-            return Outcome::Silent("not our server".into());
+            return Err("not our server".into());
         }
         let status = |code: u16, reason: &str| answered(code, json!({"reason": reason}));
         match self.mode {
             Mode::Well => {}
-            Mode::Silent => return Outcome::Silent("tested".into()),
+            Mode::Silent => return Err("tested".into()),
             Mode::Refuses(code) => return status(code, "Tested"),
-            Mode::Gateway => return Outcome::Answered(Response::test(404, "<html>")),
+            Mode::Gateway => return Ok(Response::test(404, "<html>")),
         }
         match self.user(config, wall(now)) {
             None => status(401, "Unauthorized"),
@@ -242,7 +242,7 @@ impl Cluster {
         }
     }
 
-    fn answer_csr(&mut self, request: &Request, now: Duration, random: &mut Random) -> Outcome {
+    fn answer_csr(&mut self, request: &Request, now: Duration, random: &mut Random) -> Answer {
         if request.method == Method::Post {
             self.serial += 1;
             let (name, object) = posted(request, self.serial);
@@ -600,11 +600,15 @@ impl Machine {
                     }
                 }
             }
-            Action::Look => {
-                kubelet.on_look(start.mono);
+            Action::ReadFacts => {
+                kubelet.on_facts(start.mono);
                 return;
             }
-            Action::Connect(_) => return,
+            Action::Connect(_)
+            | Action::Disconnect(_)
+            | Action::TryOtherAddress(_)
+            | Action::Registered
+            | Action::PodCidrs(_) => return,
             Action::Send(kind, budget) => match kubelet.request(kind, start, &Facts::example()) {
                 Some(request) => (kind, budget, request),
                 None => return,
@@ -620,16 +624,16 @@ impl Machine {
         let mut outcome = self.cluster.answer(&request, config, self.now, &mut self.random);
         let sent = self.now;
         self.now += match (&outcome, self.cluster.mode) {
-            (Outcome::Silent(_), _) => budget / 1000 * thousandths(&mut self.random),
+            (Err(_), _) => budget / 1000 * thousandths(&mut self.random),
             (_, Mode::Well) => Duration::from_millis(10 + self.random.below(300)),
             _ => budget / 2000 * thousandths(&mut self.random),
         };
         let what = match &mut outcome {
-            Outcome::Answered(response) => {
+            Ok(response) => {
                 response.date = Some(wall(self.now));
                 response.code.to_string()
             }
-            Outcome::Silent(_) => "silence".to_owned(),
+            Err(_) => "silence".to_owned(),
         };
         let is_well = self.cluster.mode == Mode::Well && ["200", "201"].contains(&what.as_str());
         if !is_well && kind != RequestKind::Certificate {
@@ -643,10 +647,10 @@ impl Machine {
             }
         }
         let Process { kubelet, credentials, .. } = self.process.as_mut().unwrap();
-        credentials.current.on_outcome(&outcome);
+        credentials.current.on_answer(&outcome);
         let end = clock(self.now);
         if kind == RequestKind::Certificate {
-            kubelet.on_outcome(kind, &outcome, end.mono);
+            kubelet.on_answer(kind, &outcome, end.mono);
             let _ = credentials.on_response(outcome, kubelet.moment(end));
         } else {
             kubelet.on_response(kind, outcome, start.mono, end);

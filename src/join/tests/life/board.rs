@@ -26,13 +26,13 @@ use crate::join::run::{Board, ClockAndNetwork, JoinRun};
 use crate::join::token::{Digest, Token};
 use crate::kube::delay::Jitter;
 use crate::kube::instant::{Mono, Now};
-use crate::kube::message::{Outcome, Request};
+use crate::kube::message::{Answer, Request};
 use crate::kube::time::Wall;
 use crate::node::facts::Facts;
+use crate::node::kubelet::Kubelet;
 use crate::node::kubelet::tests::storm::take_lines;
-use crate::node::kubelet::{Action, Kubelet};
-use crate::node::schedule::RequestKind;
 use crate::node::schedule::tests::Random;
+use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
 
 /// The host name: that of a Node whose flags are lost.
@@ -316,11 +316,15 @@ impl World {
                     Step::Files => return,
                 }
             }
-            Action::Look => {
-                kubelet.on_look(start.mono);
+            Action::ReadFacts => {
+                kubelet.on_facts(start.mono);
                 return;
             }
-            Action::Connect(_) => return,
+            Action::Connect(_)
+            | Action::Disconnect(_)
+            | Action::TryOtherAddress(_)
+            | Action::Registered
+            | Action::PodCidrs(_) => return,
             Action::Send(kind, _) => match kubelet.request(kind, start, &self.facts) {
                 Some(request) => (kind, request),
                 None => return,
@@ -335,13 +339,13 @@ impl World {
         let server = self.clusters.iter_mut().find(|cluster| cluster.host == host);
         let outcome = server.unwrap().call(api, &request, self.now, board);
         self.now += Duration::from_millis(match &outcome {
-            Outcome::Answered(_) => 30,
-            Outcome::Silent(_) => 2000,
+            Ok(_) => 30,
+            Err(_) => 2000,
         });
-        credentials.current.on_outcome(&outcome);
+        credentials.current.on_answer(&outcome);
         let ended = clock(self.now);
         if kind == RequestKind::Certificate {
-            kubelet.on_outcome(kind, &outcome, ended.mono);
+            kubelet.on_answer(kind, &outcome, ended.mono);
             let _ = credentials.on_response(outcome, kubelet.moment(ended));
         } else {
             kubelet.on_response(kind, outcome, start.mono, ended);
@@ -426,7 +430,7 @@ impl ClockAndNetwork for View {
         }
     }
 
-    fn call(&self, api: &mut Api, request: &Request, _: Duration) -> Outcome {
+    fn call(&self, api: &mut Api, request: &Request, _: Duration) -> Answer {
         let world = &mut self.0.borrow_mut();
         let (now, board) = (world.now, world.board_wall());
         world.now += Duration::from_millis(20);

@@ -18,7 +18,7 @@ use crate::credentials::pki::tests::Signer;
 use crate::credentials::tests::model::{approved, epoch, is_ready, mark, posted, wall, wanted};
 use crate::join::proof::{self, sha256};
 use crate::join::token::{Bootstrap, Digest};
-use crate::kube::message::{Method, Outcome, Request, answered, not_found};
+use crate::kube::message::{Answer, Method, Request, answered, not_found};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -210,13 +210,13 @@ impl Cluster {
         request: &Request,
         now: Duration,
         board: Wall,
-    ) -> Outcome {
+    ) -> Answer {
         self.update(now);
         api.set_distrust(None);
         let config = &api.config;
         let host = self.host;
         if self.mode == Mode::Gone {
-            return Outcome::Silent("connection refused".into());
+            return Err("connection refused".into());
         }
         if !config.insecure {
             // Its certificate is renewed each year.
@@ -238,15 +238,15 @@ impl Cluster {
             } else {
                 return self.answer(request, &api.config, now);
             };
-            return Outcome::Silent(fault);
+            return Err(fault);
         }
         self.answer(request, &api.config, now)
     }
 
     /// Each response has the header `Date`.
-    fn answer(&mut self, request: &Request, config: &ApiConfig, now: Duration) -> Outcome {
+    fn answer(&mut self, request: &Request, config: &ApiConfig, now: Duration) -> Answer {
         let mut outcome = self.answer_without_date(request, config, now);
-        if let Outcome::Answered(response) = &mut outcome {
+        if let Ok(response) = &mut outcome {
             response.date = Some(wall(now));
         }
         outcome
@@ -257,7 +257,7 @@ impl Cluster {
         request: &Request,
         config: &ApiConfig,
         now: Duration,
-    ) -> Outcome {
+    ) -> Answer {
         let status = |code: u16, reason: &str| answered(code, json!({"reason": reason}));
         if let Mode::Busy(code) = self.mode {
             return status(code, "Tested");
@@ -291,11 +291,11 @@ impl Cluster {
                     return status(403, "Forbidden");
                 }
                 let outcome = self.nodes.entry(name.clone()).or_default().carry_out(request);
-                if matches!(&outcome, Outcome::Answered(r) if r.code == 404) {
+                if matches!(&outcome, Ok(r) if r.code == 404) {
                     let is_lease = request.path.contains("/leases");
                     return not_found(if is_lease { "leases" } else { "nodes" }, name);
                 }
-                if matches!(&outcome, Outcome::Answered(r) if r.code < 300) {
+                if matches!(&outcome, Ok(r) if r.code < 300) {
                     if request.path.ends_with("/nodes") {
                         self.registered.insert(name.clone(), now);
                     } else if request.path.contains("/leases") && request.method != Method::Get {
@@ -307,7 +307,7 @@ impl Cluster {
         }
     }
 
-    fn cluster_info(&self) -> Outcome {
+    fn cluster_info(&self) -> Answer {
         let ca = STANDARD.encode(self.bundle());
         let kubeconfig = format!(
             "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {ca}\n    \
@@ -324,7 +324,7 @@ impl Cluster {
     }
 
     /// Signs at once.
-    fn answer_csr(&mut self, request: &Request, user: &User, now: Duration) -> Outcome {
+    fn answer_csr(&mut self, request: &Request, user: &User, now: Duration) -> Answer {
         if request.method == Method::Get {
             let name = request.path.rsplit('/').next().unwrap();
             return match self.csrs.get(name) {

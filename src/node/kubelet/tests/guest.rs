@@ -26,7 +26,7 @@ fn stray_pods_are_ended_after_the_first_lease_one_request_a_turn() {
     assert_eq!(
         work[..7],
         [
-            RequestKind::Node,
+            RequestKind::WriteNode,
             RequestKind::Lease,
             RequestKind::Lease,
             RequestKind::Pods,

@@ -12,14 +12,14 @@ use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, Ta
 use crate::credentials::rotation::{CertificateFiles, Rotation, Step as CredentialStep};
 use crate::files::write::Op;
 use crate::kube::delay::Jitter;
-use crate::kube::message::{Method, Outcome, Response, answered, not_found, status_not_found};
+use crate::kube::message::{Answer, Method, Response, answered, not_found, status_not_found};
 use crate::kube::object;
 use crate::kube::text;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 
 mod guest;
-mod heartbeat;
+mod lease_report;
 mod shutdown;
 pub(crate) mod storm;
 
@@ -124,7 +124,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    fn answer(&mut self, request: &Request, behavior: Behavior) -> Outcome {
+    fn answer(&mut self, request: &Request, behavior: Behavior) -> Answer {
         match behavior {
             Behavior::Deletes => (self.node, self.lease) = (None, None),
             Behavior::DeletesLease => self.lease = None,
@@ -135,16 +135,16 @@ impl Server {
             _ => {}
         }
         match behavior {
-            Behavior::Refuses(code, after) => Outcome::Answered(Response {
+            Behavior::Refuses(code, after) => Ok(Response {
                 retry_after: after.map(Duration::from_secs),
                 ..Response::test(code, r#"{"reason": "Tested"}"#)
             }),
             Behavior::InvalidBody(code) => answered(code, json!([1, {"kind": "Node"}])),
             Behavior::Silent(applied) => {
                 if applied {
-                    self.carry_out(request);
+                    drop(self.carry_out(request));
                 }
-                Outcome::Silent("tested".into())
+                Err("tested".into())
             }
             _ => self.carry_out(request),
         }
@@ -162,7 +162,7 @@ impl Server {
     }
 
     /// Approves and signs at once.
-    fn sign(&mut self, request: &Request) -> Outcome {
+    fn sign(&mut self, request: &Request) -> Answer {
         match (request.method, &self.csr) {
             (Method::Post, _) => {
                 let mut csr: Value = serde_json::from_slice(&request.body).unwrap();
@@ -176,7 +176,7 @@ impl Server {
     }
 
     /// Lists eight pods, or ends one.
-    fn pods(&mut self, request: &Request) -> Outcome {
+    fn pods(&mut self, request: &Request) -> Answer {
         if request.method == Method::Get {
             let items: Vec<&Value> = self.pods.iter().take(8).collect();
             return answered(200, json!({"kind": "PodList", "items": items}));
@@ -201,7 +201,7 @@ impl Server {
         object
     }
 
-    pub(crate) fn carry_out(&mut self, request: &Request) -> Outcome {
+    pub(crate) fn carry_out(&mut self, request: &Request) -> Answer {
         if request.path.contains("/events") {
             let event: Value = serde_json::from_slice(&request.body).unwrap_or_default();
             self.events.push(object::text(&event, &["reason"]).to_owned());
@@ -218,7 +218,7 @@ impl Server {
         }
         if request.path == "/v1-k3s/client-kubelet.crt" {
             return match &self.node {
-                Some(_) => Outcome::Answered(Response::test(200, self.chain.clone())),
+                Some(_) => Ok(Response::test(200, self.chain.clone())),
                 None => answered(401, json!({"message": "unable to verify node identity"})),
             };
         }
@@ -264,7 +264,7 @@ impl Server {
 }
 
 /// Whether a patch has its precondition alone.
-pub(crate) fn is_look(request: &Request) -> bool {
+pub(crate) fn is_check(request: &Request) -> bool {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let version = &body["metadata"]["resourceVersion"];
     request.method == Method::Patch && body == json!({"metadata": {"resourceVersion": version}})
@@ -360,8 +360,8 @@ impl CertificateFiles for Files {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
-    /// A look is followed by its request in the same turn, with the budget of its begin.
-    WholeBudgetAfterALook,
+    /// A read of facts is followed by its request in the same turn, with the budget of its begin.
+    WholeBudgetAfterARead,
     /// All operations of a change are carried out in one turn.
     WholeChangeInATurn,
 }
@@ -465,7 +465,7 @@ impl World {
         }
     }
 
-    /// The longest time that one read of a look, or one operation, may take without a violation of
+    /// The longest time that one read of facts, or one operation, may take without a violation of
     /// the law.
     fn slow(step: &Step) -> Duration {
         LAW.call_budget() / 1000 * step.takes
@@ -483,23 +483,23 @@ impl World {
     }
 
     /// One turn of the loop: waits, carries out an operation or sends one request, perhaps after a
-    /// turn with a look.
+    /// turn that reads facts.
     fn turn(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let wall = Wall::from_epoch(Duration::from_secs(step.wall));
         let mut start = Now { mono: self.now, wall };
         let mut action = self.next(start, step.connected);
-        if action == Action::Look {
-            let looked_at = start;
+        if action == Action::ReadFacts {
+            let read_at = start;
             self.now = self.now.after(Self::slow(step));
-            self.kubelet.on_look(self.now);
+            self.kubelet.on_facts(self.now);
             start.mono = self.now;
             action = match self.fault {
-                Fault::WholeBudgetAfterALook => self.next(looked_at, step.connected),
+                Fault::WholeBudgetAfterARead => self.next(read_at, step.connected),
                 _ => self.next(start, step.connected),
             };
         }
         let (work, budget) = match action {
-            Action::Look => unreachable!("two looks"),
+            Action::ReadFacts => unreachable!("two reads"),
             Action::Change | Action::Credentials(_) if self.rotation.has_change() => {
                 self.change(step, wall);
                 return Ok(());
@@ -527,12 +527,16 @@ impl World {
                 return Ok(());
             }
             Action::Send(work, budget) => (work, budget),
+            Action::Disconnect(_)
+            | Action::TryOtherAddress(_)
+            | Action::Registered
+            | Action::PodCidrs(_) => return Ok(()),
             Action::End => {
                 self.ended = true;
                 return Ok(());
             }
         };
-        let has_looked = self.kubelet.looked.is_some();
+        let has_facts = self.kubelet.facts_at.is_some();
         let request = match work {
             RequestKind::Certificate => self.step_credentials(wall),
             _ => self.kubelet.request(work, start, &Facts::example()),
@@ -540,19 +544,20 @@ impl World {
         let Some(request) = request else {
             return Ok(());
         };
-        let writes_node = work == RequestKind::Node && request.method != Method::Get;
-        prop_assert!(has_looked || !writes_node, "no facts for {:?}", request.method);
+        let needs_facts = work == RequestKind::WriteNode;
+        prop_assert!(has_facts || !needs_facts, "no facts for {:?}", request.method);
+        prop_assert!(!needs_facts || request.method != Method::Get);
         prop_assert!(
             request.method == Method::Get || renew_time(&request).is_none_or(|t| t >= built()),
             "a time before the build is written"
         );
         let line = format!("{:?} {}", request.method, request.path);
-        let line = if is_look(&request) { format!("Look {}", request.path) } else { line };
+        let line = if is_check(&request) { format!("Check {}", request.path) } else { line };
         self.sent.push((work, line));
         let took = budget / 1000 * step.takes;
         let mut outcome = self.server.answer(&request, step.behavior);
         self.now = self.now.after(took);
-        if let Outcome::Answered(response) = &mut outcome {
+        if let Ok(response) = &mut outcome {
             response.date = Some(true_time(self.now));
         }
         if work == RequestKind::Lease {
@@ -567,7 +572,7 @@ impl World {
         }
         let end = Now { mono: self.now, wall };
         if work == RequestKind::Certificate {
-            self.kubelet.on_outcome(work, &outcome, end.mono);
+            self.kubelet.on_answer(work, &outcome, end.mono);
             let _ = self.rotation.on_response(outcome, self.kubelet.moment(end));
         } else {
             self.kubelet.on_response(work, outcome, start.mono, end);
@@ -653,27 +658,27 @@ fn slow_files_keep_the_lease_law_and_each_planted_fault_breaks_it() {
     };
     let (renewed, sent) = run(Fault::None, 800).unwrap();
     assert!(renewed > 3 && sent > 60, "{renewed} certificates, {sent} requests");
-    for fault in [Fault::WholeBudgetAfterALook, Fault::WholeChangeInATurn] {
+    for fault in [Fault::WholeBudgetAfterARead, Fault::WholeChangeInATurn] {
         let broken = run(fault, 800).unwrap_err().to_string();
         assert!(broken.contains("after the previous one"), "{fault:?}: {broken}");
     }
 }
 
-/// A look that takes longer than any request may: its facts are sent after the Lease.
+/// A read that takes longer than any request may: its facts are sent after the Lease.
 #[test]
-fn a_node_is_written_although_each_look_takes_longer_than_its_request_may() {
+fn a_node_is_written_although_each_read_takes_longer_than_its_request_may() {
     let mut world = settled();
     let before = world.sent.len();
     world.kubelet.node.report_at(world.now);
-    let mut looks = 0;
+    let mut reads = 0;
     while !world.sent[before..].iter().any(|(_, line)| line.starts_with("Patch /api/v1/nodes/")) {
         let action = world.next(now(&world), true);
-        if action == Action::Look {
-            looks += 1;
-            assert!(looks < 3, "{:?}", &world.sent[before..]);
+        if action == Action::ReadFacts {
+            reads += 1;
+            assert!(reads < 3, "{:?}", &world.sent[before..]);
             world.now = world.now.after(Duration::from_secs(16));
-            world.kubelet.on_look(world.now);
-            // No other thing may be between a slow look and the Lease.
+            world.kubelet.on_facts(world.now);
+            // No other thing may be between a slow read and the Lease.
             world.last = None;
             let action = world.next(now(&world), true);
             assert!(matches!(action, Action::Send(RequestKind::Lease, _)), "{action:?}");
@@ -874,10 +879,10 @@ fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_
             world.now = due;
         }
         let turn = world.next(now(&world), false);
-        assert_eq!(turn, Action::Look);
-        world.kubelet.on_look(world.now);
+        assert_eq!(turn, Action::ReadFacts);
+        world.kubelet.on_facts(world.now);
         let turn = world.next(now(&world), false);
-        assert_eq!(turn, Action::Send(RequestKind::Node, limit));
+        assert_eq!(turn, Action::Send(RequestKind::WriteNode, limit));
         assert_eq!(world.kubelet.node_log.last_error(), Some("tested"));
         world.turn(&correct()).unwrap();
         assert_eq!(world.kubelet.node_log.last_error(), None);
@@ -899,7 +904,7 @@ fn a_board_without_a_certificate_or_the_time_does_not_connect_early() {
 }
 
 /// An idle hour: fewer than six renewals a minute, a report every five minutes in one request, one
-/// look for changes by others and one for stray pods between two reports, and no wakeup without a
+/// check for changes by others and one list of stray pods between two reports, and no wakeup without a
 /// renewal. Shortly before it the Node is read between two renewals, as after such a change.
 #[test]
 fn an_idle_hour_costs_one_request_a_renewal_and_three_a_report() {
@@ -927,13 +932,13 @@ fn an_idle_hour_costs_one_request_a_renewal_and_three_a_report() {
     };
     let renewals = count(RequestKind::Lease, "Patch");
     assert!((346..=359).contains(&renewals), "{renewals} renewals");
-    let reports = count(RequestKind::Node, "Patch");
+    let reports = count(RequestKind::WriteNode, "Patch");
     assert!((11..=12).contains(&reports), "{reports} reports");
     let pods = count(RequestKind::Pods, "Get");
-    assert!((11..=12).contains(&pods), "{pods} looks for stray pods");
-    let looks = count(RequestKind::Node, "Look");
-    assert!((11..=12).contains(&looks), "{looks} looks for changes of the Node");
-    assert_eq!(world.sent.len(), renewals + reports + pods + looks);
+    assert!((11..=12).contains(&pods), "{pods} lists of stray pods");
+    let checks = count(RequestKind::WriteNode, "Check");
+    assert!((11..=12).contains(&checks), "{checks} checks for changes of the Node");
+    assert_eq!(world.sent.len(), renewals + reports + pods + checks);
     assert!(waits <= renewals + 1, "{waits} wakeups, {renewals} renewals");
 }
 
@@ -949,8 +954,8 @@ fn after_an_unanswered_certificate_request_the_lease_is_next() {
         world.next(now, true),
         Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
     );
-    let silent = Outcome::Silent("tested".into());
-    world.kubelet.on_outcome(RequestKind::Certificate, &silent, now.mono);
+    let silent = Err("tested".into());
+    world.kubelet.on_answer(RequestKind::Certificate, &silent, now.mono);
     assert_eq!(
         world.next(now, true),
         Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
@@ -1091,36 +1096,49 @@ fn a_recreated_node_takes_over_the_lease_before_it_is_garbage_collected() {
 fn the_second_server_error_in_a_row_opens_a_new_connection() {
     let effects = |work: RequestKind, codes: [u16; 3]| {
         let mut world = settled();
-        if work == RequestKind::Node {
+        if work == RequestKind::ReadNode {
             world.kubelet.node.read_again(world.now);
         }
         codes.map(|code| {
             let now = now(&world);
-            if work == RequestKind::Node {
+            if work == RequestKind::ReadNode {
                 let request = world.kubelet.request(work, now, &Facts::example());
                 assert!(request.is_some());
             }
+            if work == RequestKind::Event {
+                world.kubelet.events.push(Event::starting(), world.now);
+            }
             let reason = if code == 404 { "" } else { "Tested" };
             let mut outcome = answered(code, json!({"reason": reason}));
-            if let (503, Outcome::Answered(response)) = (code, &mut outcome) {
+            if let (503, Ok(response)) = (code, &mut outcome) {
                 response.retry_after = Some(Duration::from_secs(6));
             }
-            world.kubelet.on_response(work, outcome, world.now, now)
+            world.kubelet.on_response(work, outcome, world.now, now);
+            let next = world.next(now, true);
+            matches!(next, Action::Disconnect(_) | Action::TryOtherAddress(_)).then_some(next)
         })
     };
-    use AfterResponse::{Disconnect, None, TryOtherAddress};
-    for work in [RequestKind::Lease, RequestKind::Node] {
+    // Nothing that is optional closes the connection of the Lease.
+    assert_eq!(effects(RequestKind::Pods, [500, 500, 500]), [None, None, None]);
+    assert_eq!(effects(RequestKind::Event, [500, 500, 500]), [None, None, None]);
+    let (mut world, silent) = (settled(), Err("tested".into()));
+    world.kubelet.events.push(Event::starting(), world.now);
+    world.kubelet.on_response(RequestKind::Event, silent, world.now, now(&world));
+    assert_eq!(world.kubelet.node_log.last_error(), None);
+    for work in [RequestKind::Lease, RequestKind::ReadNode] {
+        let disconnect = Some(Action::Disconnect(work));
+        let try_other = Some(Action::TryOtherAddress(work));
         for (codes, want) in [
-            ([500, 500, 403], [None, Disconnect, None]),
-            ([500, 502, 401], [None, Disconnect, Disconnect]),
-            ([500, 200, 429], [None, Disconnect, TryOtherAddress]),
-            ([429, 429, 429], [None, TryOtherAddress, TryOtherAddress]),
+            ([500, 500, 403], [&None, &disconnect, &None]),
+            ([500, 502, 401], [&None, &disconnect, &disconnect]),
+            ([500, 200, 429], [&None, &disconnect, &try_other]),
+            ([429, 429, 429], [&None, &try_other, &try_other]),
             // It asks for more patience than a Lease has.
-            ([503, 409, 422], [TryOtherAddress, None, None]),
+            ([503, 409, 422], [&try_other, &None, &None]),
             // The page of a gateway.
-            ([404, 404, 403], [None, Disconnect, None]),
+            ([404, 404, 403], [&None, &disconnect, &None]),
         ] {
-            assert_eq!(effects(work, codes), want, "{work:?} {codes:?}");
+            assert_eq!(effects(work, codes).each_ref(), want, "{work:?} {codes:?}");
         }
     }
 }
@@ -1133,13 +1151,13 @@ fn a_gateways_404_page_deletes_nothing() {
     for (work, body) in [
         (RequestKind::Lease, "<html>404</html>".to_owned()),
         (RequestKind::Lease, status_not_found("leases", "other").to_string()),
-        (RequestKind::Node, "404 page not found".to_owned()),
-        (RequestKind::Node, status_not_found("namespaces", "pi").to_string()),
+        (RequestKind::ReadNode, "404 page not found".to_owned()),
+        (RequestKind::ReadNode, status_not_found("namespaces", "pi").to_string()),
     ] {
         world.kubelet.node.read_again(world.now);
         let now = now(&world);
         assert!(world.kubelet.request(work, now, &Facts::example()).is_some());
-        let outcome = Outcome::Answered(Response::test(404, body));
+        let outcome = Ok(Response::test(404, body));
         world.kubelet.on_response(work, outcome, world.now, now);
         assert_eq!(world.kubelet.node.uid(), owner.as_deref());
         assert!(world.kubelet.node.is_registered());
@@ -1179,7 +1197,9 @@ fn nothing_is_written_while_the_time_is_unknown() {
         world.turn(&correct()).unwrap();
     }
     assert!(world.now <= set.after(CLOCK_TICK));
-    let event = world.kubelet.events.request("u1", now(&world)).unwrap();
+    let now = now(&world);
+    let cluster_now = world.kubelet.wall_clock.cluster_now(now).unwrap();
+    let event = world.kubelet.events.request("u1", cluster_now).unwrap();
     let event: Value = serde_json::from_slice(&event.body).unwrap();
     assert_eq!(event["reason"], "Starting");
     assert_eq!(event["firstTimestamp"], start_wall().time(), "not 1970");
@@ -1252,10 +1272,12 @@ fn only_the_first_registration_has_an_effect() {
     let mut registered = 0;
     for _ in 0..3 {
         let now = Now { mono: Mono::START, wall: start_wall() };
-        let request = kubelet.request(RequestKind::Node, now, &Facts::example()).unwrap();
+        let kind = kubelet.node.next();
+        let request = kubelet.request(kind, now, &Facts::example()).unwrap();
         let outcome = server.carry_out(&request);
-        let effect = kubelet.on_response(RequestKind::Node, outcome, Mono::START, now);
-        registered += u32::from(effect == AfterResponse::Registered);
+        kubelet.on_response(kind, outcome, Mono::START, now);
+        registered +=
+            u32::from(kubelet.next(now, Others::default(), || true) == Action::Registered);
         kubelet.node.read_again(Mono::START);
         server.node = None;
     }
@@ -1274,9 +1296,9 @@ fn test_fast_status_update_once() {
     assert_eq!(kubelet.unhealthy_while_starting(at(31)), None);
     for (facts, want) in [(unhealthy, Some(&lines[..])), (Facts::example(), None)] {
         let now = Now { mono: at(31), wall: start_wall() };
-        let request = kubelet.request(RequestKind::Node, now, &facts).unwrap();
+        let request = kubelet.request(RequestKind::WriteNode, now, &facts).unwrap();
         let outcome = world.server.carry_out(&request);
-        kubelet.on_response(RequestKind::Node, outcome, now.mono, now);
+        kubelet.on_response(RequestKind::WriteNode, outcome, now.mono, now);
         assert_eq!(kubelet.unhealthy_while_starting(at(119)), want);
         assert_eq!(kubelet.unhealthy_while_starting(at(120)), None);
     }

@@ -169,7 +169,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     /// With every server: the law holds, and the process ends within 5 s of both signals, and the
-    /// look that is then under way.
+    /// read of facts that is then under way.
     #[test]
     fn the_law_holds_and_the_end_comes_in_time(
         before in prop::collection::vec(step(), 0..60),

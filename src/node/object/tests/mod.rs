@@ -2,12 +2,13 @@
 
 mod upstream;
 
+use std::time::Duration;
+
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
-use crate::kube::instant::Now;
 use crate::kube::message::{
-    Accept, Method, Outcome, Request, RequestError, Response, answered, not_found,
+    Accept, Answer, Method, Request, RequestError, Response, answered, not_found,
 };
 use crate::kube::time::Wall;
 use crate::node::Progress;
@@ -15,7 +16,7 @@ use crate::node::conditions;
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::facts::{Facts, Unread};
 use crate::node::health::{HealthCondition, HealthConditions};
-use crate::node::kubelet::tests::is_look;
+use crate::node::kubelet::tests::is_check;
 use crate::node::status;
 
 /// `--node-status-update-frequency=10s`, and 4 %.
@@ -37,7 +38,7 @@ struct NodeTest {
     node: Node,
     facts: Facts,
     pressures: Pressures,
-    now: Now,
+    now: ClusterNow,
     requests: Vec<Request>,
 }
 
@@ -60,28 +61,28 @@ impl NodeTest {
             config,
             facts: Facts::example(),
             pressures: Pressures::default(),
-            now: Now { mono: Mono::START, wall: Wall::from_epoch(BOOT) },
+            now: ClusterNow::test(Mono::START, Wall::from_epoch(BOOT)),
             requests: Vec::new(),
         }
     }
 
     /// One turn at the time when the Node is due. `None` if no request is needed.
-    fn turn(&mut self, answer: impl FnOnce(&Request) -> Outcome) -> Turn {
-        self.pass(self.node.due().since(self.now.mono));
-        let request = if self.node.must_read() {
-            self.node.read(&self.config)
-        } else {
-            self.node.write(&self.config, &self.facts, self.pressures, self.now).0?
+    fn turn(&mut self, answer: impl FnOnce(&Request) -> Answer) -> Turn {
+        self.pass(self.node.due().since(self.now.mono()));
+        let request = match self.node.next() {
+            RequestKind::ReadNode => self.node.read(&self.config),
+            _ => self.node.write(&self.config, &self.facts, self.pressures, self.now).0?,
         };
         self.requests.push(request.clone());
         let outcome = answer(&request);
-        Some(self.node.on_response(&self.config, outcome, self.now.mono, Jitter::new(500)))
+        Some(self.node.on_response(&self.config, outcome, self.now.mono(), Jitter::new(500)))
     }
 
     /// Advances both clocks.
     fn pass(&mut self, time: Duration) {
-        self.now.mono = self.now.mono.after(time);
-        self.now.wall = Wall::from_epoch(BOOT + self.now.mono.since(Mono::START));
+        let mono = self.now.mono().after(time);
+        let wall = Wall::from_epoch(BOOT + mono.since(Mono::START));
+        self.now = ClusterNow::test(mono, wall);
     }
 
     fn last(&self) -> &Request {
@@ -94,7 +95,7 @@ impl NodeTest {
 
     /// Time until the next turn.
     fn pause(&self) -> Duration {
-        self.node.due().since(self.now.mono)
+        self.node.due().since(self.now.mono())
     }
 
     /// One line for each request.
@@ -124,12 +125,12 @@ impl NodeTest {
     }
 }
 
-fn refuse(code: u16, reason: &str) -> Outcome {
+fn refuse(code: u16, reason: &str) -> Answer {
     answered(code, json!({"kind": "Status", "reason": reason, "message": "no"}))
 }
 
 /// The response to the POST.
-fn created(request: &Request) -> Outcome {
+fn created(request: &Request) -> Answer {
     assert_eq!(request.method, Method::Post);
     let mut node: Value = serde_json::from_slice(&request.body).unwrap();
     let metadata = object::members(&mut node, &["metadata"]);
@@ -153,9 +154,9 @@ fn foreign(metadata: Value, status: Value) -> Value {
     node
 }
 
-/// What a correct server says to a look that finds nothing.
-fn unchanged(request: &Request) -> Outcome {
-    assert!(is_look(request), "{request:?}");
+/// What a correct server says to a check that finds nothing.
+fn unchanged(request: &Request) -> Answer {
+    assert!(is_check(request), "{request:?}");
     let body: Value = serde_json::from_slice(&request.body).unwrap();
     let mut node = foreign(json!({"uid": "u1"}), json!({}));
     node["kind"] = "PartialObjectMetadata".into();
@@ -164,7 +165,7 @@ fn unchanged(request: &Request) -> Outcome {
 }
 
 /// The response to a patch: metadata alone.
-fn patched(request: &Request) -> Outcome {
+fn patched(request: &Request) -> Answer {
     assert_eq!((request.method, request.accept), (Method::Patch, Accept::Metadata));
     answered(
         200,
@@ -201,7 +202,7 @@ fn registration_is_retried_after_100_ms_doubled_to_7_s() {
         pauses.push(test.pause().as_millis());
     }
     for _ in 0..5 {
-        assert!(is_silent(test.turn(|_| Outcome::Silent("slow".into()))));
+        assert!(is_silent(test.turn(|_| Err("slow".into()))));
         pauses.push(test.pause().as_millis());
     }
     assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]);
@@ -321,7 +322,7 @@ fn a_change_has_one_event_after_the_server_stored_it() {
     let mut cordoned = test.node.seen.clone().unwrap();
     cordoned["spec"]["unschedulable"] = true.into();
     for want in [&["NodeNotSchedulable"][..], &[]] {
-        test.node.read_again(test.now.mono);
+        test.node.read_again(test.now.mono());
         let shown = answered(200, cordoned.clone());
         test.turn(|_| shown);
         assert_eq!(test.reasons(), want);
@@ -332,22 +333,22 @@ fn a_change_has_one_event_after_the_server_stored_it() {
 fn a_report_is_one_patch_after_the_period() {
     let mut test = NodeTest::registered();
     // After a change: 0.5 to 1.5 periods; a random number of 500 gives exactly one.
-    test.node.due = Mono::START.after(Duration::from_secs(299));
+    test.node.times.due = Mono::START.after(Duration::from_secs(299));
     assert_eq!(test.turn(unchanged), Some(Ok(Progress::Continue)));
     test.requests.pop();
-    test.node.due = test.node.report_due;
+    test.node.times.due = test.node.times.report_due;
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     // Without a change the next report follows after exactly one period, and reads nothing.
     let period = Duration::from_secs(300);
-    assert_eq!(test.node.report_due, test.now.mono.after(period));
-    test.node.due = test.node.report_due;
+    assert_eq!(test.node.times.report_due, test.now.mono().after(period));
+    test.node.times.due = test.node.times.report_due;
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Patch ~/pi/status"]);
     let body = test.body();
     assert_eq!(body["metadata"], json!({"resourceVersion": "600"}));
     assert_eq!(body["status"].as_object().unwrap().len(), 1, "conditions alone");
     for condition in body["status"]["conditions"].as_array().unwrap() {
-        assert_eq!(condition["lastHeartbeatTime"], test.now.wall.time());
+        assert_eq!(condition["lastHeartbeatTime"], test.now.wall().time());
         assert_eq!(condition["lastTransitionTime"], "2026-11-21T06:18:51Z");
     }
 }
@@ -422,7 +423,7 @@ fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
     assert_eq!(test.node.uid(), Some("u0"));
     // Larger than the limit in bytes, or too slow.
     let exceeds = Response { exceeds: Some(4), ..Response::test(200, "") };
-    for outcome in [Outcome::Answered(exceeds), Outcome::Silent("slow".into())] {
+    for outcome in [Ok(exceeds), Err("slow".into())] {
         let mut partial = foreign(labels.clone(), json!({}));
         partial["kind"] = "PartialObjectMetadata".into();
         let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
@@ -442,7 +443,7 @@ fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
         );
         // And a Node that is gone has no uid.
         test.turn(patched);
-        test.node.read_again(test.now.mono);
+        test.node.read_again(test.now.mono());
         assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
         assert_eq!(test.node.uid(), None);
     }
@@ -459,7 +460,7 @@ fn the_node_of_another_name_is_not_ours() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
     assert_eq!(test.turn(|_| other()), Some(Ok(Progress::Done)));
-    assert!(test.node.must_read());
+    assert!(test.node.next() == RequestKind::ReadNode);
     assert_eq!(test.node.uid(), Some("u1"));
 }
 
@@ -487,19 +488,19 @@ fn with_register_node_false_no_node_is_created() {
 fn after_an_unanswered_patch_the_node_is_read_before_the_next_one() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
-    assert!(is_silent(test.turn(|_| Outcome::Silent("slow".into()))));
+    assert!(is_silent(test.turn(|_| Err("slow".into()))));
     // The server had applied the patch, so no further request is needed.
     let mut stored = test.node.seen.clone().unwrap();
     let facts = test.facts.clone();
     stored =
-        status::desired(&test.config, &facts, Pressures::default(), &stored, test.now.wall).node;
+        status::desired(&test.config, &facts, Pressures::default(), &stored, test.now.wall()).node;
     test.turn(|_| answered(200, stored));
     assert_eq!(test.turn(|_| unreachable!()), None);
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Get ~/pi"]);
 
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     assert_eq!(test.pause(), Duration::ZERO);
-    assert!(test.node.must_read());
+    assert!(test.node.next() == RequestKind::ReadNode);
 }
 
 #[test]
@@ -513,7 +514,7 @@ fn invalid_bodies_change_nothing() {
         br#"{"kind": "Node", "metadata": {"uid": "", "resourceVersion": "9"}}"#.to_vec(),
     ];
     for body in invalid {
-        let invalid = || Outcome::Answered(Response::test(200, body.clone()));
+        let invalid = || Ok(Response::test(200, body.clone()));
         // After a create the Node is unknown, and a read changes nothing.
         let mut test = NodeTest::new(Flags::default());
         assert!(is_refused(test.turn(|_| invalid())));
@@ -527,7 +528,7 @@ fn invalid_bodies_change_nothing() {
         test.facts.cpus = Ok(2);
         assert_eq!(test.turn(|_| invalid()), Some(Ok(Progress::Done)));
         assert_eq!(test.node.uid(), Some("u1"));
-        assert!(test.node.must_read());
+        assert!(test.node.next() == RequestKind::ReadNode);
         assert!(is_refused(test.turn(|_| invalid())));
         assert_eq!(test.node.uid(), Some("u1"));
     }
@@ -542,7 +543,7 @@ fn an_adoption_within_one_second_of_the_last_heartbeat_sends_a_patch() {
     let mut test = NodeTest::registered();
     let stored = test.node.seen.clone().unwrap();
     let mut again = NodeTest::found(stored);
-    again.now.wall = test.now.wall;
+    again.now = ClusterNow::test(again.now.mono(), test.now.wall());
     test.pass(Duration::ZERO);
     assert_eq!(again.turn(patched), Some(Ok(Progress::Adopted)));
     assert_eq!(again.body()["status"].as_object().unwrap().len(), 1);
@@ -584,29 +585,29 @@ fn annotations_alone_and_a_drifting_amount_need_no_patch() {
 fn whatever_flaps_the_node_is_written_every_ten_seconds_at_most() {
     let mut test = NodeTest::registered();
     let mut patches = 0;
-    let end = test.now.mono.after(Duration::from_secs(600));
-    while test.now.mono < end {
-        test.facts.kernel_version = Ok(test.now.mono.since(Mono::START).as_millis().to_string());
-        test.node.compute_status_by(test.now.mono.after(Duration::from_secs(1)));
+    let end = test.now.mono().after(Duration::from_secs(600));
+    while test.now.mono() < end {
+        test.facts.kernel_version = Ok(test.now.mono().since(Mono::START).as_millis().to_string());
+        test.node.compute_status_by(test.now.mono().after(Duration::from_secs(1)));
         patches += u32::from(test.turn(patched) == Some(Ok(Progress::Done)));
     }
     assert!((60..=68).contains(&patches), "{patches}");
     let stable = test.facts.kernel_version.clone();
     test.facts.kernel_version = Ok("last".to_owned());
-    test.node.report_at(test.now.mono);
+    test.node.report_at(test.now.mono());
     assert_eq!((test.pause(), test.turn(patched)), (Duration::ZERO, Some(Ok(Progress::Done))));
     // The last change of a storm is sent, too.
     test.facts.kernel_version = stable;
-    let end = test.now.mono.after(TICK * 2);
-    while test.now.mono < end && test.turn(patched).is_none() {}
-    assert!(test.now.mono < end);
+    let end = test.now.mono().after(TICK * 2);
+    while test.now.mono() < end && test.turn(patched).is_none() {}
+    assert!(test.now.mono() < end);
 }
 
-/// Runs until the next look, which gets this answer.
-fn look(test: &mut NodeTest, answer: impl FnOnce(&Request) -> Outcome) -> Turn {
+/// Runs until the next check, which gets this answer.
+fn check(test: &mut NodeTest, answer: impl FnOnce(&Request) -> Answer) -> Turn {
     let mut answer = Some(answer);
     loop {
-        let turn = test.turn(|request| match is_look(request) {
+        let turn = test.turn(|request| match is_check(request) {
             true => answer.take().unwrap()(request),
             false => patched(request),
         });
@@ -617,33 +618,33 @@ fn look(test: &mut NodeTest, answer: impl FnOnce(&Request) -> Outcome) -> Turn {
 }
 
 #[test]
-fn a_look_that_finds_nothing_is_no_report() {
+fn a_check_that_finds_nothing_is_no_report() {
     let mut test = NodeTest::registered();
-    test.node.report_later(&test.config, false, test.now.mono, Jitter::NONE);
+    test.node.times.reported(false, test.now.mono(), Jitter::NONE);
     test.node.take_events();
-    let (report_due, before) = (test.node.report_due, test.node.seen.clone());
+    let (report_due, before) = (test.node.times.report_due, test.node.seen.clone());
     // An amount that drifts is sent with the next report.
     test.facts.memory.as_mut().unwrap().total_bytes += 1 << 20;
-    assert_eq!(look(&mut test, unchanged), Some(Ok(Progress::Continue)));
-    let time = test.now.mono.since(Mono::START);
+    assert_eq!(check(&mut test, unchanged), Some(Ok(Progress::Continue)));
+    let time = test.now.mono().since(Mono::START);
     assert!(time >= Duration::from_secs(149) && time < Duration::from_secs(160), "{time:?}");
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status"]);
     assert_eq!(test.last().accept, Accept::Metadata);
     assert_eq!(test.body(), json!({"metadata": {"resourceVersion": "512"}}));
-    assert_eq!((test.node.report_due, &test.node.seen), (report_due, &before));
+    assert_eq!((test.node.times.report_due, &test.node.seen), (report_due, &before));
     assert_eq!(test.reasons(), [""; 0]);
     assert_eq!(test.pause(), TICK);
-    // The report follows in its time, without another look.
+    // The report follows in its time, without another check.
     while test.calls().len() < 3 {
         test.turn(patched);
     }
-    assert!(test.now.mono >= report_due && test.now.mono < report_due.after(TICK));
-    assert!(!is_look(test.last()));
+    assert!(test.now.mono() >= report_due && test.now.mono() < report_due.after(TICK));
+    assert!(!is_check(test.last()));
     assert_eq!(test.pause(), TICK);
 }
 
 #[test]
-fn whatever_a_look_does_not_confirm_is_read() {
+fn whatever_a_check_does_not_confirm_is_read() {
     let other = |name: &str, version: &str| {
         let metadata = json!({"name": name, "uid": "u1", "resourceVersion": version});
         answered(200, json!({"kind": "PartialObjectMetadata", "metadata": metadata}))
@@ -653,42 +654,42 @@ fn whatever_a_look_does_not_confirm_is_read() {
         // It was written, whatever the precondition says, or is not ours.
         (other("pi", "513"), false, TICK),
         (other("other", "512"), false, TICK),
-        (Outcome::Answered(Response::test(200, "")), false, TICK),
+        (Ok(Response::test(200, "")), false, TICK),
         (refuse(403, "Forbidden"), true, Duration::from_millis(200)),
         (refuse(429, "TooManyRequests"), true, Duration::from_millis(200)),
-        (Outcome::Silent("slow".into()), true, Duration::from_millis(200)),
+        (Err("slow".into()), true, Duration::from_millis(200)),
     ] {
         let mut test = NodeTest::registered();
-        test.node.backoff.next_delay();
+        test.node.times.backoff.next_delay();
         test.node.take_events();
-        let turn = look(&mut test, |_| answer);
+        let turn = check(&mut test, |_| answer);
         assert_eq!(turn.clone().map(|turn| turn.is_err()), Some(is_error), "{turn:?}");
         assert_eq!(test.pause(), pause, "{turn:?}");
         assert_eq!(test.node.uid(), Some("u1"));
         let read = shown(&test, &["spec", "unschedulable"], true.into());
         assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)), "{turn:?}");
         assert_eq!(test.reasons(), ["NodeNotSchedulable"]);
-        // Nothing is wrong with our part, and the next look is not due before its period.
+        // Nothing is wrong with our part, and the next check is not due before its period.
         let calls = test.calls().len();
-        let end = test.now.mono.after(Duration::from_secs(120));
-        while test.now.mono < end && test.now.mono < test.node.report_due {
+        let end = test.now.mono().after(Duration::from_secs(120));
+        while test.now.mono() < end && test.now.mono() < test.node.times.report_due {
             test.turn(patched);
         }
         let more = &test.requests[calls..];
-        assert!(more.iter().all(|request| !is_look(request)), "{more:?}");
+        assert!(more.iter().all(|request| !is_check(request)), "{more:?}");
     }
     let mut test = NodeTest::registered();
-    assert_eq!(look(&mut test, |_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+    assert_eq!(check(&mut test, |_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
     assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
 }
 
-/// Five conflicts in a row are a failure, which is told; those of five looks are not.
+/// Five conflicts in a row are a failure, which is told; those of five checks are not.
 #[test]
-fn another_client_that_writes_before_each_look_is_no_failure() {
+fn another_client_that_writes_before_each_check_is_no_failure() {
     let mut test = NodeTest::new(Flags::of(&["--node-resync-frequency=1s"]));
     test.turn(created);
     for _ in 0..10 {
-        let turn = look(&mut test, |_| refuse(409, "Conflict"));
+        let turn = check(&mut test, |_| refuse(409, "Conflict"));
         assert_eq!(turn, Some(Ok(Progress::Continue)));
         let read = answered(200, test.node.seen.clone().unwrap());
         assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
@@ -701,7 +702,7 @@ fn retry_after_is_followed_up_to_7_s() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
     for (retry_after, pause) in [(3, 3), (3600, 7)] {
-        let busy = Outcome::Answered(Response {
+        let busy = Ok(Response {
             retry_after: Some(Duration::from_secs(retry_after)),
             ..Response::test(429, "")
         });
@@ -717,7 +718,7 @@ fn the_events_of_an_unanswered_patch_follow_when_a_read_shows_it() {
         test.node.take_events();
         let before = test.node.seen.clone().unwrap();
         test.pressures.memory = Some(true);
-        test.turn(|_| Outcome::Silent("slow".into()));
+        test.turn(|_| Err("slow".into()));
         let stored =
             if applied { crate::node::patch::tests::apply(before, &test.body()) } else { before };
         test.turn(|_| answered(200, stored));
@@ -733,11 +734,11 @@ fn the_events_of_an_unanswered_patch_follow_when_a_read_shows_it() {
 fn an_unanswered_patch_of_a_node_that_was_deleted_has_no_second_event() {
     let mut test = NodeTest::registered();
     test.pressures.memory = Some(true);
-    test.turn(|_| Outcome::Silent("slow".into()));
+    test.turn(|_| Err("slow".into()));
     assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
     assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
     assert!(test.reasons().contains(&"NodeHasInsufficientMemory"));
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     let shown = answered(200, test.node.seen.clone().unwrap());
     assert_eq!(test.turn(|_| shown), Some(Ok(Progress::Read)));
     assert_eq!(test.reasons(), [""; 0]);
@@ -755,23 +756,23 @@ fn an_adopted_pressure_stays_while_its_fact_is_unread() {
         test.facts.memory = Err(Unread::new("proc/meminfo", "socket not connected"));
         let thresholds = test.config.thresholds.clone();
         let mut eviction = Eviction::new(&thresholds, Duration::from_secs(300));
-        test.pressures = eviction.synchronize(&test.facts, test.now.mono);
+        test.pressures = eviction.synchronize(&test.facts, test.now.mono());
         test.turn(patched);
         let mut want = old;
-        want["lastHeartbeatTime"] = test.now.wall.time().into();
+        want["lastHeartbeatTime"] = test.now.wall().time().into();
         assert_eq!(conditions::find(&test.body(), "MemoryPressure"), Some(&want));
         assert!(!test.reasons().iter().any(|reason| reason.contains("Memory")), "{status}");
         // Read again.
         test.facts.memory = Facts::example().memory;
         test.pass(Duration::from_secs(3600));
-        test.pressures = eviction.synchronize(&test.facts, test.now.mono);
+        test.pressures = eviction.synchronize(&test.facts, test.now.mono());
         test.turn(patched);
         let is_known = status == "False";
         assert_eq!(test.reasons().contains(&"NodeHasSufficientMemory"), !is_known, "{status}");
     }
 }
 
-/// Another client wrote a second `Ready`, which the node lifecycle controller looks at, too.
+/// Another client wrote a second `Ready`, which the node lifecycle controller checks at, too.
 #[test]
 fn doubles_of_our_conditions_are_removed_and_those_of_others_stay() {
     let mut test = NodeTest::registered();
@@ -793,7 +794,7 @@ fn doubles_of_our_conditions_are_removed_and_those_of_others_stay() {
     }
     let mut stored = test.node.seen.clone().unwrap();
     stored["status"]["conditions"] = list.into();
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     test.turn(|_| answered(200, stored));
     test.pass(Duration::from_secs(3600));
     test.turn(patched);
@@ -810,14 +811,14 @@ fn an_additional_computation_does_not_move_the_regular_ones() {
     let mut test = NodeTest::registered();
     let regular = test.node.due();
     for early in [3, 6] {
-        let by = regular.since(test.now.mono) * early / 10;
-        test.node.compute_status_by(test.now.mono.after(by));
+        let by = regular.since(test.now.mono()) * early / 10;
+        test.node.compute_status_by(test.now.mono().after(by));
         test.turn(|_| unreachable!());
         assert_eq!(test.node.due(), regular);
     }
     test.turn(|_| unreachable!());
     assert_eq!(test.pause(), TICK);
-    test.node.compute_status_with_renewal(test.now.mono.after(TICK / 2));
+    test.node.compute_status_with_renewal(test.now.mono().after(TICK / 2));
     test.turn(|_| unreachable!());
     assert_eq!(test.pause(), TICK);
 }
@@ -825,17 +826,17 @@ fn an_additional_computation_does_not_move_the_regular_ones() {
 #[test]
 fn compute_status_by_does_not_move_a_retry() {
     let mut test = NodeTest::registered();
-    test.node.compute_status_by(test.now.mono);
+    test.node.compute_status_by(test.now.mono());
     assert_eq!(test.pause(), Duration::ZERO);
     test.facts.cpus = Ok(2);
     test.turn(|_| refuse(500, ""));
     let pause = test.pause();
-    test.node.compute_status_by(test.now.mono);
+    test.node.compute_status_by(test.now.mono());
     assert_eq!(test.pause(), pause);
 }
 
 /// The response to a GET after another client set the member at `path`.
-fn shown(test: &NodeTest, path: &[&str], value: Value) -> Outcome {
+fn shown(test: &NodeTest, path: &[&str], value: Value) -> Answer {
     let mut node = test.node.seen.clone().unwrap();
     let (last, parents) = path.split_last().unwrap();
     object::members(&mut node, parents).insert((*last).to_owned(), value);
@@ -847,7 +848,7 @@ fn shown(test: &NodeTest, path: &[&str], value: Value) -> Outcome {
 fn new_pod_cidrs_are_returned_once_and_force_one_patch() {
     let mut test = NodeTest::registered();
     let cidrs = json!(["10.244.1.0/24", "fd00::/64"]);
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     let read = shown(&test, &["spec", "podCIDRs"], cidrs);
     assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
     let cidrs = test.node.new_pod_cidrs();
@@ -858,7 +859,7 @@ fn new_pod_cidrs_are_returned_once_and_force_one_patch() {
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     assert_eq!(test.body().get("spec"), None);
     assert_eq!(test.turn(|_| unreachable!()), None);
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     let read = shown(&test, &["spec", "podCIDR"], "10.244.1.0/24".into());
     assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
     assert_eq!(test.node.new_pod_cidrs(), None);
@@ -876,7 +877,7 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
         // The other board was rebooted.
         ("another", vec!["NodeNameConflict"]),
     ] {
-        test.node.read_again(test.now.mono);
+        test.node.read_again(test.now.mono());
         let read = shown(&test, &boot_id, theirs.into());
         assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
         assert_eq!(test.reasons(), want);
@@ -885,7 +886,7 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
     }
     // The boot id of our own unanswered patch is not another board's.
     test.facts.boot_id = Ok("after-kexec".to_owned());
-    let silent = test.turn(|_| Outcome::Silent("slow".into()));
+    let silent = test.turn(|_| Err("slow".into()));
     assert!(is_silent(silent));
     let read = shown(&test, &boot_id, "after-kexec".into());
     assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
@@ -907,7 +908,7 @@ fn a_node_of_an_earlier_boot_is_not_another_boards() {
 fn a_foreign_change_is_repaired_after_a_read_without_new_facts() {
     let mut test = NodeTest::registered();
     assert_eq!(test.turn(|_| unreachable!()), None);
-    test.node.read_again(test.now.mono);
+    test.node.read_again(test.now.mono());
     let mut other = test.node.seen.clone().unwrap();
     other["status"]["capacity"]["memory"] = json!("1Ki");
     assert_eq!(test.turn(|_| answered(200, other)), Some(Ok(Progress::Read)));
@@ -917,18 +918,18 @@ fn a_foreign_change_is_repaired_after_a_read_without_new_facts() {
 }
 
 #[test]
-fn resync_frequency_is_the_period_of_looks() {
-    let looks = |resync: u64| {
+fn resync_frequency_is_the_period_of_checks() {
+    let checks = |resync: u64| {
         let flag = format!("--node-resync-frequency={resync}s");
         let mut test = NodeTest::new(Flags::of(&[&flag]));
         assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
-        let end = test.now.mono.after(Duration::from_secs(120));
-        while test.now.mono < end {
+        let end = test.now.mono().after(Duration::from_secs(120));
+        while test.now.mono() < end {
             test.turn(unchanged);
         }
         test.requests.len() - 1
     };
-    assert_eq!([looks(200), looks(30), looks(1)], [0, 4, 12]);
+    assert_eq!([checks(200), checks(30), checks(1)], [0, 4, 12]);
 }
 
 /// A type of the board's health, and its message.
@@ -977,15 +978,15 @@ fn a_changed_health_has_one_early_patch_a_minute_and_a_changed_text_waits_for_th
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)), "at once");
     assert_eq!(test.health("UnderVoltage"), Some(("True", "a")));
     assert_eq!(test.events(), 1);
-    let since = test.now.mono;
+    let since = test.now.mono();
 
     // A second one, and a worse text of the first.
     test.set_health(&[low("b"), condition("KernelDeadlock", true, "c")]);
     while test.health("KernelDeadlock").is_none() {
-        assert!(test.now.mono.since(since) < Duration::from_secs(70), "it is not forgotten");
+        assert!(test.now.mono().since(since) < Duration::from_secs(70), "it is not forgotten");
         test.turn_or_read();
     }
-    assert!(test.now.mono.since(since) >= Duration::from_secs(60));
+    assert!(test.now.mono().since(since) >= Duration::from_secs(60));
     assert_eq!(test.health("UnderVoltage"), Some(("True", "b")));
     assert_eq!(test.events(), 1);
 
@@ -993,18 +994,16 @@ fn a_changed_health_has_one_early_patch_a_minute_and_a_changed_text_waits_for_th
     while test.health("UnderVoltage") == Some(("True", "b")) {
         test.turn_or_read();
     }
-    assert!(test.now.mono.since(since) > Duration::from_secs(150), "with a report");
+    assert!(test.now.mono().since(since) > Duration::from_secs(150), "with a report");
     assert_eq!(test.health("UnderVoltage"), Some(("True", "d")));
     assert_eq!(test.events(), 0);
 }
 
 #[test]
 fn a_lost_or_conflicting_patch_of_the_health_is_sent_again_at_once_and_has_one_event() {
-    for (lost, is_applied) in [
-        (Outcome::Silent("slow".into()), false),
-        (Outcome::Silent("slow".into()), true),
-        (refuse(409, "Conflict"), false),
-    ] {
+    for (lost, is_applied) in
+        [(Err("slow".into()), false), (Err("slow".into()), true), (refuse(409, "Conflict"), false)]
+    {
         let mut test = NodeTest::registered();
         let before = test.node.seen.clone().unwrap();
         test.set_health(&[condition("UnderVoltage", true, "a")]);
@@ -1013,13 +1012,13 @@ fn a_lost_or_conflicting_patch_of_the_health_is_sent_again_at_once_and_has_one_e
         if is_applied {
             test.facts
                 .health
-                .apply(object::elements(&mut stored, &["status", "conditions"]), test.now.wall);
+                .apply(object::elements(&mut stored, &["status", "conditions"]), test.now.wall());
         }
         assert_eq!(test.turn(|_| answered(200, stored)), Some(Ok(Progress::Read)));
         test.turn(patched);
         assert_eq!(test.health("UnderVoltage"), Some(("True", "a")));
         assert_eq!(test.events(), 1, "{is_applied}");
-        assert!(test.now.mono < Mono::START.after(Duration::from_secs(20)));
+        assert!(test.now.mono() < Mono::START.after(Duration::from_secs(20)));
     }
 }
 
@@ -1032,9 +1031,9 @@ fn a_type_with_two_writers_is_written_as_often_as_the_other_one_writes() {
         test.set_health(&[condition("KernelDeadlock", true, "c")]);
         let mut stored = test.node.seen.clone().unwrap();
         let (mut theirs, mut count) = (Mono::START, 0);
-        while test.now.mono < Mono::START.after(Duration::from_secs(3600)) {
-            if test.now.mono >= theirs {
-                theirs = test.now.mono.after(Duration::from_secs(every));
+        while test.now.mono() < Mono::START.after(Duration::from_secs(3600)) {
+            if test.now.mono() >= theirs {
+                theirs = test.now.mono().after(Duration::from_secs(every));
                 let said = HealthConditions {
                     known: vec![HealthCondition {
                         is_always_listed: true,
@@ -1042,7 +1041,10 @@ fn a_type_with_two_writers_is_written_as_often_as_the_other_one_writes() {
                     }],
                     ..HealthConditions::default()
                 };
-                said.apply(object::elements(&mut stored, &["status", "conditions"]), test.now.wall);
+                said.apply(
+                    object::elements(&mut stored, &["status", "conditions"]),
+                    test.now.wall(),
+                );
                 let version: u64 = resource_version(&stored).parse().unwrap();
                 stored["metadata"]["resourceVersion"] = (version + 1).to_string().into();
             }

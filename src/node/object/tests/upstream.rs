@@ -7,7 +7,7 @@ use crate::node::patch::tests::apply;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The server with one Node: it sends the Node, and applies patches with its resourceVersion.
-pub(super) fn serve(stored: &mut Value) -> impl FnOnce(&Request) -> Outcome {
+pub(super) fn serve(stored: &mut Value) -> impl FnOnce(&Request) -> Answer {
     move |request| {
         if request.method == Method::Get {
             return answered(200, stored.clone());
@@ -79,8 +79,8 @@ fn test_try_register_with_api_server() {
 /// A Node that was reported at the start. `random` spreads the next report after a change.
 fn reported(changed: bool, random: u64) -> NodeTest {
     let mut test = NodeTest::registered();
-    test.node.report_later(&test.config, changed, Mono::START, Jitter::new(random));
-    test.node.state = NodeState::Known(Round::default());
+    test.node.times.reported(changed, Mono::START, Jitter::new(random));
+    test.node.state = NodeState::Patch(Round::default());
     test
 }
 
@@ -97,9 +97,9 @@ fn test_is_update_status_period_expired() {
         ("4 m ago, 2 m early", reported(true, 100), 4, true),
         ("exactly 5 m ago", reported(false, 0), 5, true),
     ] {
-        test.node.due = Mono::START.after(minute * after);
-        test.node.known_at = test.node.due;
-        let sent = test.turn(|_| Outcome::Silent("slow".into()));
+        test.node.times.due = Mono::START.after(minute * after);
+        test.node.times.confirmed_at = test.node.times.due;
+        let sent = test.turn(|_| Err("slow".into()));
         assert_eq!(sent.is_some(), want, "{name}");
     }
 }
@@ -109,7 +109,7 @@ fn test_is_update_status_period_expired() {
 fn test_calculate_delay() {
     let mut delays = Vec::new();
     for random in 0..=1000 {
-        delays.push(reported(true, random).node.report_due.since(Mono::START));
+        delays.push(reported(true, random).node.times.report_due.since(Mono::START));
     }
     assert_eq!(delays.first(), Some(&(SECOND * 150)));
     assert_eq!(delays.last(), Some(&(SECOND * 450)));

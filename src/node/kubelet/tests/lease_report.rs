@@ -10,8 +10,8 @@ fn writes(world: &World) -> u64 {
     world.sent.iter().filter(is_write).count() as u64
 }
 
-fn heartbeat(world: &World) -> Heartbeat {
-    world.kubelet.heartbeat(world.last.unwrap().0, Duration::from_secs(1000))
+fn report(world: &World) -> LeaseReport {
+    world.kubelet.lease_report(world.last.unwrap().0, Duration::from_secs(1000))
 }
 
 #[test]
@@ -20,14 +20,14 @@ fn renewals_and_failures_are_counted_and_times_are_since_boot() {
     let renewals = writes(&world);
     assert!(renewals >= 3, "{:?}", world.sent);
     let at = world.last.unwrap().0.since(Mono::START) + Duration::from_secs(1000);
-    let well = Heartbeat {
+    let well = LeaseReport {
         attempted: at,
         renewed: Some(at),
         lease_duration: Duration::from_secs(40),
         renewals,
         failures: 0,
     };
-    assert_eq!(heartbeat(&world), well);
+    assert_eq!(report(&world), well);
     let end = world.now.after(Duration::from_secs(30));
     for behavior in [Behavior::Refuses(500, None), Behavior::Silent(false)].into_iter().cycle() {
         if world.now >= end {
@@ -35,14 +35,14 @@ fn renewals_and_failures_are_counted_and_times_are_since_boot() {
         }
         world.turn(&Step { behavior, takes: 1000, ..correct() }).unwrap();
     }
-    let outage = heartbeat(&world);
+    let outage = report(&world);
     assert_eq!((outage.renewed, outage.renewals), (well.renewed, renewals));
     assert_eq!(outage.failures, writes(&world) - renewals);
     assert!(outage.failures > 0 && outage.attempted > at);
     // A deleted Lease was not renewed.
     let mut world = settled();
-    while heartbeat(&world).failures == 0 {
+    while report(&world).failures == 0 {
         world.turn(&Step { behavior: Behavior::DeletesLease, ..correct() }).unwrap();
     }
-    assert_eq!(heartbeat(&world).failures, 1);
+    assert_eq!(report(&world).failures, 1);
 }

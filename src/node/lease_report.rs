@@ -1,5 +1,5 @@
-//! The line of `--state-file`: what the agent tells `nodelet serve` about its Lease. Its length is
-//! fixed.
+//! The line of `--state-file`, from which `nodelet serve` learns the state of the Lease. Its length
+//! is fixed.
 //!
 //! The agent writes it over the last one without a lock, so a reader may see a part of each. The
 //! time of the attempt is at both ends: where they differ, the line is torn, and is read again.
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// The state of the Lease after an attempt to renew it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heartbeat {
+pub struct LeaseReport {
     /// Start of the last attempt, since boot.
     pub attempted: Duration,
     /// Start of the last renewal, since boot; `None` if there was none.
@@ -26,7 +26,7 @@ pub struct Heartbeat {
 /// Six numbers of 20 digits in milliseconds or pieces, each with a separator.
 const LENGTH: usize = 6 * 21;
 
-impl Heartbeat {
+impl LeaseReport {
     /// The line, with its newline.
     pub fn line(&self) -> String {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -73,8 +73,8 @@ fn number(digits: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn example() -> Heartbeat {
-        Heartbeat {
+    fn example() -> LeaseReport {
+        LeaseReport {
             attempted: Duration::from_millis(99_999),
             renewed: Some(Duration::from_millis(89_999)),
             lease_duration: Duration::from_secs(40),
@@ -85,18 +85,18 @@ mod tests {
 
     #[test]
     fn a_line_has_one_length_and_is_read_as_it_was_written() {
-        let largest = Heartbeat {
+        let largest = LeaseReport {
             attempted: Duration::MAX,
             renewed: Some(Duration::MAX),
             lease_duration: Duration::MAX,
             renewals: u64::MAX,
             failures: u64::MAX,
         };
-        for heartbeat in [Heartbeat::default(), example(), largest] {
-            assert_eq!(heartbeat.line().len(), LENGTH, "{heartbeat:?}");
+        for report in [LeaseReport::default(), example(), largest] {
+            assert_eq!(report.line().len(), LENGTH, "{report:?}");
         }
-        for heartbeat in [Heartbeat::default(), example()] {
-            assert_eq!(Heartbeat::parse(heartbeat.line().as_bytes()), Some(heartbeat));
+        for report in [LeaseReport::default(), example()] {
+            assert_eq!(LeaseReport::parse(report.line().as_bytes()), Some(report));
         }
         assert_eq!(
             example().line(),
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_torn_line_is_none() {
         let old = example();
-        let new = Heartbeat {
+        let new = LeaseReport {
             attempted: Duration::from_millis(100_000),
             renewed: Some(Duration::from_millis(100_000)),
             renewals: 10,
@@ -118,7 +118,7 @@ mod tests {
         let (first, second) = (new.line(), old.line());
         for cut in 0..=LENGTH {
             let torn = [&first.as_bytes()[..cut], &second.as_bytes()[cut..]].concat();
-            let parsed = Heartbeat::parse(&torn);
+            let parsed = LeaseReport::parse(&torn);
             assert!([None, Some(old), Some(new)].contains(&parsed), "{cut}: {parsed:?}");
         }
     }
@@ -135,7 +135,7 @@ mod tests {
             format!("{line}\n"),
             "9".repeat(LENGTH),
         ] {
-            assert_eq!(Heartbeat::parse(text.as_bytes()), None, "{text:?}");
+            assert_eq!(LeaseReport::parse(text.as_bytes()), None, "{text:?}");
         }
     }
 }

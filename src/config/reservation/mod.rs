@@ -83,8 +83,13 @@ fn resources(flag: &str, pairs: &Pairs) -> Result<Resources, String> {
         }
         Ok((name.clone(), amount))
     };
-    let resources: Result<_, String> = pairs.iter().map(resource).collect();
-    resources.map_err(|e| format!("{flag} value failed to parse: {e}"))
+    let mut resources = Resources::new();
+    for pair in pairs {
+        let (name, amount) =
+            resource(pair).map_err(|e| format!("{flag} value failed to parse: {e}"))?;
+        resources.insert(name, amount);
+    }
+    Ok(resources)
 }
 
 /// The number of CPUs in a list such as `0-1,3`.
@@ -115,7 +120,8 @@ fn cpus(list: &str) -> Result<u64, String> {
 
 /// `--extended-resources`, with names and whole amounts that the API server accepts.
 pub(super) fn extended(pairs: &Pairs) -> Result<Resources, String> {
-    let resource = |(name, text): (&String, &String)| {
+    let mut resources = Resources::new();
+    for (name, text) in pairs {
         if !names::is_extended_resource(name) {
             return Err(format!(
                 "--extended-resources: {name:?} is not the name of an extended resource; write \
@@ -129,9 +135,9 @@ pub(super) fn extended(pairs: &Pairs) -> Result<Resources, String> {
                 "--extended-resources: {name}: {text:?} is not a whole number of devices"
             ));
         }
-        Ok((name.clone(), amount))
-    };
-    pairs.iter().map(resource).collect()
+        resources.insert(name.clone(), amount);
+    }
+    Ok(resources)
 }
 
 #[cfg(test)]

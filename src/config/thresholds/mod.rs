@@ -2,7 +2,6 @@
 //! Error texts are the kubelet's, with the signal added where its text has none.
 //! Upstream: `pkg/kubelet/eviction/helpers.go` ParseThresholdConfig, `defaults_linux.go`.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::config::setting::Pairs;
@@ -103,20 +102,20 @@ pub fn parse(
     let soft = thresholds(soft, "soft")?;
     let grace_periods = each(grace_periods, grace_period)?;
     let minimum_reclaims = each(minimum_reclaims, minimum_reclaim)?;
-    if let Some(name) = soft.keys().find(|name| !grace_periods.contains_key(*name)) {
+    if let Some((name, _)) = soft.iter().find(|(name, _)| of(&grace_periods, name).is_none()) {
         return Err(format!(
             "grace period must be specified for the soft eviction threshold {name}"
         ));
     }
     let threshold = |name, amount| {
         Some(Threshold {
-            minimum_reclaim: minimum_reclaims.get(name).copied(),
+            minimum_reclaim: of(&minimum_reclaims, name),
             ..Threshold::hard(observed(name)?, amount)
         })
     };
-    let hard = hard.into_iter().filter_map(|(name, amount)| threshold(name, amount));
-    let soft = soft.into_iter().filter_map(|(name, amount)| {
-        Some(Threshold { grace_period: *grace_periods.get(name)?, ..threshold(name, amount)? })
+    let hard = hard.iter().filter_map(|(name, amount)| threshold(name, *amount));
+    let soft = soft.iter().filter_map(|(name, amount)| {
+        Some(Threshold { grace_period: of(&grace_periods, name)?, ..threshold(name, *amount)? })
     });
     Ok([hard.collect(), soft.collect()])
 }
@@ -138,23 +137,34 @@ fn observed(name: &str) -> Option<Signal> {
     })
 }
 
+/// A value for each signal of a map, in the map's order. A map of each type of value would be 1 KB
+/// of code.
+type Each<'a, T> = Vec<(&'a str, T)>;
+
+/// The value of the signal `name`.
+fn of<T: Copy>(values: &[(&str, T)], name: &str) -> Option<T> {
+    let mut values = values.iter().filter(|(signal, _)| *signal == name);
+    values.next().map(|(_, value)| *value)
+}
+
 /// Parses each value of a map whose keys must be signals.
 fn each<T>(
     statements: &Pairs,
     read: fn(&str, &str) -> Result<T, String>,
-) -> Result<BTreeMap<&str, T>, String> {
-    let values = statements.iter().map(|(name, text)| {
+) -> Result<Each<'_, T>, String> {
+    let mut values = Vec::new();
+    for (name, text) in statements {
         if observed(name).is_none() && !UNOBSERVED.contains(&name.as_str()) {
             return Err(format!("unsupported eviction signal {name}"));
         }
-        Ok((name.as_str(), read(name, text)?))
-    });
-    values.collect()
+        values.push((name.as_str(), read(name, text)?));
+    }
+    Ok(values)
 }
 
-fn thresholds<'a>(statements: &'a Pairs, which: &str) -> Result<BTreeMap<&'a str, Amount>, String> {
+fn thresholds<'a>(statements: &'a Pairs, which: &str) -> Result<Each<'a, Amount>, String> {
     let amounts = each(statements, threshold)?;
-    for name in amounts.keys().filter(|name| observed(name).is_none()) {
+    for (name, _) in amounts.iter().filter(|(name, _)| observed(name).is_none()) {
         log::warn!("found {name} for {which} eviction. ignoring");
     }
     // 0% and 100% disable a signal.

@@ -2,10 +2,11 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use apidouble::{Double, Identity, Validity};
+use httparse::Status;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Map, Value, json};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,32 +109,11 @@ impl Client {
         content_type: &str,
         body: impl AsRef<[u8]>,
     ) -> std::io::Result<Answer> {
-        let result = self.exchange(method, path, accept, content_type, body.as_ref());
-        let closing = |a: &Answer| a.header("connection") == Some("close");
-        if result.as_ref().map_or(true, closing) {
-            self.stream = None;
-        }
-        result
-    }
-
-    fn exchange(
-        &mut self,
-        method: &str,
-        path: &str,
-        accept: &str,
-        content_type: &str,
-        body: &[u8],
-    ) -> std::io::Result<Answer> {
-        if self.stream.is_none() {
-            let socket = TcpStream::connect(("127.0.0.1", self.port))?;
-            socket.set_read_timeout(Some(self.timeout))?;
-            socket.set_nodelay(true)?;
-            let name = ServerName::try_from("127.0.0.1").expect("an address");
-            let tls =
-                ClientConnection::new(self.config.clone(), name).map_err(std::io::Error::other)?;
-            self.stream = Some(StreamOwned::new(tls, socket));
-        }
-        let stream = self.stream.as_mut().expect("just opened");
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => self.connect()?,
+        };
+        let body = body.as_ref();
         let mut head = format!(
             "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\nUser-Agent: {}\r\n",
             self.agent
@@ -156,56 +136,63 @@ impl Client {
             stream.write_all(body)?;
         }
         stream.flush()?;
-        let mut line = read_line(stream)?;
-        let code = line
-            .split(' ')
-            .nth(1)
-            .and_then(|c| c.parse().ok())
-            .ok_or_else(|| std::io::Error::other(line.clone()))?;
-        let mut headers = Vec::new();
-        loop {
-            line = read_line(stream)?;
-            if line.is_empty() {
-                break;
-            }
-            if let Some((name, value)) = line.split_once(':') {
-                headers.push((name.to_owned(), value.trim().to_owned()));
-            }
-        }
-        let mut answer = Answer { code, headers, bytes: Vec::new(), body: String::new() };
         let mut bytes = Vec::new();
-        if answer.header("transfer-encoding").is_some() {
-            loop {
-                let line = read_line(stream)?;
-                let size = usize::from_str_radix(line.trim(), 16).map_err(std::io::Error::other)?;
-                let mut part = vec![0; size + 2];
-                stream.read_exact(&mut part)?;
-                if size == 0 {
-                    break;
+        loop {
+            if let Some(answer) = parsed(&bytes)? {
+                if answer.header("connection") != Some("close") {
+                    self.stream = Some(stream);
                 }
-                bytes.extend_from_slice(&part[..size]);
+                return Ok(answer);
             }
-        } else {
-            let length = answer.header("content-length").and_then(|l| l.parse().ok()).unwrap_or(0);
-            bytes = vec![0; length];
-            stream.read_exact(&mut bytes)?;
+            let mut part = [0; 16 << 10];
+            match stream.read(&mut part)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                length => bytes.extend_from_slice(&part[..length]),
+            }
         }
-        answer.body = String::from_utf8_lossy(&bytes).into_owned();
-        answer.bytes = bytes;
-        Ok(answer)
+    }
+
+    fn connect(&self) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
+        let socket = TcpStream::connect(("127.0.0.1", self.port))?;
+        socket.set_read_timeout(Some(self.timeout))?;
+        socket.set_nodelay(true)?;
+        let name = ServerName::try_from("127.0.0.1").expect("an address");
+        let tls = ClientConnection::new(self.config.clone(), name);
+        Ok(StreamOwned::new(tls.map_err(std::io::Error::other)?, socket))
     }
 }
 
-fn read_line(stream: &mut impl Read) -> std::io::Result<String> {
-    let mut line = Vec::new();
-    loop {
-        let mut byte = [0];
-        stream.read_exact(&mut byte)?;
-        if byte[0] == b'\n' {
-            return Ok(String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned());
+/// The answer, if these bytes are the whole one.
+fn parsed(bytes: &[u8]) -> std::io::Result<Option<Answer>> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut head = httparse::Response::new(&mut headers);
+    let Status::Complete(start) = head.parse(bytes).map_err(std::io::Error::other)? else {
+        return Ok(None);
+    };
+    let code = head.code.expect("a status code");
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    let headers = head.headers.iter().map(|h| (h.name.to_owned(), text(h.value))).collect();
+    let mut answer = Answer { code, headers, bytes: Vec::new(), body: String::new() };
+    let mut rest = &bytes[start..];
+    if answer.header("transfer-encoding").is_some() {
+        loop {
+            let size = httparse::parse_chunk_size(rest).expect("a size of a chunk");
+            let Status::Complete((start, size)) = size else { return Ok(None) };
+            let size = usize::try_from(size).expect("a size");
+            let Some(chunk) = rest.get(start..start + size + 2) else { return Ok(None) };
+            if size == 0 {
+                break;
+            }
+            answer.bytes.extend_from_slice(&chunk[..size]);
+            rest = &rest[start + size + 2..];
         }
-        line.push(byte[0]);
+    } else {
+        let length = answer.header("content-length").map_or(0, |l| l.parse().expect("a length"));
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        answer.bytes = body.to_vec();
     }
+    answer.body = text(&answer.bytes);
+    Ok(Some(answer))
 }
 
 /// Replaces what the server makes up or reads off its clock; compares the long descriptions of

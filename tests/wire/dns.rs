@@ -1,6 +1,7 @@
 //! Name lookups against servers that are slow, silent, wrong or spoofed.
 //!
-//! A lookup ends at its deadline, and the agent does not wait for the lookup of the node's name.
+//! A lookup ends at its deadline, and the agent does not wait for the lookup of the node's name. How
+//! the answers are judged: `src/client/dns/lookup/tests.rs`, in virtual time.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -18,8 +19,6 @@ const AAAA: u8 = 28;
 pub const OK: u16 = 0x8180;
 const SERVFAIL: u16 = 0x8182;
 const NXDOMAIN: u16 = 0x8183;
-const REFUSED: u16 = 0x8185;
-const TC: u16 = 0x8380;
 
 const BUDGET: Duration = Duration::from_millis(1500);
 
@@ -141,51 +140,12 @@ fn ips(list: &[&str]) -> Vec<IpAddr> {
 const SOON: u128 = 900;
 
 #[test]
-fn both_families_alternate_and_no_address_is_left_out() {
-    let list: &[&str] = &[
-        "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7",
-        "10.0.0.8", "10.0.0.9", "fd00::1", "fd00::2",
-    ];
-    let server = Server::simple(OK, list);
-    let (found, took) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
-    assert_eq!(
-        found.unwrap(),
-        ips(&[
-            "10.0.0.1", "fd00::1", "10.0.0.2", "fd00::2", "10.0.0.3", "10.0.0.4", "10.0.0.5",
-            "10.0.0.6", "10.0.0.7", "10.0.0.8", "10.0.0.9"
-        ])
-    );
-    assert!(took < SOON, "{took}");
-    assert_eq!(server.heard(), 2);
-}
-
-#[test]
-fn a_lookup_without_an_answer_ends_at_its_deadline_or_timeout() {
-    for (budget, timeout, attempts, want, packets) in [
-        (900, 5000, 1, 900, 2),
-        (3000, 300, 3, 900, 6),
-        (900, 900, 10, 900, 20),
-        (400, 5000, 2, 400, 4),
-    ] {
-        let server = Server::silent();
-        let resolver = Resolver {
-            timeout: Duration::from_millis(timeout),
-            attempts,
-            ..resolver(&[server.address])
-        };
-        let (found, took) = lookup(&resolver, "api.lan", Duration::from_millis(budget));
-        let why = found.unwrap_err();
-        let exact = format!("no name server answered within 0.{} s", want / 100);
-        // Without a budget that ends the lookup, a busy machine reports a longer time.
-        let late = want < budget.into() && why.starts_with("no name server answered within ");
-        assert!(why == exact || late, "{why}");
-        // Less than the longest timeout.
-        assert!(took >= want * 8 / 10 && took < 4_500, "{want} {took}");
-        // A busy machine sends fewer questions.
-        let heard = server.heard();
-        assert!((2..=packets).contains(&heard), "{packets} {heard}");
-    }
+fn a_lookup_without_an_answer_ends_at_its_deadline() {
     let server = Server::silent();
+    let (found, took) = lookup(&resolver(&[server.address]), "api.lan", Duration::from_millis(900));
+    assert_eq!(found, Err("no name server answered within 0.9 s".to_owned()));
+    // Less than the timeout of the resolver.
+    assert!((720..4_500).contains(&took), "{took}");
     let start = Instant::now();
     let spent = resolver(&[server.address]).lookup("api.lan", || Duration::ZERO);
     assert!(spent.is_err() && start.elapsed().as_millis() < SOON);
@@ -210,46 +170,25 @@ fn a_flood_does_not_move_the_deadline() {
 }
 
 #[test]
-fn a_late_answer_and_an_answer_to_a_repeated_question_count() {
-    let late = Server::start(|asked, socket| {
-        let (asked, socket) = (asked.clone(), socket.try_clone().unwrap());
-        thread::spawn(move || {
-            thread::sleep(Duration::from_millis(500));
-            socket.send_to(&asked.answer(OK, &["10.0.0.1"]), asked.from).unwrap();
-        });
-    });
-    // Ignores the first two packets.
-    let lossy = Server::start(|asked, socket| {
-        if asked.before >= 2 {
-            let answer = asked.answer(OK, &["10.0.0.1"]);
-            socket.send_to(&answer, asked.from).unwrap();
-        }
-    });
-    for (server, timeout) in [(late, 5000), (lossy, 1000)] {
-        let resolver =
-            Resolver { timeout: Duration::from_millis(timeout), ..resolver(&[server.address]) };
-        let (found, took) = lookup(&resolver, "api.lan", BUDGET);
-        assert_eq!(found, Ok(ips(&["10.0.0.1"])));
-        assert!((500..500 + SOON).contains(&took), "{took}");
-    }
-}
-
-#[test]
-fn a_server_that_cannot_answer_is_passed_over_at_once() {
+fn a_server_that_cannot_be_reached_is_passed_over_at_once() {
     let good = Server::simple(OK, &["10.0.0.1"]);
-    for bad in [
-        Server::simple(SERVFAIL, &[]).address,
-        Server::simple(REFUSED, &[]).address,
-        Server::simple(TC, &[]).address,
-        closed(),
-        // Not routable.
-        "255.255.255.255:53".parse().unwrap(),
-    ] {
+    for bad in [closed(), "255.255.255.255:53".parse().unwrap()] {
         let resolver = resolver(&[bad, good.address, bad]);
         let (found, took) = lookup(&resolver, "api.lan", BUDGET * 4);
         assert_eq!(found, Ok(ips(&["10.0.0.1"])), "{bad}");
         // A silent one would take half of the budget, 3 s.
         assert!(took < 2_500, "{bad} {took}");
+    }
+    let nobody = closed();
+    let refused = format!("name server {nobody}: connection refused");
+    for (resolver, name, want) in [
+        (resolver(&[nobody]), "api.lan", refused.as_str()),
+        (resolver(&[]), "api.lan", "no usable name server in resolv.conf"),
+        (resolver(&[nobody]), "api..lan", "\"api..lan\" cannot be a host name"),
+    ] {
+        let (found, took) = lookup(&resolver, name, BUDGET);
+        assert_eq!(found, Err(want.to_owned()));
+        assert!(took < SOON, "{took}");
     }
 }
 
@@ -264,7 +203,6 @@ fn knows(name: &'static str, address: &'static str, after: Duration) -> Server {
     })
 }
 
-/// The rows with planted times are in `src/client/dns/lookup/tests.rs`.
 #[test]
 fn the_first_server_in_the_list_counts_though_it_is_the_slowest() {
     let vpn = knows("kube.corp", "10.8.0.1", Duration::from_millis(100));
@@ -276,59 +214,6 @@ fn the_first_server_in_the_list_counts_though_it_is_the_slowest() {
         assert_eq!(found, Ok(ips(&["10.8.0.1"])));
         let name = &mut NodeName::new("kube.corp", Some(resolver));
         assert_eq!(name.addresses(true, || at(0)), ips(&["10.8.0.1"]));
-    }
-    let silent = Server::silent();
-    let resolver = resolver(&[silent.address, lies.address, denies.address]);
-    let (found, took) = lookup(&resolver, "kube.corp", BUDGET);
-    assert_eq!(found, Ok(ips(&["192.0.2.1"])));
-    assert!(took >= BUDGET.as_millis() / 2 - 50, "{took}");
-}
-
-#[test]
-fn each_answer_ends_the_lookup_with_its_error_or_addresses() {
-    for (flags, addresses, want) in [
-        (NXDOMAIN, &[][..], Err("no such name (NXDOMAIN) from ")),
-        (OK, &[], Err("the name has no address, says ")),
-        (SERVFAIL, &[], Err("SERVFAIL from ")),
-        (REFUSED, &[], Err("REFUSED from ")),
-        (TC, &[], Err("a truncated answer from ")),
-        (TC, &["10.0.0.1", "fd00::1"], Ok(&["10.0.0.1", "fd00::1"][..])),
-        (OK, &["fd00::1"], Ok(&["fd00::1"][..])),
-    ] {
-        let server = Server::simple(flags, addresses);
-        let (found, took) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
-        let want = want.map(ips).map_err(|why| format!("{why}{}", server.address));
-        assert_eq!(found, want);
-        assert!(took < SOON, "{want:?} {took}");
-    }
-    let nobody = closed();
-    let (found, took) = lookup(&resolver(&[nobody]), "api.lan", BUDGET);
-    let want = format!("name server {nobody}: connection refused");
-    assert_eq!(found, Err(want));
-    assert!(took < SOON, "{took}");
-    for (resolver, name, want) in [
-        (resolver(&[]), "api.lan", "no usable name server in resolv.conf"),
-        (resolver(&[nobody]), "api..lan", "\"api..lan\" cannot be a host name"),
-    ] {
-        assert_eq!(lookup(&resolver, name, BUDGET).0, Err(want.to_owned()));
-    }
-}
-
-#[test]
-fn a_server_that_ignores_aaaa_delays_the_lookup_by_half_a_second() {
-    // A negative answer for AAAA ends the wait at once.
-    for (flags, least) in [(None, 400), (Some(NXDOMAIN), 0), (Some(SERVFAIL), 0)] {
-        let server = Server::start(move |asked, socket| {
-            let answer = match (asked.kind, flags) {
-                (A, _) => asked.answer(OK, &["10.0.0.1"]),
-                (_, Some(flags)) => asked.answer(flags, &[]),
-                _ => return,
-            };
-            socket.send_to(&answer, asked.from).unwrap();
-        });
-        let (found, took) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
-        assert_eq!(found, Ok(ips(&["10.0.0.1"])));
-        assert!((least..least + 350).contains(&took), "{flags:?} {took}");
     }
 }
 
@@ -370,41 +255,6 @@ fn ids_and_ports_differ_from_question_to_question() {
     // 40 random ids of 65536: a pair of equal ids once in 80 runs.
     assert!(ids.len() >= 38, "{seen:?}");
     assert!(ports.len() >= 18, "{seen:?}");
-}
-
-#[test]
-fn the_search_list_continues_until_there_is_an_address() {
-    let serve = |flags| {
-        Server::start(move |asked, socket| {
-            let answer = match asked.name.as_str() {
-                "pi.a" | "kube.prod" => asked.answer(flags, &[]),
-                "pi.b" | "pi" | "kube.prod.a" => asked.answer(OK, &["10.0.0.1"]),
-                _ => asked.answer(NXDOMAIN, &[]),
-            };
-            socket.send_to(&answer, asked.from).unwrap();
-        })
-    };
-    for (name, found, asked) in [
-        ("pi", true, &["pi.a", "pi.b"][..]),
-        ("pi.", true, &["pi"]),
-        ("kube.prod", true, &["kube.prod", "kube.prod.a"]),
-        ("kube.prod.", false, &["kube.prod"]),
-        ("no", false, &["no.a", "no.b", "no"]),
-        ("no.lan", false, &["no.lan", "no.lan.a", "no.lan.b"]),
-    ] {
-        for flags in [NXDOMAIN, OK, SERVFAIL, REFUSED] {
-            let server = serve(flags);
-            let resolver = Resolver {
-                search: vec!["a".to_owned(), "b".to_owned()],
-                ..resolver(&[server.address])
-            };
-            assert_eq!(lookup(&resolver, name, BUDGET).0.is_ok(), found, "{name}");
-            let mut heard: Vec<String> =
-                server.heard.lock().unwrap().iter().map(|(name, _)| name.clone()).collect();
-            heard.dedup();
-            assert_eq!(heard, asked, "{name} {flags:x}");
-        }
-    }
 }
 
 #[test]

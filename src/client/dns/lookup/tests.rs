@@ -38,7 +38,7 @@ impl Asked {
             SERVFAIL => 0x8182,
             NXDOMAIN => 0x8183,
             REFUSED => 0x8185,
-            TRUNCATED => 0x8380,
+            _ if text.starts_with(TRUNCATED) => 0x8380,
             REFERRAL => 0x8100,
             _ => 0x8180,
         };
@@ -328,7 +328,12 @@ fn the_families_are_judged_each_on_its_own() {
         look_up("", "kube", &[failed, |_| Some((9, "10.0.0.9"))]),
         found("10.0.0.9 fd00::9", 9)
     );
-    // A server that does not answer to AAAA.
+    // A server that denies or fails when asked for AAAA, and one that does not answer.
+    let denied: Server = |asked| Some((1, if asked.kind == A { "10.0.0.9" } else { NXDOMAIN }));
+    let failed: Server = |asked| Some((1, if asked.kind == A { "10.0.0.9" } else { SERVFAIL }));
+    for server in [denied, failed] {
+        assert_eq!(look_up("", "kube", &[server]), found("10.0.0.9", 1));
+    }
     let v4: Server = |asked| (asked.kind == A).then_some((1, "10.0.0.9"));
     assert_eq!(look_up("", "kube", &[v4]), found("10.0.0.9", 501));
     assert_eq!(look_up("", "kube", &[v4, v6]), found("10.0.0.9 fd00::9", 501));
@@ -337,6 +342,13 @@ fn the_families_are_judged_each_on_its_own() {
         absent("the name has no address, says")
     );
     assert_eq!(look_up("", "kube", &[NO_NAME]), absent("no such name (NXDOMAIN) from"));
+}
+
+#[test]
+fn both_families_alternate_and_no_address_is_left_out() {
+    let many: Server = |_| Some((1, "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 fd00::1 fd00::2"));
+    let want = "10.0.0.1 fd00::1 10.0.0.2 fd00::2 10.0.0.3 10.0.0.4";
+    assert_eq!(look_up("", "kube", &[many]), found(want, 1));
 }
 
 #[test]
@@ -351,6 +363,8 @@ fn an_answer_that_did_not_fit_is_asked_for_again() {
         found("10.0.0.9 fd00::9", 30)
     );
     assert_eq!(look_up("", "kube", &[many, many]), found("10.0.0.9 fd00::9", 14));
+    // What fits is enough.
+    assert_eq!(look_up("", "kube", &[|_| Some((7, "TC 10.0.0.9"))]), found("10.0.0.9", 14));
     let larger: Server = |_| Some((7, TRUNCATED));
     assert_eq!(look_up("", "kube", &[larger, other]), found("192.0.2.1", 14));
     let failed = "failed: a truncated answer from 10.0.0.1";

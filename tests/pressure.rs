@@ -107,7 +107,6 @@ fn memory_pressure_is_on_the_api_server_within_two_seconds() {
 fn onset(mut hog: Hog) -> Duration {
     let double = Double::start();
     let folder = Folder::new("pressure");
-    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
     for (name, content) in [
         ("proc/meminfo", meminfo(100_000).as_str()),
         ("proc/sys/kernel/random/boot_id", "b\n"),
@@ -124,12 +123,8 @@ fn onset(mut hog: Hog) -> Duration {
         }
     };
     // The next tick is a minute away: only the trigger is in time.
-    let board = Board::start(&[
-        &format!("--kubeconfig={}", kubeconfig.display()),
-        "--hostname-override=pi",
-        "--node-status-update-frequency=1m",
-        &format!("--host-root={}", folder.path().display()),
-    ]);
+    let root = format!("--host-root={}", folder.path().display());
+    let board = Board::pi(&double, &folder, &["--node-status-update-frequency=1m", &root]);
     board.watch_threads();
     eventually("no pressure", Duration::from_secs(30), memory("False"));
     eventually("the lease", Duration::from_secs(30), || double.get("leases/pi"));

@@ -12,10 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use apidouble::{Double, Fault, Rule, Validity};
-use serde_json::Value;
 
 use crate::common::api::is_ready;
 use crate::common::board::Board;
+use crate::common::lease::{await_renewals, renew_time};
 use support::{Folder, eventually};
 
 const STORM: Duration = Duration::from_secs(150);
@@ -52,7 +52,7 @@ fn misbehave(double: &Double, second: u64) {
         16 => always(status([401, 403, 404, 409][usize::try_from(second % 4).unwrap()])),
         17 => always(status([429, 500, 503, 504][usize::try_from(second % 4).unwrap()])),
         _ => {
-            double.as_admin("DELETE", "/api/v1/nodes/pi", "", &Value::Null);
+            double.as_admin("DELETE", "/api/v1/nodes/pi", "", &serde_json::Value::Null);
         }
     }
 }
@@ -70,17 +70,9 @@ fn behave(double: &Double, second: u64) {
 fn a_fault_every_second_leaks_nothing_and_says_little() {
     let double = Double::builder().lifecycle(Duration::from_secs(10)).start();
     let folder = Folder::new("soak");
-    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
-    let mut board = Board::start(&[
-        &format!("--kubeconfig={}", kubeconfig.display()),
-        "--hostname-override=pi",
-        "--node-lease-duration-seconds=8",
-        "--node-status-update-frequency=1s",
-    ]);
-    let renewed = || -> Option<Value> {
-        let lease = double.get("leases/pi")?;
-        Some(lease["spec"]["renewTime"].clone())
-    };
+    let flags = ["--node-lease-duration-seconds=8", "--node-status-update-frequency=1s"];
+    let mut board = Board::pi(&double, &folder, &flags);
+    let renewed = || renew_time(&double, "pi");
     eventually("the lease", Duration::from_secs(10), renewed);
     let mut second = 0;
     let mut storm = |length: Duration| {
@@ -98,12 +90,7 @@ fn a_fault_every_second_leaks_nothing_and_says_little() {
     // Each fault happened once: pages that are touched first are not counted as a leak.
     storm(STORM / 5);
     let calm = |board: &Board| {
-        for _ in 0..3 {
-            let before = renewed();
-            eventually("another renewal", Duration::from_secs(15), || {
-                renewed().filter(|now| Some(now) != before.as_ref())
-            });
-        }
+        await_renewals(3, Duration::from_secs(15), renewed);
         board.can_be_looked_into().then(|| footprint(board))
     };
     let before = calm(&board);

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use apidouble::{Double, Fault, RBAC_NODE_GROUP, Rule, Validity};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::common::api::admin;
 use crate::common::board::Board;
+use crate::common::command::{Ended, Report, command, end};
 use crate::common::{proxy::Proxy, raspberry, tree};
 use crate::serve::Served;
 use nodelet::check::health::ALL_BOARDS;
@@ -90,7 +90,7 @@ struct Site {
 /// The output of one run of the command.
 struct Checked {
     code: i32,
-    report: Value,
+    report: Report,
     text: String,
     stderr: String,
 }
@@ -133,8 +133,8 @@ impl Site {
         };
         let (before, files) = (state(), files(self.folder.path()));
         self.double.clear_requests();
-        let (_, text, _) = self.run(kubeconfig, more);
-        let (code, json, stderr) = self.run(kubeconfig, &[more, &["--output=json"]].concat());
+        let text = self.run(kubeconfig, more).stdout;
+        let json = self.run(kubeconfig, &[more, &["--output=json"]].concat());
         let here = self.folder.path();
         assert_eq!(state(), before, "changed something on the server");
         assert_eq!(self::files(here), files, "changed something on the board");
@@ -143,37 +143,24 @@ impl Site {
             let asks = request.method == "GET" || request.path.ends_with(review);
             assert!(asks, "{} {}", request.method, request.path);
         }
-        let report: Value = serde_json::from_str(&json).expect(&stderr);
-        let names: Vec<&str> = list(&report).iter().map(|f| f["check"].as_str().unwrap()).collect();
-        assert_eq!(names, CHECKS, "what nodelet check finds, and CHECKS in this file");
-        let skipped: Vec<&str> = list(&report)
-            .iter()
-            .filter(|f| f["detail"].as_str().unwrap().starts_with("skipped because of "))
-            .map(|f| f["check"].as_str().unwrap())
-            .collect();
+        let report = json.report();
+        let names = report.names(|_| true);
+        assert_eq!(names, CHECKS, "what nodelet check finds, and CHECKS in this file: {json:?}");
+        let skipped =
+            report.names(|f| f["detail"].as_str().unwrap().starts_with("skipped because of "));
         let has_problem = text.contains(" would be True: ");
         assert_eq!(text.trim_end().ends_with(ALL_BOARDS), has_problem, "{text}");
         let behind = usize::from(!skipped.is_empty()) + usize::from(has_problem);
         let lines = CHECKS.len() - skipped.len() + behind;
         assert_eq!(text.lines().count(), lines, "{text}");
         assert!(text.contains(&skipped.join(", ")), "{text}");
-        Checked { code, report, text, stderr }
+        Checked { code: json.code, report, text, stderr: json.stderr }
     }
 
-    fn run(&self, kubeconfig: &str, more: &[&str]) -> (i32, String, String) {
+    fn run(&self, kubeconfig: &str, more: &[&str]) -> Ended {
         let root = self.folder.path().join("root");
-        let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
-            .args(["check", "--hostname-override=pi"])
-            .arg("--kubeconfig")
-            .arg(kubeconfig)
-            .arg("--host-root")
-            .arg(root)
-            .args(more)
-            .output()
-            .unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        let code = output.status.code().unwrap();
-        (code, text(output.stdout), text(output.stderr))
+        let args = ["check", "--hostname-override=pi", "--kubeconfig", kubeconfig, "--host-root"];
+        end(command(args).arg(root).args(more))
     }
 
     /// Fails unless `check` is the only failed check and is reported with `detail` and `remedy`.
@@ -186,14 +173,8 @@ impl Site {
 }
 
 impl Checked {
-    fn finding(&self, check: &str) -> &Value {
-        let found = list(&self.report).iter().find(|f| f["check"] == check);
-        found.unwrap()
-    }
-
     fn wrong(&self) -> Vec<&str> {
-        let wrong = list(&self.report).iter().filter(|f| f["ok"] == false);
-        wrong.map(|f| f["check"].as_str().unwrap()).collect()
+        self.report.failed()
     }
 
     fn line(&self, check: &str) -> &str {
@@ -203,7 +184,7 @@ impl Checked {
 
     /// Fails unless the text line, the JSON object, the last line and the exit code agree.
     fn says(&self, check: &str, detail: &str, remedy: &str) {
-        let finding = self.finding(check);
+        let finding = self.report.finding(check);
         let has = |member: &str, part: &str| finding[member].as_str().unwrap().contains(part);
         assert!(has("detail", detail) && has("remedy", remedy), "{finding}");
         assert!(!remedy.is_empty(), "{check} has no remedy");
@@ -215,10 +196,6 @@ impl Checked {
         let last = format!("nodelet: check failed: {}\n", self.wrong().join(", "));
         assert!(self.stderr.ends_with(&last), "{}", self.stderr);
     }
-}
-
-fn list(report: &Value) -> &[Value] {
-    report["checks"].as_array().unwrap()
 }
 
 /// Every file below a folder, with its modification time and content.
@@ -249,11 +226,7 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     assert_eq!(checked.report["nodeName"], "pi");
     // The recorded machine has no DMI and none of the files about the board's health; no flag asks
     // for certificates or renews one.
-    let open: Vec<&str> = list(&checked.report)
-        .iter()
-        .filter(|finding| finding["ok"].is_null())
-        .map(|finding| finding["check"].as_str().unwrap())
-        .collect();
+    let open = checked.report.names(|finding| finding["ok"].is_null());
     let health = health_checks();
     let certificates = ["cert-dir", "certificate-renewal", "csr-create", "csr-get"];
     // The port is off, and the double has no cluster-info.
@@ -362,16 +335,16 @@ fn each_source_of_the_boards_health_has_a_line() {
     // The last --host-root wins.
     let with = |more: &str| site.check(&kubeconfig, &["--host-root", &root, more]);
     let healthy = with("--node-problem-detection=problems");
-    let detail = healthy.finding("under-voltage")["detail"].as_str().unwrap();
+    let detail = healthy.report.finding("under-voltage")["detail"].as_str().unwrap();
     assert!(detail.contains("sys/class/hwmon/hwmon1/in0_lcrit_alarm is 0"), "{detail}");
     for check in health_checks().iter().filter(|check| **check != "boots") {
-        assert_eq!(healthy.finding(check)["ok"], true, "{check}");
+        assert_eq!(healthy.report.finding(check)["ok"], true, "{check}");
     }
-    assert!(healthy.finding("boots")["ok"].is_null(), "no history yet");
+    assert!(healthy.report.finding("boots")["ok"].is_null(), "no history yet");
 
     site.folder.write(raspberry::ALARM, "1\n");
     let low = with("--node-problem-detection=problems");
-    let found = low.finding("under-voltage");
+    let found = low.report.finding("under-voltage");
     assert!(found["ok"].is_null(), "a problem fails no run: {found}");
     assert!(found["detail"].as_str().unwrap().starts_with("UnderVoltage would be True"));
     assert!(found["remedy"].as_str().unwrap().contains("supply"));
@@ -535,7 +508,7 @@ fn rejected_credentials_are_reported() {
     // The server closes the connection after two requests.
     let close = Rule::new(Fault::CloseBeforeHeaders).skip(2).always();
     site.double.faults().push(close);
-    let (_, text, _) = site.run(&kubeconfig, &[]);
+    let text = site.run(&kubeconfig, &[]).stdout;
     let lines: Vec<&str> = text.lines().filter(|line| line.contains("node-")).collect();
     let [create, get, patch, ..] = lines[..] else {
         panic!("{text}");

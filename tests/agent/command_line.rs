@@ -2,17 +2,10 @@
 //! error has its unit test in `src/config` or `src/identity`; here is one of each place that finds
 //! one.
 
-use std::process::Command;
-
 use apidouble::Double;
 use support::Folder;
 
-/// The exit code and stderr.
-fn run(args: &[&str]) -> (i32, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_nodelet")).args(args).output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    (output.status.code().unwrap(), stderr)
-}
+use crate::common::command::{Ended, command, end, nodelet};
 
 #[test]
 fn bad_input_ends_with_one_line_before_anything_is_sent() {
@@ -22,7 +15,8 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
     let write = |name: &str, text: &str| folder.write(name, text).to_str().unwrap().to_owned();
     let good_path = write("good", &good);
     let wrong = write("not-yaml", "a: [b");
-    let (code, stderr) = run(&[&format!("--kubeconfig={wrong}"), "--hostname-override=pi"]);
+    let wrong = format!("--kubeconfig={wrong}");
+    let Ended { code, stderr, .. } = nodelet([&wrong, "--hostname-override=pi"]);
     assert_eq!((code, stderr.lines().count()), (1, 1), "{stderr}");
     assert!(stderr.contains("not-yaml") && stderr.contains("line"), "{stderr}");
 
@@ -51,7 +45,7 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
         if !args.is_empty() && !args[0].starts_with("--kubeconfig") {
             all.insert(0, &kubeconfig);
         }
-        let (code, stderr) = run(&all);
+        let Ended { code, stderr, .. } = nodelet(all);
         assert!(code == 1 || code == 2, "{args:?}: {code}, {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
         assert!(stderr.starts_with("nodelet: ") && stderr.contains(hint), "{args:?}: {stderr}");
@@ -63,14 +57,12 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
 #[test]
 fn help_and_version_exit_with_0() {
     for flag in ["--help", "-h", "--version"] {
-        let output = Command::new(env!("CARGO_BIN_EXE_nodelet")).arg(flag).output().unwrap();
-        assert!(output.status.success());
-        assert!(output.stderr.is_empty());
-        assert!(String::from_utf8(output.stdout).unwrap().contains("nodelet"));
+        let ended = nodelet([flag]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));
+        assert!(ended.stdout.contains("nodelet"));
     }
     for (args, has) in [(&["--help"][..], false), (&["--help", "--all"], true)] {
-        let output = Command::new(env!("CARGO_BIN_EXE_nodelet")).args(args).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
+        let text = nodelet(args).stdout;
         assert_eq!(text.contains("--event-qps"), has, "{args:?}: {text}");
     }
 }
@@ -85,16 +77,12 @@ fn a_kubelet_configuration_works_and_flags_take_precedence() {
          cgroupDriver: systemd\nrunOnce: once\nmaxPods: 7\npodsPerCore: 0\nsystemReserved: {memory: 1Mi}\n\
          evictionHard: {}\nnodeStatusUpdateFrequency: 0s\nmaxPod: 1\n",
     );
-    let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
-        .args(["inspect", "--hostname-override=pi", "--config"])
-        .arg(config)
-        .args(["--cgroup-driver=systemd", "--pod-infra-container-image=pause:3.10"])
-        .args(["--extended-resources=example.com/camera=1", "--max-pods=9"])
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{stderr}");
-    let node: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut inspect = command(["inspect", "--hostname-override=pi", "--config"]);
+    inspect.arg(config).args(["--cgroup-driver=systemd", "--pod-infra-container-image=pause:3.10"]);
+    inspect.args(["--extended-resources=example.com/camera=1", "--max-pods=9"]);
+    let Ended { code, stdout, stderr } = end(&mut inspect);
+    assert_eq!(code, 0, "{stderr}");
+    let node: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     let status = &node["status"];
     assert_eq!(status["capacity"]["pods"], "9");
     assert_eq!(status["allocatable"]["example.com/camera"], "1");
@@ -111,29 +99,24 @@ fn a_kubelet_configuration_works_and_flags_take_precedence() {
 }
 
 /// Runs `nodelet inspect` with `--output` on an empty root.
-fn inspected(output: &str) -> (Option<i32>, String, String) {
+fn inspected(output: &str) -> (i32, String, String) {
     let root = Folder::new("nothing");
-    let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
-        .args(["inspect", "--hostname-override=pi", "--output", output])
-        .arg("--host-root")
-        .arg(root.path())
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    let args = ["inspect", "--hostname-override=pi", "--output", output, "--host-root"];
+    let ended = end(command(args).arg(root.path()));
+    (ended.code, ended.stdout, ended.stderr)
 }
 
 #[test]
 fn inspect_prints_text_or_json_and_refuses_other_formats() {
     let (code, out, _) = inspected("text");
-    assert_eq!(code, Some(0));
+    assert_eq!(code, 0);
     assert!(out.starts_with("Name:               pi\n"), "{out}");
     assert!(out.contains("\nSystem Info:\n"), "{out}");
     let (code, out, _) = inspected("json");
-    assert!(code == Some(0) && out.starts_with("{\n"), "{out}");
+    assert!(code == 0 && out.starts_with("{\n"), "{out}");
     let (code, out, err) = inspected("yaml");
     let line = "nodelet: --output \"yaml\": write json or text\n";
-    assert_eq!((code, out.as_str(), err.as_str()), (Some(2), "", line));
+    assert_eq!((code, out.as_str(), err.as_str()), (2, "", line));
 }
 
 #[test]

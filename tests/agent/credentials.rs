@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use apidouble::{Authority, Double, RBAC_NODE_GROUP, Validity};
-use serde_json::Value;
 
 use crate::common::api::is_ready;
 use crate::common::board::Board;
+use crate::common::command::nodelet;
+use crate::common::lease::{await_renewals, renew_time};
 use crate::common::proxy::Proxy;
 use support::{Folder, eventually};
 
@@ -38,16 +39,8 @@ fn becomes_ready(double: &Double) {
     eventually("Ready", SOON, || double.get("nodes/pi").filter(is_ready));
 }
 
-/// Waits for `count` renewals of the Lease.
 fn renewals(double: &Double, count: usize) {
-    let mut seen: Vec<Value> = Vec::new();
-    eventually("renewals", SOON, || {
-        let renewed = double.get("leases/pi")?["spec"]["renewTime"].clone();
-        if !seen.contains(&renewed) {
-            seen.push(renewed);
-        }
-        (seen.len() > count).then_some(())
-    });
+    await_renewals(count, SOON, || renew_time(double, "pi"));
 }
 
 /// The kubeconfig, the CA and the token are all in `$CREDENTIALS_DIRECTORY`.
@@ -126,11 +119,7 @@ fn a_board_with_a_certificate_of_version_1_becomes_ready() {
     assert_eq!(board.warnings(), [] as [&str; 0]);
     // And in nodelet check.
     let kubeconfig = format!("--kubeconfig={path}");
-    let check = std::process::Command::new(env!("CARGO_BIN_EXE_nodelet"))
-        .args(["check", &kubeconfig, "--hostname-override=pi"])
-        .output()
-        .unwrap();
-    let lines = String::from_utf8(check.stdout).unwrap();
+    let lines = nodelet(["check", &kubeconfig, "--hostname-override=pi"]).stdout;
     for ok in ["✓ certificate: CN=system:node:pi, ", "✓ authentication"] {
         assert!(lines.contains(ok), "{lines}");
     }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::common::api::is_ready;
 use crate::common::board::Board;
 use crate::common::front::{Front, Pace};
-use crate::common::lease::renew_time;
+use crate::common::lease::{await_renewals, renew_time};
 use support::{Folder, eventually};
 
 const LEASE: Duration = Duration::from_secs(8);
@@ -63,10 +63,6 @@ impl Site {
 
     fn is_ready(&self) -> bool {
         self.node().as_ref().is_some_and(is_ready)
-    }
-
-    fn renewed(&self) -> Option<String> {
-        renew_time(&self.double, "pi")
     }
 }
 
@@ -344,14 +340,8 @@ fn run(scenario: &Scenario) {
     site.double.assert_members_are_known();
 }
 
-/// Waits for `times` renewals, each within [`BACK`].
 fn renewals(site: &Site, times: usize) {
-    for _ in 0..times {
-        let before = site.renewed();
-        eventually("another renewal", BACK, || {
-            site.renewed().filter(|now| Some(now) > before.as_ref())
-        });
-    }
+    await_renewals(times, BACK, || renew_time(&site.double, "pi"));
 }
 
 /// The controllers were away, too: they mark each Node a while after its first renewal. Twenty
@@ -426,9 +416,7 @@ fn a_node_that_is_marked_after_a_restart_is_ready_within_15_s() {
 fn a_change_right_after_the_registration_is_found_within_15_s() {
     let double = Double::start();
     let folder = Folder::new("changed");
-    let path = folder.write("pi", double.kubeconfig_for_node("pi"));
-    let kubeconfig = format!("--kubeconfig={}", path.display());
-    let board = Board::start(&[&kubeconfig, "--hostname-override=pi", FAST[0], FAST[1]]);
+    let board = Board::pi(&double, &folder, &FAST);
     board.says("registered");
     let merge = "application/merge-patch+json";
     let change = json!({"metadata": {"labels": null}, "spec": {"unschedulable": true}});

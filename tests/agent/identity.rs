@@ -20,7 +20,9 @@ use serde_json::Value;
 use crate::common::api::is_ready;
 use crate::common::board::Board;
 use crate::common::cluster::{self, Cluster};
-use crate::common::lease::{longest_gap_of_requests, renewals as renewals_of_leases};
+use crate::common::lease::{
+    await_renewals, longest_gap_of_requests, renewals as renewals_of_leases,
+};
 use support::{Folder, eventually, skip};
 
 const TOKEN: &str = "07401b.0123456789abcdef";
@@ -227,11 +229,7 @@ fn the_signer_of_a_cluster_accepts_the_request() {
             board.stop(Signal::SIGTERM);
             board = start();
         }
-        let renewed = || cluster.renew_time("token-only");
-        let before = renewed();
-        eventually("a renewal with it", MINUTE, || {
-            renewed().filter(|now| Some(now) > before.as_ref())
-        });
+        await_renewals(1, MINUTE, || cluster.renew_time("token-only"));
     }
     assert!(board.is_running());
     assert!(!cluster.ever_left_ready(), "a renewal was missed");

@@ -9,7 +9,7 @@ use apidouble::{Double, Recorded};
 use serde_json::{Value, json};
 
 use crate::common::api::{admin, condition};
-use crate::common::board::Board;
+use crate::common::board::{Board, FAST};
 use crate::common::cluster::Cluster;
 use crate::common::raspberry;
 use nodelet::health::KINDS;
@@ -203,9 +203,8 @@ fn without_the_precondition_the_same_writes_are_lost() {
 fn a_second_condition_of_one_type_that_another_client_wrote_is_removed() {
     let double = Double::start();
     let folder = Folder::new("doubled");
-    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
-    let flags = ["--node-resync-frequency=1s"];
-    let _board = Board::fast(kubeconfig.to_str().unwrap(), "pi", &flags);
+    let flags = [&FAST[..], &["--node-resync-frequency=1s"]].concat();
+    let _board = Board::pi(&double, &folder, &flags);
     let of = |kind: &str| {
         let node = double.get("nodes/pi")?;
         let conditions = node["status"]["conditions"].as_array()?.clone();

@@ -48,9 +48,7 @@ fn start(flags: &[&str]) -> Option<(Double, Folder, Board)> {
     }
     let double = Double::start();
     let folder = Folder::new("network");
-    let path = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
-    let kubeconfig = format!("--kubeconfig={}", path.display());
-    let board = Board::start(&[&[&kubeconfig, "--hostname-override=pi"], flags].concat());
+    let board = Board::pi(&double, &folder, flags);
     Some((double, folder, board))
 }
 

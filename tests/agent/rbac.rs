@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use crate::common::api::is_ready;
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
+use crate::common::command::nodelet;
+use crate::common::lease::await_renewals;
 use support::{Folder, eventually, skip};
 
 const ACCOUNT: &str = "system:serviceaccount:kube-system:nodelet";
@@ -101,17 +103,13 @@ fn kubeconfig(folder: &Folder, server: &str, ca: &str, token: &str) -> String {
 
 /// The names of the failed checks of `nodelet check`.
 fn wrong(kubeconfig: &str, name: &str) -> Vec<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_nodelet"))
-        .args(["check", "--output=json", "--kubeconfig", kubeconfig])
-        .args(["--hostname-override", name])
-        .output()
-        .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let checks = report["checks"].as_array().unwrap();
+    let args = ["check", "--output=json", "--kubeconfig", kubeconfig, "--hostname-override", name];
+    let report = nodelet(args).report();
+    let names = report.names(|_| true);
     // Without the checks of this machine.
-    let server = checks.iter().skip_while(|c| c["check"] != "kubeconfig");
-    let wrong = server.filter(|check| check["ok"] == false);
-    wrong.map(|check| check["check"].as_str().unwrap().to_owned()).collect()
+    let server = names.iter().skip_while(|name| **name != "kubeconfig");
+    let failed = report.failed();
+    server.filter(|name| failed.contains(name)).map(|name| (*name).to_owned()).collect()
 }
 
 #[test]
@@ -137,14 +135,7 @@ fn the_rules_are_enough_for_a_run() {
     ];
     let board = Board::start(&args);
     eventually("Ready", SOON, || cluster.node(&name).filter(is_ready));
-    let mut renewed = Vec::new();
-    eventually("three renewals", SOON, || {
-        let time = cluster.lease(&name)?["spec"]["renewTime"].clone();
-        if !renewed.contains(&time) {
-            renewed.push(time);
-        }
-        (renewed.len() > 3).then_some(())
-    });
+    await_renewals(3, SOON, || cluster.renew_time(&name));
     let events =
         format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3D{name}");
     eventually("the events", SOON, || {

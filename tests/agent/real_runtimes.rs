@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::runtime::{BACK, DOWN, Pair, start, status_patches, version, wait_for};
-use crate::common::board::binary;
+use crate::common::command::{command, end};
 use crate::common::lease::longest_gap_of_requests;
 use support::{Folder, eventually, skip};
 
@@ -199,19 +199,13 @@ impl Site {
 
 /// What `nodelet check` says of the runtime, as the user and the group `uid`: the lines, by check.
 fn look(endpoint: &str, uid: u32) -> HashMap<String, String> {
-    let mut command = Command::new(binary());
-    command.args(["check", "--output=json", "--hostname-override=pi"]);
+    let mut command = command(["check", "--output=json", "--hostname-override=pi"]);
     command.arg(format!("--container-runtime-endpoint={endpoint}"));
     // The group, too: that of root may use the socket.
-    let output = command.uid(uid).gid(uid).output().unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let text = |check: &Value, key: &str| check[key].as_str().unwrap_or_default().to_owned();
-    let checks = report["checks"].as_array().unwrap().iter();
-    let line = |check: &Value| match text(check, "remedy").as_str() {
-        "" => text(check, "detail"),
-        remedy => format!("{}; {remedy}", text(check, "detail")),
-    };
-    checks.map(|check| (text(check, "check"), line(check))).collect()
+    let report = end(command.uid(uid).gid(uid)).report();
+    let names = report.names(|_| true);
+    let line = |name: &str| report.line(name).trim_end_matches("; ").to_owned();
+    names.into_iter().map(|name| (name.to_owned(), line(name))).collect()
 }
 
 /// The lines of a runtime that answers.

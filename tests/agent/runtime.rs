@@ -1,6 +1,5 @@
 //! A board with a container runtime: what the Node tells, and that no runtime delays the Lease.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use apidouble::Double;
@@ -8,7 +7,8 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
 use crate::common::api::condition;
-use crate::common::board::{Board, binary};
+use crate::common::board::Board;
+use crate::common::command::nodelet;
 use crate::common::lease::longest_gap_of_requests;
 use crate::common::runtime::Runtime;
 use support::{Folder, eventually};
@@ -173,10 +173,9 @@ fn without_nodelet_runtime_the_node_is_not_ready_and_no_renewal_is_late() {
 /// Its unit is started with the agent's, and must not fail or start again.
 #[test]
 fn without_an_endpoint_nodelet_runtime_ends_at_once_with_success() {
-    let output = Command::new(binary()).args(["runtime", "--max-pods=0"]).output().unwrap();
-    assert!(output.status.success());
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("no --container-runtime-endpoint"), "{said}");
+    let ended = nodelet(["runtime", "--max-pods=0"]);
+    assert_eq!(ended.code, 0);
+    assert!(ended.stderr.contains("no --container-runtime-endpoint"), "{ended:?}");
 }
 
 /// The network of the runtime counts only where the Node offers pods.
@@ -214,15 +213,11 @@ fn inspect_and_check_look_at_the_runtime_once() {
     let folder = Folder::new("runtime-once");
     let mut runtime = Runtime::start(&folder.path().join("c.sock"), 3);
     let print = |command: &str| {
-        let output = Command::new(binary())
-            .args([command, "--output=json", "--hostname-override=pi"])
-            .args(["--root-dir=/proc", "--eviction-hard=imagefs.available<1Ei"])
-            .arg(runtime.endpoint())
-            .output()
-            .unwrap();
-        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+        let flags = ["--hostname-override=pi", "--root-dir=/proc", "--output=json"];
+        let flags = flags.into_iter().chain(["--eviction-hard=imagefs.available<1Ei"]);
+        nodelet([command, &runtime.endpoint()].into_iter().chain(flags)).report()
     };
-    let node = print("inspect");
+    let node = print("inspect").0;
     assert_eq!(runtime.looks(), 1);
     assert_eq!(version(&node), "containerd://2.1.9");
     assert_eq!(node["status"]["images"].as_array().unwrap().len(), 3);
@@ -231,8 +226,6 @@ fn inspect_and_check_look_at_the_runtime_once() {
 
     let report = print("check");
     assert_eq!(runtime.looks(), 2);
-    let checks = report["checks"].as_array().unwrap();
-    let images = checks.iter().find(|c| c["check"] == "runtime-images");
-    assert_eq!(images.unwrap()["detail"], "3");
+    assert_eq!(report.finding("runtime-images")["detail"], "3");
     runtime.stop();
 }

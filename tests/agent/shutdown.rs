@@ -16,9 +16,7 @@ const SHUTDOWN: &str = "node is shutting down";
 fn ready_board(name: &str) -> (Double, Folder, Board) {
     let double = Double::start();
     let folder = Folder::new(name);
-    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
-    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let board = Board::start(&[&kubeconfig, "--hostname-override=pi"]);
+    let board = Board::pi(&double, &folder, &[]);
     eventually("Ready, and four events", Duration::from_secs(10), || {
         (ready(&double).0 == "True" && reasons(&double).len() == 4).then_some(())
     });

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use apidouble::Double;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use support::{eventually, skip};
+use support::{Folder, eventually, skip};
 
 /// The binary of this build, or the path in `NODELET`.
 pub fn binary() -> OsString {
@@ -50,6 +51,13 @@ pub struct Board {
 impl Board {
     pub fn start(args: &[&str]) -> Self {
         Self::start_with(args, &[])
+    }
+
+    /// The agent of the double's node `pi`, whose kubeconfig is written to the folder.
+    pub fn pi(double: &Double, folder: &Folder, more: &[&str]) -> Self {
+        let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        Self::start(&[&[&kubeconfig, "--hostname-override=pi"], more].concat())
     }
 
     /// The agent of a node with the flags of [`FAST`], and `more`.

@@ -4,11 +4,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use apidouble::{Double, Recorded};
+use support::eventually;
 
 /// `spec.renewTime` of the Lease `name`; `None` without such a Lease.
 pub fn renew_time(double: &Double, name: &str) -> Option<String> {
     let lease = double.get(&format!("leases/{name}"))?;
     lease["spec"]["renewTime"].as_str().map(str::to_owned)
+}
+
+/// Waits for `count` renewals, each within `limit`.
+pub fn await_renewals(count: usize, limit: Duration, renew_time: impl Fn() -> Option<String>) {
+    for _ in 0..count {
+        let before = renew_time();
+        eventually("another renewal", limit, || {
+            renew_time().filter(|now| Some(now) > before.as_ref())
+        });
+    }
 }
 
 /// The longest time between two renewals during `watch`, and since the last one at its end.

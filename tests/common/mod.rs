@@ -5,6 +5,7 @@ pub mod api;
 pub mod board;
 pub mod budget;
 pub mod cluster;
+pub mod command;
 pub mod front;
 pub mod lease;
 pub mod namespace;

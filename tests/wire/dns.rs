@@ -29,8 +29,6 @@ pub struct Asked {
     pub name: String,
     kind: u8,
     pub from: SocketAddr,
-    /// How many came before it.
-    before: usize,
 }
 
 impl Asked {
@@ -71,7 +69,7 @@ impl Server {
         let served = server.served.clone();
         thread::spawn(move || {
             let mut packet = [0; 512];
-            for before in 0.. {
+            loop {
                 let (length, from) = socket.recv_from(&mut packet).unwrap();
                 let mut labels = Vec::new();
                 let mut at = 12;
@@ -85,7 +83,6 @@ impl Server {
                     kind: packet[at + 2],
                     packet: packet[..length].to_vec(),
                     from,
-                    before,
                 };
                 heard.lock().unwrap().push((asked.name.clone(), asked.kind));
                 serve(&asked, &socket);

@@ -1,6 +1,5 @@
 //! Servers that lie: each is refused before a credential is sent to it.
 
-use std::process::{Command, Output};
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Joined, Site, TOKEN, k10};
 use crate::clocks::{SINCE_NOW, clock_of, in_1970, since_the_build};
 use crate::common::api::admin;
-use crate::common::board::binary;
+use crate::common::command::{Ended, command, end};
 use support::eventually;
 
 const CLUSTER_INFO: &str = "cluster-info";
@@ -188,7 +187,7 @@ fn a_certificate_for_another_key_is_not_stored() {
 }
 
 /// The output of a join of a board whose clock is so many seconds ahead.
-fn join_at(site: &Site, ahead: i64, is_k3s: bool) -> Output {
+fn join_at(site: &Site, ahead: i64, is_k3s: bool) -> Ended {
     let args = if is_k3s {
         site.double.set_supervisor(|_| {});
         ["join", &site.double.url(), "--token", &site.k3s_token()].map(str::to_owned).to_vec()
@@ -196,12 +195,9 @@ fn join_at(site: &Site, ahead: i64, is_k3s: bool) -> Output {
         site.double.join_command(TOKEN)
     };
     let offset = site.root.write("offset", ahead.to_string());
-    Command::new(binary())
-        .args(args)
-        .args(["--node-name=pi", "--timeout=5s", "--root", site.path("tree").to_str().unwrap()])
-        .envs(clock_of(&offset))
-        .output()
-        .unwrap()
+    let mut join = command(args);
+    join.args(["--node-name=pi", "--timeout=5s", "--root"]).arg(site.path("tree"));
+    end(join.envs(clock_of(&offset)))
 }
 
 #[test]
@@ -209,10 +205,10 @@ fn a_board_of_1970_joins_at_a_server_whose_certificate_is_older_than_the_binary(
     for is_k3s in [false, true] {
         let site = Site::kubeadm();
         site.double.swap_validity(since_the_build(), None);
-        let output = join_at(&site, in_1970(), is_k3s);
-        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let joined = join_at(&site, in_1970(), is_k3s);
+        assert_eq!(joined.code, 0, "{joined:?}");
         let kubeconfig = site.text("tree/etc/credstore/nodelet.kubeconfig");
-        assert!(kubeconfig.contains("client-certificate-data"), "{output:?}");
+        assert!(kubeconfig.contains("client-certificate-data"), "{joined:?}");
     }
 }
 
@@ -229,9 +225,8 @@ fn a_wrong_clock_is_named() {
     ] {
         let site = Site::kubeadm();
         site.double.swap_validity(SINCE_NOW, None);
-        let output = join_at(&site, ahead, is_k3s);
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{text}");
+        let Ended { code, stdout: text, .. } = join_at(&site, ahead, is_k3s);
+        assert_eq!(code, 1, "{text}");
         for part in parts.into_iter().chain(["set the clock of this board"]) {
             assert!(text.contains(part), "{text}\nlacks {part}");
         }

@@ -1,6 +1,5 @@
 //! Servers that are busy for a moment, and names that a live board has.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Joined, Site, TOKEN};
 use crate::common::api::admin;
-use crate::common::board::binary;
+use crate::common::command::{command, end};
 
 const FLAGS: &str = "etc/default/nodelet-join";
 const KUBECONFIG: &str = "etc/credstore/nodelet.kubeconfig";
@@ -29,7 +28,7 @@ fn join(site: &Site, is_k3s: bool, more: &[&str]) -> Joined {
 
 /// The names of the steps with their marks.
 fn marks(joined: &Joined) -> Vec<(String, Value)> {
-    let steps = joined.report["checks"].as_array().unwrap().iter();
+    let steps = joined.report.checks().iter();
     steps.map(|step| (step["check"].to_string(), step["ok"].clone())).collect()
 }
 
@@ -57,14 +56,10 @@ fn each_request_is_asked_again_after_a_busy_answer() {
 #[test]
 fn a_proxy_of_the_environment_is_named() {
     let site = Site::kubeadm();
-    let output = Command::new(binary())
-        .args(site.double.join_command(TOKEN))
-        .args(["--node-name=pi", "--dry-run"])
-        .env("HTTPS_PROXY", "http://10.0.0.1:3128")
-        .output()
-        .unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("HTTPS_PROXY is not used"), "{stderr}");
+    let mut command = command(site.double.join_command(TOKEN));
+    command.args(["--node-name=pi", "--dry-run"]).env("HTTPS_PROXY", "http://10.0.0.1:3128");
+    let ended = end(&mut command);
+    assert!(ended.stderr.contains("HTTPS_PROXY is not used"), "{ended:?}");
 }
 
 /// A closed connection at the second look is no attack.

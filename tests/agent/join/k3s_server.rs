@@ -2,7 +2,6 @@
 //! `K3S_SERVER` names one, else on the double.
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use apidouble::{Authority, Double, Validity};
@@ -14,8 +13,8 @@ use support::{Folder, eventually};
 
 use super::{agent, agent_flags, run};
 use crate::common::api::is_ready;
-use crate::common::board::binary;
 use crate::common::cluster::k3s::K3s;
+use crate::common::command::{command, end};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const NAME: &str = "k3s-pi";
@@ -76,8 +75,7 @@ fn a_board_renews_keeps_its_name_and_is_joined_again_after_its_certificate_expir
         "contexts": [{"name": "k3s", "context": {"cluster": "k3s", "user": "k3s"}}]});
     root.write("etc/credstore/nodelet.kubeconfig", kubeconfig.to_string());
     fs::remove_dir_all(root.path().join("var/lib/nodelet/pki")).unwrap();
-    let check = Command::new(binary()).arg("check").args(agent_flags(root.path())).output();
-    let text = String::from_utf8(check.unwrap().stdout).unwrap();
+    let text = end(command(["check"]).args(agent_flags(root.path()))).stdout;
     let line = format!(
         "– certificate-renewal: the supervisor {} answers an expired certificate with 401; join \
          again: nodelet join --force\n",

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -11,7 +10,8 @@ use apidouble::{BootstrapToken, Double};
 use serde_json::{Value, json};
 
 use super::{SECRET, Site, TOKEN, mode};
-use crate::common::board::{Board, binary};
+use crate::common::board::Board;
+use crate::common::command::{command, end};
 use nodelet::credentials::kubeconfig;
 use nodelet::kube::x509::Leaf;
 
@@ -69,14 +69,10 @@ fn the_printed_line_ends_with_a_certificate_and_no_token() {
 fn the_text_has_one_line_for_each_step() {
     let site = Site::kubeadm();
     let token = site.root.write("token", format!("{TOKEN}\n"));
-    let output = Command::new(binary())
-        .args(["join", &site.double.url(), "--token-file=-", "--node-name=pi", "--no-wait"])
-        .args(["--discovery-token-ca-cert-hash", &site.double.authority().pin(), "--root"])
-        .arg(site.path("tree"))
-        .stdin(fs::File::open(&token).unwrap())
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let mut join = command(["join", &site.double.url(), "--token-file=-", "--node-name=pi"]);
+    join.args(["--no-wait", "--discovery-token-ca-cert-hash", &site.double.authority().pin()]);
+    join.arg("--root").arg(site.path("tree")).stdin(fs::File::open(&token).unwrap());
+    let text = end(&mut join).stdout;
     let names: Vec<&str> =
         text.lines().map(|line| line.split([' ', ':']).nth(1).unwrap()).collect();
     assert_eq!(names, super::STEPS, "{text}");
@@ -135,14 +131,8 @@ fn flags_that_this_board_cannot_run_with_are_refused_before_any_request() {
         // Only the port would.
         "--anonymous-auth=true",
     ] {
-        let output = Command::new(binary())
-            .args(site.double.join_command(TOKEN))
-            .args([flag, "--dry-run"])
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        assert!(!output.status.success(), "{flag}: {output:?}");
-        assert!(output.stdout.is_empty(), "{flag}: {output:?}");
+        let ended = end(command(site.double.join_command(TOKEN)).args([flag, "--dry-run"]));
+        assert!(ended.code != 0 && ended.stdout.is_empty(), "{flag}: {ended:?}");
     }
     assert_eq!(site.double.requests().len(), 0);
     // An image is for another machine.
@@ -321,7 +311,7 @@ fn reset_removes_what_join_and_the_agent_wrote() {
     assert!(done.line("node").contains("kubectl delete node pi"), "{done:?}");
     assert!(done.line("node").contains("valid until it expires"), "{done:?}");
     // Nothing of an image runs.
-    let metrics = &done.report["checks"][1];
+    let metrics = &done.report.checks()[1];
     assert_eq!([&metrics["detail"], &metrics["remedy"]], ["disabled", ""]);
     let left = [
         "etc/systemd/system/sockets.target.wants/other.socket",

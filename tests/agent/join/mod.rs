@@ -15,12 +15,12 @@ mod renewal;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use apidouble::{BootstrapToken, Double};
 use serde_json::Value;
 
-use crate::common::board::{Board, binary};
+use crate::common::board::Board;
+use crate::common::command::{Report, command, end};
 use support::Folder;
 
 pub const TOKEN: &str = "lwxivu.2uczm8x4xi2v7hqd";
@@ -58,35 +58,25 @@ pub struct Site {
 #[derive(Debug)]
 pub struct Joined {
     pub code: i32,
-    pub report: Value,
+    pub report: Report,
     pub stderr: String,
 }
 
 impl Joined {
     /// The finding of a step.
     pub fn step(&self, name: &str) -> &Value {
-        let steps = self.report["checks"].as_array().unwrap();
-        let found = steps.iter().find(|step| step["check"] == name);
-        found.unwrap_or_else(|| panic!("no {name}: {self:?}"))
+        self.report.finding(name)
     }
 
     /// The detail of a step, and its remedy.
     pub fn line(&self, name: &str) -> String {
-        let step = self.step(name);
-        let text = |member: &str| step[member].as_str().unwrap().to_owned();
-        format!("{}; {}", text("detail"), text("remedy"))
+        self.report.line(name)
     }
 
     /// Fails unless this step alone failed, with all parts in its line.
     pub fn failed_at(&self, name: &str, parts: &[&str]) {
         assert_eq!(self.code, 1, "{self:?}");
-        let steps = self.report["checks"].as_array().unwrap();
-        let failed: Vec<&str> = steps
-            .iter()
-            .filter(|step| step["ok"] == false)
-            .map(|step| step["check"].as_str().unwrap())
-            .collect();
-        assert_eq!(failed, [name], "{self:?}");
+        assert_eq!(self.report.failed(), [name], "{self:?}");
         let line = self.line(name);
         for part in parts {
             assert!(line.contains(part), "{line}\nlacks {part}");
@@ -175,17 +165,8 @@ pub fn k10(cacerts: &str) -> String {
 
 /// Runs `args` below the root, as JSON. The token must be in no output and in no file.
 pub fn run(root: &Path, args: &[&str]) -> Joined {
-    let output = Command::new(binary())
-        .args(args)
-        .arg("--root")
-        .arg(root)
-        .arg("--output=json")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-    for text in [&stdout, &stderr] {
+    let ended = end(command(args).arg("--root").arg(root).arg("--output=json"));
+    for text in [&ended.stdout, &ended.stderr] {
         assert!(!text.contains(SECRET), "the token is in the output: {text}");
     }
     let is_bootstrap = args.contains(&"--bootstrap-only");
@@ -195,13 +176,11 @@ pub fn run(root: &Path, args: &[&str]) -> Joined {
         let text = String::from_utf8_lossy(&bytes);
         assert!(!text.contains(SECRET), "the token is in {file}");
     }
-    let report: Value = serde_json::from_str(&stdout).unwrap_or(Value::Null);
-    if args[0] == "join" && !report.is_null() {
-        let steps = report["checks"].as_array().unwrap();
-        let names: Vec<&str> = steps.iter().map(|s| s["check"].as_str().unwrap()).collect();
-        assert_eq!(names, STEPS);
+    let report = ended.report();
+    if args[0] == "join" && !report.0.is_null() {
+        assert_eq!(report.names(|_| true), STEPS);
     }
-    Joined { code: output.status.code().unwrap(), report, stderr }
+    Joined { code: ended.code, report, stderr: ended.stderr }
 }
 
 /// The agent as nodelet.service starts it, with what join wrote below `root`.

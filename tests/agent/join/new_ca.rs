@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,8 @@ use rustls::pki_types::pem::PemObject as _;
 
 use super::{Joined, Site, TOKEN, start};
 use crate::common::api::is_ready;
-use crate::common::board::{Board, binary};
+use crate::common::board::Board;
+use crate::common::command::{command, end};
 use support::{Folder, eventually};
 
 /// A renewal of the Lease every 2 s.
@@ -53,8 +53,7 @@ impl Member {
 
     /// The line `ca` of `nodelet check`.
     fn ca(&self) -> String {
-        let output = Command::new(binary()).arg("check").args(&self.flags).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
+        let text = end(command(["check"]).args(&self.flags)).stdout;
         let line = text.lines().find(|line| line[3..].starts_with(" ca: "));
         line.unwrap_or_else(|| panic!("{text}")).to_owned()
     }

@@ -3,18 +3,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use nodelet::kube::x509::Leaf;
-use serde_json::Value;
 use support::{Folder, eventually};
 
 use super::agent;
 use crate::common::api::is_ready;
-use crate::common::board::binary;
 use crate::common::cluster::Cluster;
+use crate::common::command::{command, end};
+use crate::common::lease::await_renewals;
 
 const GRACE: Duration = Duration::from_secs(40);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -30,18 +29,10 @@ fn the_printed_line_makes_a_ready_node_that_renews_its_certificate() {
     let (cluster, line) = Cluster::start_with_kubeadm(GRACE);
     assert_eq!(line[0], "join");
     let root = Folder::new("printed");
-    let output = Command::new(binary())
-        .args(&line)
-        .args(["--output=json", &format!("--node-name={NAME}"), "--root"])
-        .arg(root.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let report = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{report}");
-    let report: Value = serde_json::from_str(&report).unwrap();
-    let steps = report["checks"].as_array().unwrap();
-    assert!(steps.iter().all(|step| step["ok"] != false), "{report}");
+    let name = format!("--node-name={NAME}");
+    let mut join = command(&line);
+    let joined = end(join.args(["--output=json", &name, "--root"]).arg(root.path()));
+    assert_eq!((joined.code, joined.report().failed()), (0, vec![]), "{joined:?}");
 
     let mut board = agent(root.path());
     let created = eventually("Ready", MINUTE, || cluster.node(NAME).filter(is_ready));
@@ -52,10 +43,7 @@ fn the_printed_line_makes_a_ready_node_that_renews_its_certificate() {
         last = eventually("a new certificate", MINUTE * 3, || {
             leaf(root.path()).filter(|leaf| leaf.public_key != last.public_key)
         });
-        let before = cluster.renew_time(NAME);
-        eventually("a renewal of the Lease with it", MINUTE, || {
-            cluster.renew_time(NAME).filter(|now| Some(now) > before.as_ref())
-        });
+        await_renewals(1, MINUTE, || cluster.renew_time(NAME));
     }
     assert!(board.is_running());
     let node = cluster.node(NAME).filter(is_ready).unwrap();

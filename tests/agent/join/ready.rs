@@ -1,7 +1,7 @@
 //! From enter to Ready, in a mount namespace in which the test plays systemd. It needs root.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use apidouble::{BootstrapToken, Double};
@@ -11,7 +11,7 @@ use support::{eventually, skip};
 
 use super::{TOKEN, agent};
 use crate::common::api::admin;
-use crate::common::board::binary;
+use crate::common::command::{command, nodelet};
 use crate::common::namespace;
 
 pub const SOON: Duration = Duration::from_secs(20);
@@ -47,11 +47,9 @@ fn cluster() -> Double {
 }
 
 fn join(double: &Double, more: &[&str]) -> Child {
-    Command::new(binary())
-        .args(double.join_command(TOKEN))
+    command(double.join_command(TOKEN))
         .args(["--node-name=pi"])
         .args(more)
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -129,10 +127,7 @@ fn a_check_without_flags_is_one_of_the_unit() {
     if let Err(why) = board() {
         return skip::required(&why);
     }
-    let check = |args: &[&str]| {
-        let output = Command::new(binary()).arg("check").args(args).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let check = |args: &[&str]| nodelet(["check"].iter().chain(args)).stdout;
     let nothing = check(&[]);
     assert!(nothing.contains("✗ kubeconfig: --kubeconfig is missing; nodelet join"), "{nothing}");
     let double = cluster();

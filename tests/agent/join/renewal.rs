@@ -2,7 +2,6 @@
 //! password, without a token and without a person.
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use apidouble::{Phase, Recorded};
@@ -11,7 +10,7 @@ use nodelet::kube::x509::Leaf;
 use support::eventually;
 
 use super::{Site, agent_flags, mode, start};
-use crate::common::board::binary;
+use crate::common::command::{command, end};
 use crate::common::lease::{self, longest_gap_of_requests};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -86,9 +85,8 @@ fn a_board_renews_again_and_again_and_each_lease_is_in_time() {
 
 /// `nodelet check` with the same flags, as root runs it.
 fn check(site: &Site) -> String {
-    let output = Command::new(binary()).arg("check").args(flags(site)).output().unwrap();
     // The exit code is about this machine, too.
-    String::from_utf8(output.stdout).unwrap()
+    end(command(["check"]).args(flags(site))).stdout
 }
 
 #[test]

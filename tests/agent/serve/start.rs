@@ -2,21 +2,20 @@
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use apidouble::Double;
 use support::{Folder, eventually};
 
 use super::{Client, SOON};
-use crate::common::board::binary;
+use crate::common::command::{command, end as end_of};
 
 /// `nodelet serve` with a listening socket as stdin.
 fn with_socket(listener: &TcpListener, flags: &[String]) -> Child {
     let socket = OwnedFd::from(listener.try_clone().unwrap());
-    let mut command = Command::new(binary());
-    command.arg("serve").args(flags).stdin(Stdio::from(socket)).stderr(Stdio::piped());
-    command.env_remove("JOURNAL_STREAM").spawn().unwrap()
+    let mut command = command(["serve"]);
+    command.args(flags).stdin(Stdio::from(socket)).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// The exit status and what was said.
@@ -57,11 +56,9 @@ fn a_start_that_cannot_serve_is_one_line_and_exit_code_1() {
         (vec![free.clone(), format!("--kubeconfig={}", stranger.display())], "no credentials"),
         (vec![free, "--kubeconfig=/nonexistent/kubeconfig".to_owned()], "no such file"),
     ] {
-        let mut command = Command::new(binary());
-        command.arg("serve").args(super::flags(&double, &folder)).args(&more).stdin(Stdio::null());
-        let output = command.env_remove("JOURNAL_STREAM").output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{more:?}: {said}");
+        let ended = end_of(command(["serve"]).args(super::flags(&double, &folder)).args(&more));
+        let said = ended.stderr;
+        assert_eq!(ended.code, 1, "{more:?}: {said}");
         assert_eq!(said.lines().count(), 1, "{more:?}: {said}");
         assert!(said.contains(want), "{more:?}: {said}");
     }
@@ -116,9 +113,8 @@ fn a_failed_start_at_a_socket_takes_ten_seconds() {
 fn another_command_that_fails_ends_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = OwnedFd::from(listener);
-    let mut command = Command::new(binary());
-    command.args(["inspect", "--output=yaml"]).stdin(Stdio::from(socket)).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
+    let mut command = command(["inspect", "--output=yaml"]);
+    let mut child = command.stdin(Stdio::from(socket)).stderr(Stdio::null()).spawn().unwrap();
     let status = eventually("the end", Duration::from_secs(9), || child.try_wait().unwrap());
     assert_eq!(status.code(), Some(2));
 }

@@ -128,20 +128,18 @@ mod tests {
 
     #[test]
     fn wrong_urls_have_one_line() {
-        for (url, want) in [
-            ("ftp://a", "\"ftp://a\" has the scheme ftp; https is needed"),
-            (
-                "10.0.0.1:6443",
-                "\"10.0.0.1:6443\" has no scheme; did you mean https://10.0.0.1:6443?",
-            ),
-            ("https://a?b", "\"https://a?b\" has a query or fragment; only a path may follow"),
-            ("https://a/#b", "\"https://a/#b\" has a query or fragment; only a path may follow"),
-            ("https://a:99999", "\"https://a:99999\" has no valid port"),
-            ("https://a:0", "\"https://a:0\" has no valid port"),
-            ("https://a:", "\"https://a:\" has no valid port"),
-            ("https://-a-", "\"https://-a-\" has no valid host: \"-a-\""),
+        for (url, word) in [
+            ("ftp://a", "https is needed"),
+            ("10.0.0.1:6443", "did you mean https://10.0.0.1:6443?"),
+            ("https://a?b", "only a path may follow"),
+            ("https://a/#b", "only a path may follow"),
+            ("https://a:99999", "no valid port"),
+            ("https://a:0", "no valid port"),
+            ("https://a:", "no valid port"),
+            ("https://-a-", "no valid host: \"-a-\""),
         ] {
-            assert_eq!(Endpoint::parse(url).unwrap_err().to_string(), want, "{url}");
+            let line = Endpoint::parse(url).unwrap_err().to_string();
+            assert!(line.starts_with(&format!("{url:?} has ")) && line.contains(word), "{line}");
         }
         for url in [
             "",

@@ -360,71 +360,43 @@ fn test_parse_node_ip_argument() {
     }
 }
 
+/// Fails unless the configuration is one line of error with these parts.
+fn is_refused(words: &[&str], parts: &[&str]) {
+    let line = config(words).unwrap_err();
+    assert!(!line.contains('\n'), "{line}");
+    for part in parts {
+        assert!(line.contains(part), "{words:?}: {line}\nlacks {part}");
+    }
+}
+
 #[test]
 fn an_invalid_value_is_one_error_line() {
-    let allowed = "--node-labels in the 'kubernetes.io' namespace must begin with an allowed \
-                   prefix (kubelet.kubernetes.io, node.kubernetes.io) or be in the specifically \
-                   allowed set (kubernetes.io/hostname, topology.kubernetes.io/zone, \
-                   topology.kubernetes.io/region, failure-domain.beta.kubernetes.io/zone, \
-                   failure-domain.beta.kubernetes.io/region, beta.kubernetes.io/instance-type, \
-                   node.kubernetes.io/instance-type, kubernetes.io/os, kubernetes.io/arch, \
-                   beta.kubernetes.io/os, beta.kubernetes.io/arch)";
     let long = "a".repeat(64);
-    for (words, want) in [
-        (
-            &["--cloud-provider=gce"][..],
-            "--cloud-provider \"gce\": cloud provider \"gce\" was specified, but built-in cloud \
-             providers are disabled; use --cloud-provider=external",
-        ),
-        (
-            &["--kubelet-version=1.36"],
-            "--kubelet-version \"1.36\": neither a version like v1.36.2 nor server",
-        ),
-        (&["--hostname-override= "], "hostname: empty hostname is invalid"),
-        (
-            &["--hostname-override=pi_3"],
-            "hostname: \"pi_3\" cannot be a Node's name (lower case letters, digits, '-' and '.'); \
-             set --hostname-override",
-        ),
-        (
-            &["--hostname-override", &long],
-            &format!(
-                "hostname: {long:?} has 64 characters, but the label kubernetes.io/hostname \
-                 holds 63; set --hostname-override"
-            ),
-        ),
+    for (words, parts) in [
+        (&["--cloud-provider=gce"][..], &["\"gce\"", "use --cloud-provider=external"][..]),
+        (&["--kubelet-version=1.36"], &["--kubelet-version \"1.36\"", "v1.36.2 nor server"]),
+        (&["--hostname-override= "], &["hostname: empty"]),
+        (&["--hostname-override=pi_3"], &["\"pi_3\"", "set --hostname-override"]),
+        (&["--hostname-override", &long], &[&long, "64", "63; set --hostname-override"]),
         (
             &["--node-labels=a=b", "--node-labels=kubernetes.io/x=1,k8s.io/y"],
-            &format!(
-                "--node-labels: unknown 'kubernetes.io' or 'k8s.io' labels specified with \
-                 --node-labels: [k8s.io/y, kubernetes.io/x]; {allowed}"
-            ),
+            &["--node-labels: ", "[k8s.io/y, kubernetes.io/x]", "kubelet.kubernetes.io", "arch)"],
         ),
-        (
-            &["--node-labels=a=kubernetes/kubernetes"],
-            "--node-labels: invalid node labels: \"a\"=\"kubernetes/kubernetes\" is not a label",
-        ),
-        (&["--node-labels==x"], "--node-labels: invalid node labels: \"\"=\"x\" is not a label"),
-        (
-            &["--register-with-taints=foo"],
-            "--register-with-taints: invalid taint spec (write key=value:Effect or key:Effect): foo",
-        ),
-        (
-            &["--register-with-taints=foo:Never"],
-            "--register-with-taints: invalid taint effect (NoSchedule, PreferNoSchedule or \
-             NoExecute), unsupported taint effect: foo:Never",
-        ),
+        (&["--node-labels=a=k/k"], &["--node-labels: ", "\"a\"=\"k/k\" is not a label"]),
+        (&["--node-labels==x"], &["--node-labels: ", "\"\"=\"x\" is not a label"]),
+        (&["--register-with-taints=foo"], &["--register-with-taints: ", "key:Effect", ": foo"]),
+        (&["--register-with-taints=foo:Never"], &["taint effect", "NoExecute", ": foo:Never"]),
         (
             &["--register-with-taints=a:NoExecute,a=b:NoExecute"],
-            "--register-with-taints: duplicated taints with the same key and effect: a=b:NoExecute",
+            &["--register-with-taints: duplicated", "a=b:NoExecute"],
         ),
         (
             &["--node-status-update-frequency=10"],
-            "--node-status-update-frequency: \"10\" is not a duration; write it like 10s, 5m0s or 1h30m",
+            &["--node-status-update-frequency: \"10\"", "write it like 10s"],
         ),
-        (&["--root-dir="], "--root-dir: invalid root directory \"\""),
+        (&["--root-dir="], &["--root-dir: ", "\"\""]),
     ] {
-        assert_eq!(config(words), Err(want.to_owned()), "{words:?}");
+        is_refused(words, parts);
     }
 }
 
@@ -432,50 +404,26 @@ fn an_invalid_value_is_one_error_line() {
 /// TestValidateKubeletConfiguration.
 #[test]
 fn a_value_out_of_its_range_is_an_error_unless_a_later_one_replaces_it() {
-    let config = |words: &str| config(&words.split(' ').collect::<Vec<_>>());
-    for (words, want) in [
-        ("--event-burst=-1", "eventBurst (--event-burst) -1 must not be a negative number"),
-        ("--max-pods=-1", "maxPods (--max-pods) -1 must not be a negative number"),
-        ("--pods-per-core=-1", "podsPerCore (--pods-per-core) -1 must not be a negative number"),
-        (
-            "--node-lease-duration-seconds=0",
-            "nodeLeaseDurationSeconds (--node-lease-duration-seconds) 0 must be greater than 0",
-        ),
-        ("--event-qps=-1", "eventRecordQPS (--event-qps) -1 must not be a negative number"),
-        (
-            "--node-status-max-images=-2",
-            "nodeStatusMaxImages (--node-status-max-images) -2 must be -1 or greater",
-        ),
-        ("--port=65536", "port (--port) 65536 must be between 1 and 65535, inclusive"),
-        ("--port=1 --port=0", "port (--port) 0 must be between 1 and 65535, inclusive"),
-        (
-            "--reserved-cpus=5-3",
-            "unable to parse reservedSystemCPUs (--reserved-cpus) 5-3, error: invalid range \
-             \"5-3\" (5 > 3)",
-        ),
-        (
-            "--node-status-update-frequency=9ms",
-            "nodeStatusUpdateFrequency (--node-status-update-frequency) 9ms is too short; the minimum \
-             is 10ms",
-        ),
-        (
-            "--node-status-report-frequency=999ms",
-            "nodeStatusReportFrequency (--node-status-report-frequency) 999ms is too short; the \
-             minimum is 1s",
-        ),
-        (
-            "--node-resync-frequency=1us",
-            "--node-resync-frequency 1µs is too short; the minimum is 1s",
-        ),
+    let split = |words: &'static str| words.split(' ').collect::<Vec<_>>();
+    for (words, parts) in [
+        ("--event-burst=-1", &["eventBurst (--event-burst) -1", "negative"][..]),
+        ("--max-pods=-1", &["maxPods (--max-pods) -1", "negative"]),
+        ("--pods-per-core=-1", &["podsPerCore (--pods-per-core) -1", "negative"]),
+        ("--node-lease-duration-seconds=0", &["nodeLeaseDurationSeconds (", "greater than 0"]),
+        ("--event-qps=-1", &["eventRecordQPS (--event-qps) -1", "negative"]),
+        ("--node-status-max-images=-2", &["nodeStatusMaxImages (", "-1 or greater"]),
+        ("--port=65536", &["port (--port) 65536", "between 1 and 65535"]),
+        ("--port=1 --port=0", &["port (--port) 0"]),
+        ("--reserved-cpus=5-3", &["reservedSystemCPUs (--reserved-cpus) 5-3", "(5 > 3)"]),
+        ("--node-status-update-frequency=9ms", &["nodeStatusUpdateFrequency (", "9ms", "10ms"]),
+        ("--node-status-report-frequency=999ms", &["nodeStatusReportFrequency (", "999ms", "1s"]),
+        ("--node-resync-frequency=1us", &["--node-resync-frequency 1µs", "is 1s"]),
+        // Both are named.
+        ("--max-pods=-1 --port=0", &["[invalid configuration: maxPods", ", invalid", "(--port) 0"]),
     ] {
-        assert_eq!(config(words), Err(format!("invalid configuration: {want}")), "{words}");
+        is_refused(&split(words), parts);
+        is_refused(&split(words), &["invalid configuration: "]);
     }
-    assert_eq!(
-        config("--max-pods=-1 --port=0"),
-        Err("[invalid configuration: maxPods (--max-pods) -1 must not be a negative number, \
-             invalid configuration: port (--port) 0 must be between 1 and 65535, inclusive]"
-            .to_owned())
-    );
     for words in [
         "--node-status-max-images=-1 --port=1 --event-qps=0",
         "--port=0 --port=65535 --reserved-cpus=0-3,7",
@@ -483,7 +431,7 @@ fn a_value_out_of_its_range_is_an_error_unless_a_later_one_replaces_it() {
         "--node-resync-frequency=1s",
         "--node-resync-frequency=1us --node-resync-frequency=2s",
     ] {
-        assert!(config(words).is_ok(), "{words}");
+        assert!(config(&split(words)).is_ok(), "{words}");
     }
 }
 

@@ -59,37 +59,25 @@ fn nothing_is_sent_to_a_server_whose_certificate_does_not_verify() {
     let late =
         ca.leaf_with(&["127.0.0.1"], |params| params.not_after = rcgen::date_time_ymd(2020, 5, 2));
     let elsewhere = ca.leaf(&["10.9.8.7", "api.example"]);
-    for (leaf, trusted, want, end) in [
-        (
-            &good,
-            &other,
-            "certificate of 127.0.0.1 is not signed by a trusted CA: that of the kubeconfig, or those of the system if these are used instead; is this",
-            "replaced?",
-        ),
-        (
-            &early,
-            &ca,
-            "certificate of 127.0.0.1 is not valid before 2096-05-02T00:00:00Z, clock says 20",
-            "Z; set the clock of this board (NTP, RTC), or install a nodelet that was built later",
-        ),
+    for (leaf, trusted, want, remedy) in [
+        (&good, &other, "is not signed by a trusted CA: that of the kubeconfig", "replaced?"),
+        (&early, &ca, "is not valid before 2096-05-02T00:00:00Z, clock says 20", "set the clock"),
         (
             &late,
             &ca,
-            "certificate of 127.0.0.1 expired at 2020-05-02T00:00:00Z, clock says 20",
-            "Z; renew it, or set the clock of this board",
+            "expired at 2020-05-02T00:00:00Z, clock says 20",
+            "renew it, or set the clock",
         ),
-        (&elsewhere, &ca, "certificate of 127.0.0.1 is for other names: ", "correct server"),
+        (&elsewhere, &ca, "is for other names: ", "correct server"),
     ] {
         for version in [&TLS12, &TLS13] {
             let server = Server::start(Some(ca.config(leaf, &[version], None)), ok);
             let mut api = api(server.port, trusted);
             for _ in 0..2 {
                 let why = fails(&mut api, &patch("{\"secret\":1}"));
-                assert!(
-                    why.starts_with(&format!("https://127.0.0.1:{}: {want}", server.port)),
-                    "{why}"
-                );
-                assert!(why.ends_with(end), "{why}");
+                let start =
+                    format!("https://127.0.0.1:{}: certificate of 127.0.0.1 {want}", server.port);
+                assert!(why.starts_with(&start) && why.contains(remedy), "{why}");
             }
             thread::sleep(Duration::from_millis(20));
             assert_eq!(server.heard().len(), 0, "{want}");
@@ -114,11 +102,9 @@ fn a_signature_that_is_not_supported_is_named_with_the_way_out() {
     let leaf = Leaf(with_sha512(&good.0), good.1);
     let server = Server::start(Some(ca.config(&leaf, rustls::ALL_VERSIONS, None)), ok);
     let why = fails(&mut api(server.port, &ca), &get());
-    let want = "certificate of 127.0.0.1 refused: its signature, or that of a CA, is ECDSA with \
-                SHA-512, which is not supported; sign the certificates of server and CA with \
-                SHA-256, such as with openssl x509 -req -sha256, by a key of RSA, P-256, P-384 or \
-                Ed25519";
-    assert!(why.ends_with(want), "{why}");
+    for part in ["certificate of 127.0.0.1 refused: ", "SHA-512", "openssl x509 -req -sha256"] {
+        assert!(why.contains(part), "{why}");
+    }
 }
 
 #[test]

@@ -156,28 +156,18 @@ fn an_invalid_command_line_is_one_error_line() {
         (&["--port=1", "--kubeconfig"], "flag needs an argument: --kubeconfig"),
         (&["--node_ip"], "flag needs an argument: --node-ip"),
         (&["-v"], "flag needs an argument: --v"),
-        (
-            &["--register-node=maybe"],
-            "invalid argument \"maybe\" for --register-node: write true or false",
-        ),
-        (&["--register-node="], "invalid argument \"\" for --register-node: write true or false"),
-        (
-            &["--port=4294967296"],
-            "invalid argument \"4294967296\" for --port: not a number in its range",
-        ),
-        (
-            &["--max-pods", "many"],
-            "invalid argument \"many\" for --max-pods: not a number in its range",
-        ),
-        (
-            &["--node-lease-duration-seconds=40s"],
-            "invalid argument \"40s\" for --node-lease-duration-seconds: not a number in its range",
-        ),
-        (&["--v="], "invalid argument \"\" for --v: not a number in its range"),
+        (&["--register-node=maybe"], "\"maybe\" for --register-node: write true or false"),
+        (&["--register-node="], "\"\" for --register-node: write true or false"),
+        (&["--port=4294967296"], "\"4294967296\" for --port: not a number"),
+        (&["--max-pods", "many"], "\"many\" for --max-pods: not a number"),
+        (&["--node-lease-duration-seconds=40s"], "\"40s\" for --node-lease-duration-seconds: "),
+        (&["--v="], "\"\" for --v: not a number"),
         (&["inspect", "-o"], "flag needs an argument: --output"),
         (&["inspect", "check"], "unknown command \"check\"; see --help"),
     ] {
-        assert_eq!(parse(words), Err(want.to_owned()), "{words:?}");
+        let line = parse(words).unwrap_err();
+        assert!(line.contains(want) && !line.contains('\n'), "{words:?}: {line}");
+        assert!(!line.contains("s3cret") && !line.contains("2uczm8x4xi2v7hqd"), "{line}");
     }
     let bytes = OsString::from_vec(b"--node-ip=\xff".to_vec());
     assert_eq!(super::parse([bytes]), Err("--node-ip: not UTF-8".to_owned()));

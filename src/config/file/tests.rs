@@ -296,74 +296,61 @@ fn unknown_fields_are_returned_and_are_no_error() {
 
 #[test]
 fn an_invalid_document_is_one_error_line() {
-    for (document, want) in [
-        (json!(null), "not a kubelet configuration: no mapping at the top"),
-        (json!([]), "not a kubelet configuration: no mapping at the top"),
-        (
-            json!({"kind": KIND}),
-            "apiVersion is \"\"; a kubelet configuration has apiVersion: kubelet.config.k8s.io/v1beta1",
-        ),
+    let is_refused = |result: Result<(), String>, parts: &[&str]| {
+        let line = result.unwrap_err();
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}\nlacks one of {parts:?}");
+        assert!(!line.contains('\n'), "{line}");
+    };
+    for (document, parts) in [
+        (json!(null), &["no mapping at the top"][..]),
+        (json!([]), &["no mapping at the top"]),
+        (json!({"kind": KIND}), &["apiVersion is \"\"", "has apiVersion: kubelet.config"]),
         (
             json!({"apiVersion": "kubelet.config.k8s.io/v1", "kind": KIND}),
-            "apiVersion is \"kubelet.config.k8s.io/v1\"; a kubelet configuration has apiVersion: \
-             kubelet.config.k8s.io/v1beta1",
+            &["apiVersion is \"kubelet.config.k8s.io/v1\"", "kubelet.config.k8s.io/v1beta1"],
         ),
         (
             json!({"apiVersion": API_VERSION, "kind": "Config"}),
-            "kind is \"Config\"; a kubelet configuration has kind: KubeletConfiguration",
+            &["kind is \"Config\"", "has kind: KubeletConfiguration"],
         ),
     ] {
-        assert_eq!(apply(&document, &mut Flags::default()), Err(want.to_owned()));
+        is_refused(apply(&document, &mut Flags::default()), parts);
     }
-    for (fields, want) in [
-        ("\"\": /tmp/kubeconfig", "a field has an empty name"),
-        ("maxPods: \"7\"", "maxPods is not a number; leave out the quotes"),
-        ("maxPods: 7.5", "maxPods is not a whole number of 32 bits"),
-        ("maxPods: 4294967296", "maxPods is not a whole number of 32 bits"),
-        ("registerNode: \"yes\"", "registerNode is neither true nor false"),
-        ("providerID: 7", "providerID is not a string; put it in quotes"),
-        (
-            "nodeStatusUpdateFrequency: 10",
-            "nodeStatusUpdateFrequency is not a string; write it like 10s",
-        ),
-        (
-            "nodeStatusUpdateFrequency: \"10\"",
-            "nodeStatusUpdateFrequency: \"10\" is not a duration; write it like 10s, 5m0s or 1h30m",
-        ),
-        (
-            "evictionHard: {pid.available: 10}",
-            "evictionHard.pid.available is not a string; put it in quotes",
-        ),
-        ("evictionHard: pid.available<10", "evictionHard is not a mapping"),
-        ("authentication: 7", "authentication is not a mapping"),
-        ("authorization: {webhook: []}", "authorization.webhook is not a mapping"),
+    let (taints, none) = ("registerWithTaints", "<nil>}");
+    for (fields, parts) in [
+        ("\"\": /tmp/kubeconfig", &["empty name"][..]),
+        ("maxPods: \"7\"", &["maxPods is not a number", "quotes"]),
+        ("maxPods: 7.5", &["maxPods is not a whole number"]),
+        ("maxPods: 4294967296", &["maxPods is not a whole number", "32 bits"]),
+        ("registerNode: \"yes\"", &["registerNode is neither true nor false"]),
+        ("providerID: 7", &["providerID is not a string", "quotes"]),
+        ("nodeStatusUpdateFrequency: 10", &["nodeStatusUpdateFrequency is not", "like 10s"]),
+        ("nodeStatusUpdateFrequency: \"10\"", &["nodeStatusUpdateFrequency: \"10\"", "like 10s"]),
+        ("evictionHard: {pid.available: 10}", &["evictionHard.pid.available is not", "quotes"]),
+        ("evictionHard: pid.available<10", &["evictionHard is not a mapping"]),
+        ("authentication: 7", &["authentication is not a mapping"]),
+        ("authorization: {webhook: []}", &["authorization.webhook is not a mapping"]),
         (
             "authentication: {webhook: {cacheTTL: 2}}",
-            "authentication.webhook.cacheTTL is not a string; write it like 10s",
+            &["authentication.webhook.cacheTTL is not a string", "like 10s"],
         ),
-        ("registerWithTaints: a=b:NoSchedule", "registerWithTaints is not a list"),
+        ("registerWithTaints: a=b:NoSchedule", &[taints, "is not a list"]),
         (
             "registerWithTaints: [{key: a, value: b, effect: Never}]",
-            "registerWithTaints: invalid taint: {a b Never <nil>}",
+            &[taints, "invalid taint", "{a b Never", none],
         ),
-        ("registerWithTaints: [7]", "registerWithTaints: invalid taint: {   <nil>}"),
+        ("registerWithTaints: [7]", &[taints, "invalid taint", none]),
         (
             "registerWithTaints: [{key: a, effect: NoSchedule}, {key: a, value: b, effect: NoSchedule}]",
-            "registerWithTaints: duplicated taints with the same key and effect: a=b:NoSchedule",
+            &[taints, "duplicated", "a=b:NoSchedule"],
         ),
         (
             "registerWithTaints: [{key: a, effect: NoSchedule, timeAdded: \"2026-01-01T00:00:00Z\"}]",
-            "registerWithTaints: invalid configuration: taint.TimeAdded is not nil",
+            &[taints, "TimeAdded"],
         ),
-        (
-            "mergeDefaultEvictionSettings: 1",
-            "mergeDefaultEvictionSettings is neither true nor false",
-        ),
-        (
-            "maxPods: a\nport: b",
-            "[maxPods is not a number; leave out the quotes, port is not a number; leave out the quotes]",
-        ),
+        ("mergeDefaultEvictionSettings: 1", &["mergeDefaultEvictionSettings is neither"]),
+        ("maxPods: a\nport: b", &["[maxPods is not", ", port is not"]),
     ] {
-        assert_eq!(merged(fields, &[]), Err(want.to_owned()), "{fields}");
+        is_refused(merged(fields, &[]).map(drop), parts);
     }
 }

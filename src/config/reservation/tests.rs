@@ -45,24 +45,14 @@ fn both_reservations_are_added() {
 /// of `both_reservations_are_added`.
 #[test]
 fn test_value_of_allocatable_resources() {
-    for (words, want) in [
-        (
-            "--kube-reserved=cpu=200m,memory=-150G",
-            "--kube-reserved value failed to parse: resource quantity for \"memory\" cannot be \
-             negative: -150G",
-        ),
-        (
-            "--system-reserved=cpu=200m,memory=15Ky",
-            "--system-reserved value failed to parse: failed to parse quantity \"15Ky\" for \
-             \"memory\" resource: not a quantity; use a number with a suffix such as 100Mi, 2Gi, \
-             500m or 4",
-        ),
-        (
-            "--system-reserved=storage=1Gi",
-            "--system-reserved value failed to parse: cannot reserve \"storage\" resource",
-        ),
+    for (words, parts) in [
+        ("--kube-reserved=cpu=200m,memory=-150G", ["\"memory\" cannot be negative", "-150G"]),
+        ("--system-reserved=cpu=200m,memory=15Ky", ["\"15Ky\" for \"memory\"", "such as 100Mi"]),
+        ("--system-reserved=storage=1Gi", ["cannot reserve", "\"storage\""]),
     ] {
-        assert_eq!(declared(&Flags::of(&[words]).values), Err(want.to_owned()));
+        let line = declared(&Flags::of(&[words]).values).unwrap_err();
+        assert!(line.starts_with(words.split_once("=").unwrap().0), "{line}");
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}");
     }
 }
 
@@ -95,27 +85,15 @@ fn extended_resources_have_a_domain_and_a_whole_amount() {
     let good = extended("example.com/camera=1,test.com/radio=2000m,a.b/npu=0").unwrap();
     assert_eq!(text(&good), "a.b/npu 0, example.com/camera 1, test.com/radio 2");
     assert_eq!(extended(""), Ok(Resources::new()));
-    let name = |name: &str| {
-        format!(
-            "--extended-resources: {name:?} is not the name of an extended resource; write it \
-             like example.com/camera"
-        )
-    };
-    let devices = |text: &str| {
-        format!("--extended-resources: a.b/c: {text:?} is not a whole number of devices")
-    };
-    for (text, want) in [
-        ("memory=1Gi", name("memory")),
-        ("kubernetes.io/x=1", name("kubernetes.io/x")),
-        ("a.b/c=-1", devices("-1")),
-        ("a.b/c=1500m", devices("1500m")),
-        (
-            "a.b/c=many",
-            "--extended-resources: a.b/c: \"many\" is not a quantity; use a number with a suffix \
-             such as 100Mi, 2Gi, 500m or 4"
-                .to_owned(),
-        ),
+    for (text, quoted, word) in [
+        ("memory=1Gi", "\"memory\"", "like example.com/camera"),
+        ("kubernetes.io/x=1", "\"kubernetes.io/x\"", "like example.com/camera"),
+        ("a.b/c=-1", "a.b/c: \"-1\"", "whole number of devices"),
+        ("a.b/c=1500m", "a.b/c: \"1500m\"", "whole number of devices"),
+        ("a.b/c=many", "a.b/c: \"many\"", "such as 100Mi"),
     ] {
-        assert_eq!(extended(text), Err(want));
+        let line = extended(text).unwrap_err();
+        assert!(line.starts_with("--extended-resources: "), "{line}");
+        assert!(line.contains(quoted) && line.contains(word), "{line}");
     }
 }

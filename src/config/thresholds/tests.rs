@@ -132,69 +132,51 @@ fn test_parse_threshold_config() {
 #[test]
 fn test_parse_threshold_config_errors() {
     let memory = |value: &str| format!("memory.available={value}");
-    let percent = |text: &str| {
-        format!("eviction signal memory.available: {text:?} is not a percentage; write it like 10%")
+    let refused = |result: Result<Vec<Threshold>, String>, parts: &[&str]| {
+        let line = result.unwrap_err();
+        assert!(parts.iter().all(|part| line.contains(part)), "{line}\nlacks one of {parts:?}");
     };
-    let number = |text: &str| {
-        format!(
-            "eviction signal memory.available: {text:?} is not a quantity; use a number with a \
-             suffix such as 100Mi, 2Gi, 500m or 4"
-        )
-    };
-    let duration = |text: &str| {
-        format!(
-            "eviction grace period of memory.available: {text:?} is not a duration; write it \
-             like 10s, 5m0s or 1h30m"
-        )
-    };
-    let positive = "eviction threshold memory.available must be positive: ";
-    let over = "eviction percentage threshold memory.available must be <= 100%: ";
-    let under = "eviction percentage threshold memory.available must be >= 0%: ";
-    let reclaim = "eviction percentage minimum reclaim memory.available must be positive: ";
-    for (text, want) in [
-        ("-150Mi", format!("{positive}-150Mi")),
-        ("0", format!("{positive}0")),
-        ("-15%", format!("{under}-15%")),
-        ("150%", format!("{over}150%")),
-        ("1e999%", format!("{over}1e999%")),
-        ("", number("")),
-        ("10..5%", percent("10..5%")),
-        ("blah%", percent("blah%")),
-        ("12%345%", percent("12%345%")),
-        ("12%345", number("12%345")),
-        ("%", percent("%")),
-        ("NaN%", percent("NaN%")),
-        ("inf%", percent("inf%")),
+    let (percent, number) = ("like 10%", "such as 100Mi");
+    for (text, word) in [
+        ("-150Mi", "must be positive"),
+        ("0", "must be positive"),
+        ("-15%", ">= 0%"),
+        ("150%", "<= 100%"),
+        ("1e999%", "<= 100%"),
+        ("", number),
+        ("10..5%", percent),
+        ("blah%", percent),
+        ("12%345%", percent),
+        ("12%345", number),
+        ("%", percent),
+        ("NaN%", percent),
+        ("inf%", percent),
     ] {
-        assert_eq!(parsed(&memory(text), "", "", ""), Err(want.clone()));
-        assert_eq!(parsed("", &memory(text), &memory("1s"), ""), Err(want));
+        let parts = ["memory.available", text, word];
+        refused(parsed(&memory(text), "", "", ""), &parts);
+        refused(parsed("", &memory(text), &memory("1s"), ""), &parts);
     }
-    for (text, want) in [
-        ("-300Mi", "negative eviction minimum reclaim specified for memory.available".to_owned()),
-        ("", number("")),
-        ("-15%", format!("{reclaim}-15%")),
-        ("0%", format!("{reclaim}0%")),
-        ("10..5%", percent("10..5%")),
+    for (text, word) in [
+        ("-300Mi", "negative eviction minimum reclaim"),
+        ("", number),
+        ("-15%", "minimum reclaim memory.available must be positive: -15%"),
+        ("0%", "minimum reclaim memory.available must be positive: 0%"),
+        ("10..5%", percent),
     ] {
-        assert_eq!(parsed("", "", "", &memory(text)), Err(want));
+        refused(parsed("", "", "", &memory(text)), &["memory.available", word]);
     }
-    for (text, want) in [
-        (
-            "-30s",
-            "invalid eviction grace period specified: -30s, must be a positive value".to_owned(),
-        ),
-        ("30mins", duration("30mins")),
-        ("-30", duration("-30")),
-        ("30", duration("30")),
+    for (text, word) in [
+        ("-30s", "must be a positive value"),
+        ("30mins", "like 10s"),
+        ("-30", "like 10s"),
+        ("30", "like 10s"),
     ] {
         let soft = memory("150Mi");
-        assert_eq!(parsed("", &soft, &memory(text), ""), Err(want));
+        refused(parsed("", &soft, &memory(text), ""), &["grace period", text, word]);
     }
-    assert_eq!(
-        parsed("", "memory.available=150Mi", "nodefs.available=1s", ""),
-        Err("grace period must be specified for the soft eviction threshold memory.available"
-            .to_owned())
-    );
+    let soft = "memory.available=150Mi";
+    let parts = ["grace period must be specified", "memory.available"];
+    refused(parsed("", soft, "nodefs.available=1s", ""), &parts);
     for (name, value) in
         [("mem.available", "30s"), ("invalid.foo", "150Mi"), ("Memory.available", "1"), ("", "1")]
     {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use apidouble::{Double, Fault, Rule};
+use apidouble::{Authority, Double, Fault, Rule, Validity};
 use common::{Client, recording};
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -145,6 +145,24 @@ fn a_lost_answer_was_carried_out() {
     assert_eq!(lost(Fault::ResetBeforeHeaders), Value::Null);
     assert_eq!(lost(Fault::ResetAfterHeaders), "b");
     assert!(double.requests().iter().all(|request| request.code == 0));
+}
+
+/// A stranger's authority has the same name.
+#[test]
+fn a_certificate_of_version_1_counts_if_the_authority_has_signed_it_and_it_is_valid() {
+    let double = Double::start();
+    let stranger = Authority::new("kubernetes-ca");
+    let own = double.authority();
+    for (authority, validity, code) in [
+        (own, Validity::VALID, 200),
+        (own, Validity::EXPIRED, 401),
+        (&stranger, Validity::VALID, 401),
+    ] {
+        let identity = authority.client("system:node:n", &["system:nodes"], validity);
+        let identity = authority.version_1(&identity);
+        let mut client = Client::new(&double, Some(&identity), None);
+        assert_eq!(client.send("GET", "/version", JSON, "", "").code, code, "{validity:?}");
+    }
 }
 
 #[test]

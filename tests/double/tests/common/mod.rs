@@ -4,6 +4,7 @@
 use apidouble::{Double, Identity, Validity};
 use httparse::Status;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Map, Value, json};
 use std::io::{ErrorKind, Read, Write};
@@ -60,7 +61,10 @@ impl Client {
                     .expect("a certificate");
                 let key =
                     PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).expect("a key");
-                builder.with_client_auth_cert(vec![cert], key).expect("a pair")
+                let key = rustls::crypto::ring::sign::any_supported_type(&key).expect("a key");
+                // Unlike `with_client_auth_cert`, this takes certificates of version 1.
+                let pair = SingleCertAndKey::from(CertifiedKey::new(vec![cert], key));
+                builder.with_client_cert_resolver(Arc::new(pair))
             }
             None => builder.with_no_client_auth(),
         };

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use apidouble::{Double, Fault, Rule, Validity};
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::common::api::is_ready;
 use crate::common::board::Board;
@@ -24,8 +24,6 @@ use crate::common::lease::{await_renewals, renew_time};
 use support::{Folder, eventually};
 
 const LEASE: Duration = Duration::from_secs(8);
-/// The same, as flags.
-const FAST: [&str; 2] = ["--node-lease-duration-seconds=8", "--node-status-update-frequency=2s"];
 /// Longer than [`GRACE`] and four renewals.
 const STORM: Duration = Duration::from_secs(9);
 /// Grace period of the double's node-lifecycle controller.
@@ -342,92 +340,4 @@ fn run(scenario: &Scenario) {
 
 fn renewals(site: &Site, times: usize) {
     await_renewals(times, BACK, || renew_time(&site.double, "pi"));
-}
-
-/// The controllers were away, too: they mark each Node a while after its first renewal. Twenty
-/// boards, of which one is marked each half second.
-fn marked_after_an_outage(begin: impl Fn(&Double), end: impl Fn(&Double)) {
-    let double = Double::start();
-    let folder = Folder::new("marked");
-    let names: Vec<String> = (0..20).map(|number| format!("pi-{number}")).collect();
-    let boards: Vec<Board> = names
-        .iter()
-        .map(|name| {
-            let path = folder.write(name, double.kubeconfig_for_node(name));
-            let kubeconfig = format!("--kubeconfig={}", path.display());
-            Board::start(&[&kubeconfig, "--hostname-override", name, FAST[0], FAST[1]])
-        })
-        .collect();
-    let is_ready_now = |name: &str| {
-        let node = double.get(&format!("nodes/{name}"));
-        node.as_ref().is_some_and(is_ready).then_some(())
-    };
-    for name in &names {
-        eventually(name, Duration::from_secs(20), || is_ready_now(name));
-    }
-    begin(&double);
-    thread::sleep(STORM);
-    end(&double);
-    let returned = Instant::now();
-    for name in &names {
-        let old = renew_time(&double, name);
-        eventually("a renewal", BACK, || (renew_time(&double, name) != old).then_some(()));
-    }
-    let mut marked: Vec<(&String, Instant)> = Vec::new();
-    let mut repairs = Vec::new();
-    while repairs.len() < names.len() {
-        marked.retain(|(name, at)| {
-            let is_back = is_ready_now(name).is_some();
-            if is_back {
-                repairs.push(at.elapsed());
-            }
-            assert!(is_back || at.elapsed() < BACK, "{name} is marked for {:?}", at.elapsed());
-            !is_back
-        });
-        let next = repairs.len() + marked.len();
-        if next < names.len()
-            && returned.elapsed() > Duration::from_millis(500) * u32::try_from(next).unwrap()
-        {
-            let path = format!("/api/v1/nodes/{}/status", names[next]);
-            let unknown =
-                json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
-            let strategic = "application/strategic-merge-patch+json";
-            let (code, answer) = double.as_admin("PATCH", &path, strategic, &unknown);
-            assert_eq!(code, 200, "{answer}");
-            marked.push((&names[next], Instant::now()));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    drop(boards);
-}
-
-#[test]
-fn a_node_that_is_marked_after_a_freeze_is_ready_within_15_s() {
-    marked_after_an_outage(Double::blackhole, Double::start_listening);
-}
-
-#[test]
-fn a_node_that_is_marked_after_a_restart_is_ready_within_15_s() {
-    marked_after_an_outage(Double::stop_listening, Double::start_listening);
-}
-
-/// With the period of looks by default: they are frequent after a start.
-#[test]
-fn a_change_right_after_the_registration_is_found_within_15_s() {
-    let double = Double::start();
-    let folder = Folder::new("changed");
-    let board = Board::pi(&double, &folder, &FAST);
-    board.says("registered");
-    let merge = "application/merge-patch+json";
-    let change = json!({"metadata": {"labels": null}, "spec": {"unschedulable": true}});
-    assert_eq!(double.as_admin("PATCH", "/api/v1/nodes/pi", merge, &change).0, 200);
-    let empty = json!({"status": {"capacity": null, "conditions": null}});
-    assert_eq!(double.as_admin("PATCH", "/api/v1/nodes/pi/status", merge, &empty).0, 200);
-    eventually("the Node as it was", BACK, || {
-        let node = double.get("nodes/pi").filter(is_ready)?;
-        let is_whole = node["metadata"]["labels"]["kubernetes.io/os"] == "nodelet"
-            && node["status"]["capacity"].get("memory").is_some();
-        is_whole.then_some(())
-    });
-    board.says("Node pi status is now: NodeNotSchedulable");
 }

@@ -3,7 +3,6 @@
 //! Certificates are valid for seconds, Leases for eight. Signer and agent share one clock, so
 //! nothing else is scaled.
 
-use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,10 +18,8 @@ use serde_json::Value;
 
 use crate::common::api::is_ready;
 use crate::common::board::Board;
-use crate::common::cluster::{self, Cluster};
-use crate::common::lease::{
-    await_renewals, longest_gap_of_requests, renewals as renewals_of_leases,
-};
+use crate::common::cluster::Cluster;
+use crate::common::lease::await_renewals;
 use support::{Folder, eventually, skip};
 
 const TOKEN: &str = "07401b.0123456789abcdef";
@@ -104,10 +101,6 @@ impl Site {
     }
 }
 
-fn short_lives() -> Builder {
-    cluster::short_lives(Double::builder().approve_csrs())
-}
-
 #[test]
 fn a_bootstrap_token_is_needed_once() {
     for more in [&[][..], &["--rotate-certificates"]] {
@@ -153,46 +146,6 @@ fn a_bootstrap_token_is_needed_once() {
         assert_eq!(site.double.list("csrs").len(), 1);
         site.double.assert_members_are_known();
     }
-}
-
-#[test]
-fn certificate_renewals_delay_no_lease_renewal() {
-    let site = Site::new(short_lives());
-    let mut keys = BTreeSet::new();
-    let mut board = site.bootstrap(&["--rotate-certificates"]);
-    site.await_ready();
-    site.double.revoke_token(TOKEN);
-    fs::remove_file(site.path("bootstrap")).unwrap();
-    let mut seen = 0;
-    while keys.len() < 4 {
-        let leaf = eventually("a new certificate", MINUTE, || {
-            site.leaf().filter(|leaf| !keys.contains(&leaf.public_key))
-        });
-        keys.insert(leaf.public_key);
-        seen = site.double.requests().len();
-        assert!(board.is_running());
-    }
-    eventually("more renewals", MINUTE, || {
-        let requests = site.double.requests();
-        let renewals = requests[seen..].iter().filter(|r| r.path.contains("/leases/"));
-        let enough = renewals.count() > 2 && renewals_of_leases(&site.double).len() > 10;
-        enough.then_some(())
-    });
-    // During four certificates no request was refused, and no renewal was late.
-    let refused: Vec<String> = site
-        .double
-        .requests()
-        .iter()
-        .filter(|r| [401, 403].contains(&r.code))
-        .map(|r| format!("{} {} {}", r.code, r.method, r.path))
-        .collect();
-    assert_eq!(refused, [] as [&str; 0]);
-    let gap = longest_gap_of_requests(&site.double);
-    assert!(gap < LEASE / 2, "{gap:?}");
-    assert_eq!(site.with_token().last().map(|r| r.code), Some(200));
-    assert_eq!(board.warnings(), [] as [&str; 0]);
-
-    site.double.assert_members_are_known();
 }
 
 /// Against a real control plane if there is one. Its certificates are valid for a minute and

@@ -140,26 +140,6 @@ fn machine(folder: &Folder) -> String {
     folder.path().to_str().unwrap().to_owned()
 }
 
-#[test]
-fn an_unreadable_fact_makes_the_node_not_ready_and_is_named() {
-    let (double, folder, kubeconfig) = solo("pi");
-    let root = machine(&folder);
-    folder.write("proc/meminfo", "");
-    let mut board = Board::fast(&kubeconfig, "pi", &["--host-root", &root]);
-    let node = eventually("the Node", Duration::from_secs(5), || double.get("nodes/pi"));
-    assert_eq!(status_of(&node, "Ready"), "False");
-    let ready = condition(&node, "Ready").unwrap();
-    assert_eq!(ready["message"], "missing node capacity for resources: memory");
-    // Nothing is known of it.
-    assert_eq!(condition(&node, "MemoryPressure"), None);
-    assert!(node["status"]["capacity"].get("memory").is_none());
-    folder.write("proc/meminfo", "MemTotal:  2097152 kB\n");
-    self::ready(&double, "pi");
-    assert!(board.is_running());
-    board.says("proc/meminfo: no MemTotal line");
-    board.says("status is now: NodeReady");
-}
-
 /// Reason and count of each event, in the order of their names.
 fn events(double: &Double) -> Vec<(String, u64)> {
     let mut events = double.list("events");

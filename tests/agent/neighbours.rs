@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use apidouble::{Double, Recorded};
 use serde_json::{Value, json};
 
-use crate::common::api::{admin, condition};
-use crate::common::board::{Board, FAST};
+use crate::common::api::condition;
+use crate::common::board::Board;
 use crate::common::cluster::Cluster;
 use crate::common::raspberry;
 use nodelet::health::KINDS;
@@ -196,34 +196,4 @@ fn without_the_precondition_the_same_writes_are_lost() {
     println!("{written} writes, {lost} lost");
     assert!(lost > 0, "none of {written} writes was lost");
     assert_eq!(busy.answers().0, 0, "no conflict without a precondition");
-}
-
-/// The API server stores such a list, and the node lifecycle controller looks at each condition.
-#[test]
-fn a_second_condition_of_one_type_that_another_client_wrote_is_removed() {
-    let double = Double::start();
-    let folder = Folder::new("doubled");
-    let flags = [&FAST[..], &["--node-resync-frequency=1s"]].concat();
-    let _board = Board::pi(&double, &folder, &flags);
-    let of = |kind: &str| {
-        let node = double.get("nodes/pi")?;
-        let conditions = node["status"]["conditions"].as_array()?.clone();
-        Some(conditions.iter().filter(|condition| condition["type"] == kind).count())
-    };
-    eventually("a Lease", Duration::from_secs(20), || double.get("leases/pi"));
-    let doubles = [
-        json!({"type": "Ready", "status": "False", "reason": "Other", "message": "m"}),
-        json!({"type": TYPE, "status": "True", "reason": "Other", "message": "m"}),
-        json!({"type": TYPE, "status": "False", "reason": "Other", "message": "m"}),
-    ];
-    // A merge patch replaces the list, as a PUT does.
-    let node = double.get("nodes/pi").unwrap();
-    let mut list = node["status"]["conditions"].as_array().unwrap().clone();
-    list.extend(doubles);
-    let patch = json!({"status": {"conditions": list}});
-    let stored = admin(&double, "PATCH", "/api/v1/nodes/pi/status", &patch);
-    let stored = stored["status"]["conditions"].as_array().unwrap();
-    assert_eq!(stored.iter().filter(|condition| condition["type"] == "Ready").count(), 2);
-    eventually("one Ready", Duration::from_secs(30), || (of("Ready") == Some(1)).then_some(()));
-    assert_eq!(of(TYPE), Some(2), "those of others stay");
 }

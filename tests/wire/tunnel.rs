@@ -23,32 +23,6 @@ fn by_way_of(url: &str, server: &Server, ca: &Authority) -> Api {
 }
 
 #[test]
-fn one_connect_serves_many_requests() {
-    let ca = Authority::new();
-    let server = Server::start(Some(ca.usual()), ok);
-    // me:hunter2
-    let proxy = Proxy::start("Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n");
-    let url = format!("http://me:hunter2@127.0.0.1:{}", proxy.port);
-    let mut api = by_way_of(&url, &server, &ca);
-    for _ in 0..3 {
-        answered(api.call(&patch("{}"), BUDGET));
-        assert!(api.is_connected());
-    }
-    let place = format!("localhost:{}", server.port);
-    assert_eq!(
-        proxy.heard(),
-        [format!(
-            "CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n\
-             Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n\r\n"
-        )]
-    );
-    let heard = server.heard();
-    assert_eq!(heard.len(), 3);
-    assert!(!heard[0].head.to_lowercase().contains("proxy"));
-    assert!(!format!("{api:?}").contains("hunter2"));
-}
-
-#[test]
 fn errors_of_a_proxy_name_the_proxy_without_its_password() {
     let ca = Authority::new();
     let server = Server::start(Some(ca.usual()), ok);

@@ -12,7 +12,6 @@ use nodelet::process::clock;
 
 use crate::common::api::is_ready;
 use crate::common::board::Board;
-use nix::sys::signal::Signal;
 use support::{Folder, eventually};
 
 const DAY: i64 = 86_400;
@@ -151,32 +150,6 @@ fn with_a_clock_of_1970_nothing_is_written_until_the_clock_is_set() {
     assert!(site.board.log().len() <= 6, "{:#?}", site.board.log());
 }
 
-/// A server whose certificate is older than the binary is verified, and its `Date` is the time.
-#[test]
-fn the_time_of_the_api_server_replaces_a_clock_of_1970() {
-    let double = Double::start();
-    double.swap_validity(since_the_build(), None);
-    let site = Site::start(double, in_1970());
-    eventually("Ready", Duration::from_secs(10), || site.ready().then_some(()));
-    let first = site.double.requests().into_iter().next().unwrap();
-    assert_eq!(first.method, "GET", "it asks before it writes");
-    site.board.says("days behind the API server; the server's time is used until the clock is set");
-    let first = site.renewed_after(None);
-    assert_is_now(site.renewed_after(Some(first)));
-    let node = site.double.get("nodes/pi").unwrap();
-    for condition in node["status"]["conditions"].as_array().unwrap() {
-        for key in ["lastHeartbeatTime", "lastTransitionTime"] {
-            assert_is_now(Wall::parse(condition[key].as_str().unwrap()).unwrap());
-        }
-    }
-    let events = eventually("an event", Duration::from_secs(20), || {
-        let events = site.double.list("events");
-        (!events.is_empty()).then_some(events)
-    });
-    let at = events[0]["firstTimestamp"].as_str().unwrap();
-    assert_is_now(Wall::parse(at).unwrap());
-}
-
 /// The Lease has the time of the clock, or of the server, also after a jump back. Over one
 /// connection: a certificate is checked only when a connection opens.
 #[test]
@@ -194,36 +167,4 @@ fn a_clock_that_jumps_by_a_day_or_by_years_costs_no_renewal() {
     assert!(!site.double.ever_left_ready());
     assert!(site.ready());
     assert_eq!(site.double.connections(), 1, "it had no reason to reconnect");
-}
-
-/// A certificate that is expired only for the wrong clock is used once the clock is set; a
-/// bootstrap token is no longer there.
-#[test]
-fn a_clock_in_the_future_does_not_replace_the_certificate() {
-    let token = "07401b.0123456789abcdef";
-    let double = Double::builder().bootstrap_token(token).approve_csrs().start();
-    let folder = Folder::new("clocks-future");
-    let bootstrap = folder.write("bootstrap", double.kubeconfig_token(token));
-    let bootstrap = format!("--bootstrap-kubeconfig={}", bootstrap.display());
-    let root = format!("--root-dir={}", folder.path().display());
-    for rotate in [&[][..], &["--rotate-certificates"]] {
-        let flags = [&[bootstrap.as_str(), root.as_str()], rotate].concat();
-        let mut first = board(&folder, 0, &flags);
-        eventually("Ready", Duration::from_secs(10), || double.get("leases/pi").map(drop));
-        first.stop(Signal::SIGTERM);
-        double.revoke_token(token);
-        double.clear_requests();
-
-        let second = board(&folder, 30 * YEAR, &flags);
-        second.says("its certificate expired at");
-        second.says("clock says 2056");
-        assert!(double.requests().is_empty());
-        set_clock(&folder, 0);
-        eventually("a renewal", Duration::from_secs(20), || {
-            let requests = double.requests();
-            let renewed = |r: &apidouble::Recorded| r.path.contains("/leases/") && r.code == 200;
-            requests.iter().any(renewed).then_some(())
-        });
-        assert_eq!(double.list("csrs").len(), 1);
-    }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use apidouble::{Builder, Double, Identity, Recorded, Validity};
+use apidouble::{Builder, Double, Recorded};
 use nix::sys::signal::Signal;
 use nodelet::kube::x509::Leaf;
 use serde_json::Value;
@@ -87,12 +87,6 @@ impl Site {
         let paths = files.into_iter().flatten().map(|file| file.unwrap().path());
         let is_pair = |path: &PathBuf| path.is_file() && !path.is_symlink();
         paths.filter(is_pair).collect()
-    }
-
-    /// Writes a kubeconfig with an inline certificate, as kubeadm does at first.
-    fn embed(&self, identity: &Identity) {
-        let text = self.double.kubeconfig_for(identity);
-        self.folder.write("etc/kubeconfig", &text);
     }
 
     fn with_token(&self) -> Vec<Recorded> {
@@ -227,29 +221,6 @@ fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
         site.leaf()
     });
     assert_eq!(site.double.list("csrs").len(), 1);
-}
-
-#[test]
-fn an_expired_certificate_without_a_token_is_one_line_and_is_still_tried() {
-    for more in [&[][..], &["--rotate-certificates"]] {
-        let site = Site::new(Double::builder().approve_csrs());
-        site.embed(&site.double.node_identity("pi", Validity::EXPIRED));
-        let mut board = site.start(more);
-        eventually("attempts", MINUTE, || {
-            let requests = site.double.requests();
-            let refused = requests.iter().filter(|r| r.code == 401);
-            (refused.count() > 6).then_some(())
-        });
-        assert!(board.is_running());
-        let said = board.log();
-        let said = said.iter().filter(|line| line.contains("expired at "));
-        assert_eq!(said.count(), 1, "{:?}", board.log());
-        // With a new kubeconfig the next start succeeds.
-        site.embed(&site.double.node_identity("pi", Validity::VALID));
-        board.stop(Signal::SIGTERM);
-        let _board = site.start(more);
-        site.await_ready();
-    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use apidouble::Double;
-use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
 use crate::common::api::condition;
@@ -28,18 +27,6 @@ pub(super) const DOWN: &str = "container runtime is down";
 pub(super) struct Pair {
     pub(super) agent: Board,
     service: Board,
-    args: Vec<String>,
-}
-
-impl Pair {
-    fn start_service(&mut self) {
-        self.service = service(&self.args);
-    }
-}
-
-fn service(args: &[String]) -> Board {
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    Board::start(&[&["runtime"], args.as_slice()].concat())
 }
 
 pub(super) fn start(double: &Double, folder: &Folder, more: &[&str]) -> Pair {
@@ -47,8 +34,8 @@ pub(super) fn start(double: &Double, folder: &Folder, more: &[&str]) -> Pair {
     let kubeconfig = format!("--kubeconfig={}", path.display());
     let facts = format!("--container-runtime-facts={}", folder.path().join("facts").display());
     let args = [&[kubeconfig.as_str(), &facts], FAST.as_slice(), more].concat();
-    let all: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-    Pair { service: service(&all), agent: Board::start(&args), args: all }
+    let service = Board::start(&[&["runtime"], args.as_slice()].concat());
+    Pair { service, agent: Board::start(&args) }
 }
 
 fn node(double: &Double) -> Option<Value> {
@@ -138,55 +125,12 @@ fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     runtime.stop();
 }
 
-/// `nodelet runtime` itself: killed and started again, then stopped as by a debugger. The agent
-/// needs it for nothing but its file.
-#[test]
-fn without_nodelet_runtime_the_node_is_not_ready_and_no_renewal_is_late() {
-    let (double, folder) = (Double::start(), Folder::new("runtime-service"));
-    let mut runtime = Runtime::start(&folder.path().join("c.sock"), 3);
-    let mut pair = start(&double, &folder, &[&runtime.endpoint()]);
-    wait_for(&double, Duration::from_secs(10), "True", "");
-    double.clear_requests();
-    let limit = Duration::from_secs(35);
-    let (down, back) = (Duration::from_secs(32), Duration::from_secs(10));
-    let outage = |begin: &mut dyn FnMut(), end: &mut dyn FnMut()| {
-        let start = Instant::now();
-        begin();
-        let node = wait_for(&double, limit, "False", DOWN);
-        assert_eq!(version(&node), "containerd://Unknown");
-        assert!(start.elapsed() < down, "{:?}", start.elapsed());
-        end();
-        let node = wait_for(&double, back, "True", "");
-        assert_eq!(version(&node), "containerd://2.1.9");
-    };
-    pair.service.stop(Signal::SIGKILL);
-    outage(&mut || {}, &mut || pair.start_service());
-    let pid = pair.service.pid();
-    let signal = |signal| kill(pid, signal).unwrap();
-    outage(&mut || signal(Signal::SIGSTOP), &mut || signal(Signal::SIGCONT));
-    assert_eq!(status_patches(&double), 4);
-    let gap = longest_gap_of_requests(&double);
-    assert!(gap < Duration::from_secs(4), "{gap:?}");
-    runtime.stop();
-}
-
 /// Its unit is started with the agent's, and must not fail or start again.
 #[test]
 fn without_an_endpoint_nodelet_runtime_ends_at_once_with_success() {
     let ended = nodelet(["runtime", "--max-pods=0"]);
     assert_eq!(ended.code, 0);
     assert!(ended.stderr.contains("no --container-runtime-endpoint"), "{ended:?}");
-}
-
-/// The network of the runtime counts only where the Node offers pods.
-#[test]
-fn without_pods_a_runtime_without_a_network_is_ready() {
-    let (double, folder) = (Double::start(), Folder::new("runtime-network"));
-    let mut runtime = Runtime::start(&folder.path().join("c.sock"), 0);
-    let _board = start(&double, &folder, &[&runtime.endpoint(), "--max-pods=0"]);
-    let node = wait_for(&double, Duration::from_secs(10), "True", "posting ready status");
-    assert_eq!(node["status"].get("images"), None);
-    runtime.stop();
 }
 
 /// A board without a runtime is a Node that says so, and its first answer makes it Ready.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use apidouble::{Double, Fault, Rule};
+use apidouble::Double;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use support::{Folder, eventually};
@@ -83,16 +83,4 @@ fn ready_is_false_before_sigterm() {
         assert_eq!(status.code(), Some(0));
         told.max(ended)
     });
-}
-
-/// A server that hangs keeps the machine for 5 s at most.
-#[test]
-fn a_silent_server_delays_the_shutdown_by_five_seconds_at_most() {
-    let (double, _folder, mut board) = ready_board("shutdown-silent");
-    double.faults().push(Rule::new(Fault::StallBeforeHeaders).always());
-    let start = Instant::now();
-    kill(board.pid(), Signal::SIGUSR1).unwrap();
-    let (status, _) = board.stop(Signal::SIGTERM);
-    assert_eq!(status.code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
 }

@@ -31,7 +31,6 @@ fn errors_of_a_proxy_name_the_proxy_without_its_password() {
     let gone = gone.unwrap().port();
     let port = proxy.port;
     for (user, port, want) in [
-        ("", port, "407: it wants a user and password; put them into proxy-url"),
         ("me:wrong@", port, "407: it does not accept the user and password of proxy-url"),
         ("me:hunter2@", gone, "connection refused"),
     ] {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use apidouble::{Authority, Double, Validity};
+use apidouble::Double;
 use serde_json::{Value, json};
 
 use super::{Client, SOON, Served, flags};
@@ -104,33 +104,6 @@ fn a_board_of_1970_has_tokens_reviewed() {
     let served = Served::start_with(&flags(&double, &folder), &clock_of(&offset));
     let reply = served.ask_with("t0ken", "/metrics");
     assert_eq!(reply.code, 200, "{reply:?} {:?}", served.board.log());
-}
-
-/// kube-apiserver's own certificate, as kubeadm makes it, and certificates of nobody here.
-#[test]
-fn a_client_certificate_counts_if_the_clusters_ca_has_signed_it() {
-    let double = Double::builder().token("t0ken", "admin", &["system:masters"]).start();
-    let folder = Folder::new("serve-certificates");
-    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
-    let served = serve("pi", kubeconfig.to_str().unwrap());
-    let api = ("kube-apiserver-kubelet-client", ["system:masters"]);
-    let server = double.authority().client(api.0, &api.1, Validity::VALID);
-    assert_eq!(served.ask(Some(&server), "/metrics", &[]).code, 200);
-    let node = double.node_identity("pi", Validity::VALID);
-    let reply = served.ask(Some(&node), "/metrics", &[]);
-    let text = "user \"system:node:pi\" needs the verb \"get\" on nodes/metrics\n";
-    assert_eq!((reply.code, reply.body.as_str()), (403, text));
-    // A handshake with any other one is complete.
-    let expired = double.authority().client(api.0, &api.1, Validity::EXPIRED);
-    let foreign = Authority::new("other").client(api.0, &api.1, Validity::VALID);
-    for identity in [expired, foreign] {
-        let reply = served.ask(Some(&identity), "/metrics", &[]);
-        assert_eq!(reply.code, 401);
-        let token = ["Authorization: Bearer t0ken"];
-        assert_eq!(served.ask(Some(&identity), "/metrics", &token).code, 200);
-    }
-    let reviews = double.requests().into_iter().filter(|r| r.path.ends_with("/tokenreviews"));
-    assert_eq!(reviews.count(), 1);
 }
 
 /// One request waits for 4 s; what is known is answered at once.

@@ -18,7 +18,6 @@ const FAST: [&str; 3] = [
     "--node-lease-duration-seconds=8",
     "--node-status-update-frequency=1s",
 ];
-const GRACE: Duration = Duration::from_secs(8);
 const SOON: Duration = Duration::from_secs(20);
 
 /// A kubeconfig with these members of `cluster` and `user`.
@@ -143,33 +142,4 @@ fn insecure_skip_tls_verify_is_a_warning_in_the_log() {
          our credentials; give the cluster's CA in certificate-authority"
     );
     assert_eq!(board.log()[0], want);
-}
-
-#[test]
-fn a_board_whose_token_is_replaced_stays_ready() {
-    let double = Double::builder().lifecycle(GRACE).start();
-    double.add_token("first", "pi", &[RBAC_NODE_GROUP]);
-    let folder = Folder::new("token-replaced");
-    folder.write("ca", double.ca_pem());
-    folder.write("token", "first");
-    let cluster = format!("server: '{}', certificate-authority: ca", double.url());
-    let path = folder.write("kubeconfig", kubeconfig(&cluster, "tokenFile: token"));
-    let board = start(path.to_str().unwrap(), &[]);
-    becomes_ready(&double);
-    let mut last = "first".to_owned();
-    for round in 0..3 {
-        let next = format!("next-{round}");
-        double.add_token(&next, "pi", &[RBAC_NODE_GROUP]);
-        folder.write("token", &next);
-        double.revoke_token(&last);
-        last = next;
-        renewals(&double, 2);
-    }
-    assert!(!double.ever_left_ready());
-    assert!(is_ready(&double.get("nodes/pi").unwrap()));
-    let refused = double.requests().iter().filter(|r| r.code == 401).count();
-    assert!((3..=9).contains(&refused), "{refused} times 401");
-    assert_eq!(double.connections(), 1);
-    let log = board.log().join("\n");
-    assert!(!log.contains("next-") && !log.contains("first"), "{log}");
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use apidouble::{Double, Recorded};
+use apidouble::Recorded;
 use serde_json::{Value, json};
 
 use crate::common::api::condition;
@@ -183,17 +183,4 @@ fn a_thousand_writes_of_another_client_survive_a_busy_agent() {
     assert!(conflicts > 20, "only {conflicts} conflicts");
     assert!(patches > 20, "only {patches} patches");
     assert!(lists > 20, "only {lists} patches with conditions");
-}
-
-/// The server ignores the precondition `metadata.resourceVersion`: writes are lost, and
-/// `writes_and_losses` counts them.
-#[test]
-fn without_the_precondition_the_same_writes_are_lost() {
-    let busy = Busy::start(Cluster::on(Double::start()));
-    let double = busy.cluster.double().unwrap();
-    double.ignore_preconditions(true);
-    let (written, lost) = writes_and_losses(&busy, 200, Duration::from_secs(30));
-    println!("{written} writes, {lost} lost");
-    assert!(lost > 0, "none of {written} writes was lost");
-    assert_eq!(busy.answers().0, 0, "no conflict without a precondition");
 }

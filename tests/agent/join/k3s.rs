@@ -3,7 +3,8 @@
 use apidouble::{Authority, Double, Fault, Phase, Rule, Validity};
 use serde_json::Value;
 
-use super::{Joined, Site, TOKEN, agent, mode};
+use super::{Joined, Site, TOKEN, agent, agent_flags, mode};
+use crate::common::command::{command, end};
 use nodelet::credentials::kubeconfig;
 use nodelet::kube::x509::Leaf;
 
@@ -187,4 +188,27 @@ fn the_password_of_a_former_k3s_agent_is_taken_over_and_reset_keeps_it() {
     assert_eq!(site.files(), [PASSWORD, "etc/rancher/node/password"]);
     assert_eq!(site.run(&["reset", "--force"]).code, 0);
     assert_eq!(site.files(), ["etc/rancher/node/password"]);
+}
+
+#[test]
+fn the_check_says_how_and_when_the_certificate_is_renewed() {
+    let site = site();
+    assert_eq!(join(&site, &site.k3s_token(), &[]).code, 0);
+    site.double.clear_requests();
+    // The exit code is about this machine, too.
+    let check = || end(command(["check"]).args(agent_flags(site.root.path()))).stdout;
+    let text = check();
+    let at_once = format!("at once, at the supervisor {}\n", site.double.url());
+    for line in [
+        &format!("✓ certificate-renewal: {at_once}"),
+        "– csr-create: the supervisor signs\n",
+        "– csr-get: the supervisor signs\n",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+    let requests = site.double.requests();
+    assert!(requests.iter().all(|request| !request.path.ends_with(".crt")), "{requests:?}");
+    std::fs::remove_file(site.path(PASSWORD)).unwrap();
+    let text = check();
+    assert!(text.contains("k3s-password: no such file or directory; restore"), "{text}");
 }

@@ -10,7 +10,6 @@ mod kubeadm;
 mod new_ca;
 mod printed;
 mod ready;
-mod renewal;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

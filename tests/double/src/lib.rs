@@ -629,13 +629,6 @@ impl Double {
         self.inner.shared.mode.store(BLACKHOLE, Ordering::SeqCst);
     }
 
-    /// With `true`, `metadata.resourceVersion` is no precondition and the last writer wins: to show
-    /// that a test fails without it.
-    pub fn ignore_preconditions(&self, ignore: bool) {
-        let switch = &self.inner.shared.api.ignores_preconditions;
-        switch.store(ignore, Ordering::SeqCst);
-    }
-
     /// A restart: connections are closed, and with `empty` all objects are gone (an etcd
     /// restored from nothing; resourceVersions go on).
     pub fn restart(&self, empty: bool) {

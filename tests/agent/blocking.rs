@@ -6,20 +6,18 @@ use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixDatagram;
 
-use apidouble::Double;
 use nix::libc::{self, c_long};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 
 use crate::common::board::{Board, FAST};
-use crate::common::cluster::short_lives;
+use crate::common::cluster::rotating;
 use crate::common::ptrace;
 use support::{Folder, skip};
 
 /// The last call of a process.
 const EXIT: &str = "exit_group";
-const TOKEN: &str = "07401b.0123456789abcdef";
 
 /// Calls on a descriptor, which is the first argument.
 const ON_DESCRIPTOR: &[(c_long, &str)] = &[
@@ -228,21 +226,10 @@ fn each_system_call_of_a_run_is_in_the_table_of_blocking_calls() {
     if cfg!(not(target_arch = "x86_64")) {
         return skip::optional("system calls: the registers of x86-64 alone are known here");
     }
-    let double = short_lives(Double::builder().approve_csrs()).bootstrap_token(TOKEN).start();
     let folder = Folder::new("blocking");
     let path = |name: &str| folder.path().join(name).display().to_string();
-    folder.write("bootstrap", double.kubeconfig_token(TOKEN));
-    fs::create_dir(path("root")).unwrap();
-    let args = [
-        format!("--bootstrap-kubeconfig={}", path("bootstrap")),
-        format!("--kubeconfig={}", path("etc/kubeconfig")),
-        format!("--cert-dir={}", path("pki")),
-        format!("--root-dir={}", path("root")),
-        format!("--state-file={}", path("state")),
-        "--hostname-override=pi".to_owned(),
-        "--rotate-certificates".to_owned(),
-        "--node-resync-frequency=1s".to_owned(),
-    ];
+    let (double, mut args) = rotating(&folder);
+    args.push(format!("--state-file={}", path("state")));
     let args: Vec<&str> = args.iter().map(String::as_str).chain(FAST).collect();
     let notified = UnixDatagram::bind(path("notify")).unwrap();
     let board = Board::start_with(&args, &[("NOTIFY_SOCKET", &path("notify"))]);

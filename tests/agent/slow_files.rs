@@ -13,11 +13,10 @@ use serde_json::json;
 use crate::clocks::library;
 use crate::common::api::{condition, is_ready};
 use crate::common::board::{Board, FAST};
-use crate::common::cluster::short_lives;
+use crate::common::cluster::rotating;
 use crate::common::raspberry;
 use support::{Folder, eventually};
 
-const TOKEN: &str = "07401b.0123456789abcdef";
 const MINUTE: Duration = Duration::from_secs(60);
 const LONGEST_INTERVAL: Duration = Duration::from_millis(2080);
 const CALL: Duration = Duration::from_secs(1);
@@ -36,21 +35,9 @@ fn longest_distance_of_attempts(double: &Double) -> Duration {
 /// Two rotations and a podCIDR, with an fsync that takes so long. The distance is
 /// that of the law, or with an fsync longer than a call that of the interval and the one fsync.
 fn changes_files_slowly(fsync: Duration) {
-    let double = short_lives(Double::builder().approve_csrs()).bootstrap_token(TOKEN).start();
     let folder = Folder::new("slow-fsync");
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    folder.write("bootstrap", double.kubeconfig_token(TOKEN));
+    let (double, args) = rotating(&folder);
     let slow = folder.write("slow", "0");
-    fs::create_dir(path("root")).unwrap();
-    let args = [
-        format!("--bootstrap-kubeconfig={}", path("bootstrap")),
-        format!("--kubeconfig={}", path("etc/kubeconfig")),
-        format!("--cert-dir={}", path("pki")),
-        format!("--root-dir={}", path("root")),
-        "--hostname-override=pi".to_owned(),
-        "--rotate-certificates".to_owned(),
-        "--node-resync-frequency=1s".to_owned(),
-    ];
     let args: Vec<&str> = args.iter().map(String::as_str).chain(FAST).collect();
     let env =
         [("LD_PRELOAD", library().to_str().unwrap()), ("SLOW_FSYNC_FILE", slow.to_str().unwrap())];
@@ -62,7 +49,7 @@ fn changes_files_slowly(fsync: Duration) {
     let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
     let patch = "application/merge-patch+json";
     assert_eq!(double.as_admin("PATCH", "/api/v1/nodes/pi", patch, &spec).0, 200);
-    eventually("podcidr", MINUTE, || fs::read(path("root/podcidr")).ok());
+    eventually("podcidr", MINUTE, || fs::read(folder.path().join("root/podcidr")).ok());
     let rotations = || {
         let log = board.log();
         log.iter().filter(|line| line.contains("a new certificate is in use")).count()

@@ -101,14 +101,19 @@ fn a_renewal_is_answered_in_protobuf() {
     assert!(refused.message.contains("can only access node lease with the same name"));
 }
 
+/// A client of the node `a-board`.
+fn api(double: &Double, folder: &Folder) -> Api {
+    let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
+    let kubeconfig = kubeconfig::load(&path, None).unwrap();
+    Api::new(&kubeconfig).unwrap()
+}
+
 /// Bytes of HTTP inside of TLS.
 #[test]
 fn bytes_and_allocations_of_a_renewal() {
     let double = Double::start();
     let folder = Folder::new("cost");
-    let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
-    let kubeconfig = kubeconfig::load(&path, None).unwrap();
-    let mut api = Api::new(&kubeconfig).unwrap();
+    let mut api = api(&double, &folder);
     let uid = register(&mut api, "a-board");
     let mut lease = Lease::new("a-board", 40);
     let mut renew = || {
@@ -136,9 +141,7 @@ fn bytes_and_allocations_of_a_renewal() {
 fn bytes_of_a_look_for_stray_pods() {
     let double = Double::start();
     let folder = Folder::new("cost");
-    let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
-    let kubeconfig = kubeconfig::load(&path, None).unwrap();
-    let mut api = Api::new(&kubeconfig).unwrap();
+    let mut api = api(&double, &folder);
     let mut pods = Pods::new(&config(Flags::default()).node);
     let request = pods.request(Mono::START);
     let response = api.call(&request, BUDGET);

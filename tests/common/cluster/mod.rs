@@ -324,6 +324,26 @@ impl Cluster {
     }
 }
 
+/// A double that signs [`short_lives`], and the flags of a board that begins with a token and looks
+/// for changes of its Node each second.
+pub fn rotating(folder: &Folder) -> (Double, Vec<String>) {
+    const TOKEN: &str = "07401b.0123456789abcdef";
+    let double = short_lives(Double::builder().approve_csrs()).bootstrap_token(TOKEN).start();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    folder.write("bootstrap", double.kubeconfig_token(TOKEN));
+    std::fs::create_dir(path("root")).unwrap();
+    let flags = [
+        format!("--bootstrap-kubeconfig={}", path("bootstrap")),
+        format!("--kubeconfig={}", path("etc/kubeconfig")),
+        format!("--cert-dir={}", path("pki")),
+        format!("--root-dir={}", path("root")),
+        "--hostname-override=pi".to_owned(),
+        "--rotate-certificates".to_owned(),
+        "--node-resync-frequency=1s".to_owned(),
+    ];
+    (double, flags.to_vec())
+}
+
 /// Certificates are valid for 12 s and backdated by 12 s: renewal is due after 5 to 10 s. Those of
 /// the real control plane are renewed after half a minute.
 pub fn short_lives(double: Builder) -> Builder {

@@ -28,6 +28,11 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
     let negative = write("negative", &config("maxPods: -1"));
     for (args, hint) in [
         (&["--kubeconfig=/no/such/file"][..], "/no/such/file"),
+        (&["--kubeconfig=/no/such/file", "--rotate-certificates"], "/no/such/file: no such file"),
+        (
+            &["--kubeconfig=/no/such/file", "--bootstrap-kubeconfig=/no/such/b"],
+            "/no/such/b: no such",
+        ),
         (&[][..], "--kubeconfig"),
         (&["--no-such-flag"][..], "--no-such-flag"),
         (&["--register-with-taints=foo:Never"][..], "taint effect"),

@@ -223,20 +223,6 @@ fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
     assert_eq!(site.double.list("csrs").len(), 1);
 }
 
-#[test]
-fn faults_of_files_are_reported_before_the_first_request() {
-    let site = Site::new(Double::builder());
-    let refused = |args: &[&str], want: &str| {
-        let mut board = site.start(args);
-        eventually("its end", MINUTE, || (!board.is_running()).then_some(()));
-        board.says_within(MINUTE, want);
-        assert_eq!(site.double.requests().len(), 0, "{want}");
-    };
-    let gone = format!("--bootstrap-kubeconfig={}", site.path("gone"));
-    refused(&[&gone], "gone: no such file or directory");
-    refused(&["--rotate-certificates"], "etc/kubeconfig: no such file or directory");
-}
-
 /// Neither the key nor the token is in the log with --v=9.
 #[test]
 fn no_secret_is_in_the_log() {

@@ -19,120 +19,47 @@ use support::{Folder, skip};
 /// The last call of a process.
 const EXIT: &str = "exit_group";
 
+/// System calls by number and name.
+type Calls = &'static [(c_long, &'static str)];
+
+macro_rules! calls {
+    ($($call:ident)*) => {
+        &[$((libc::$call, stringify!($call))),*]
+    };
+}
+
 /// Calls on a descriptor, which is the first argument.
-const ON_DESCRIPTOR: &[(c_long, &str)] = &[
-    (libc::SYS_read, "read"),
-    (libc::SYS_write, "write"),
-    (libc::SYS_pread64, "pread64"),
-    (libc::SYS_pwrite64, "pwrite64"),
-    (libc::SYS_fsync, "fsync"),
-    (libc::SYS_fdatasync, "fdatasync"),
-    (libc::SYS_ftruncate, "ftruncate"),
-    (libc::SYS_readv, "readv"),
-    (libc::SYS_writev, "writev"),
-    (libc::SYS_sendto, "sendto"),
-    (libc::SYS_sendmsg, "sendmsg"),
-    (libc::SYS_recvfrom, "recvfrom"),
-    (libc::SYS_recvmsg, "recvmsg"),
-    (libc::SYS_connect, "connect"),
-    (libc::SYS_getdents64, "getdents64"),
-    (libc::SYS_flock, "flock"),
-    (libc::SYS_fstatfs, "fstatfs"),
+const ON_DESCRIPTOR: Calls = calls![
+    SYS_read SYS_write SYS_pread64 SYS_pwrite64 SYS_fsync SYS_fdatasync SYS_ftruncate SYS_readv
+    SYS_writev SYS_sendto SYS_sendmsg SYS_recvfrom SYS_recvmsg SYS_connect SYS_getdents64 SYS_flock
+    SYS_fstatfs
 ];
 /// Calls on a path, which is the first argument.
-const ON_PATH: &[(c_long, &str)] = &[
-    (libc::SYS_open, "open"),
-    (libc::SYS_rename, "rename"),
-    (libc::SYS_unlink, "unlink"),
-    (libc::SYS_mkdir, "mkdir"),
-    (libc::SYS_symlink, "symlink"),
-    (libc::SYS_readlink, "readlink"),
-    (libc::SYS_stat, "stat"),
-    (libc::SYS_lstat, "lstat"),
-    (libc::SYS_statfs, "statfs"),
-    (libc::SYS_access, "access"),
-    (libc::SYS_chmod, "chmod"),
+const ON_PATH: Calls = calls![
+    SYS_open SYS_rename SYS_unlink SYS_mkdir SYS_symlink SYS_readlink SYS_stat SYS_lstat SYS_statfs
+    SYS_access SYS_chmod
 ];
 /// Calls on a path, which is the second argument, or if it is empty on the descriptor before it.
-const ON_PATH_AT: &[(c_long, &str)] = &[
-    (libc::SYS_openat, "openat"),
-    (libc::SYS_openat2, "openat2"),
-    (libc::SYS_newfstatat, "newfstatat"),
-    (libc::SYS_statx, "statx"),
-    (libc::SYS_readlinkat, "readlinkat"),
-    (libc::SYS_faccessat, "faccessat"),
-    (libc::SYS_faccessat2, "faccessat2"),
-    (libc::SYS_renameat2, "renameat2"),
-    (libc::SYS_unlinkat, "unlinkat"),
-    (libc::SYS_mkdirat, "mkdirat"),
+const ON_PATH_AT: Calls = calls![
+    SYS_openat SYS_openat2 SYS_newfstatat SYS_statx SYS_readlinkat SYS_faccessat SYS_faccessat2
+    SYS_renameat2 SYS_unlinkat SYS_mkdirat
 ];
 /// Other calls that can wait.
-const OTHERS: &[(c_long, &str)] = &[
-    (libc::SYS_ppoll, "ppoll"),
-    (libc::SYS_poll, "poll"),
-    (libc::SYS_nanosleep, "nanosleep"),
-    (libc::SYS_clock_nanosleep, "clock_nanosleep"),
-    (libc::SYS_wait4, "wait4"),
-    (libc::SYS_exit_group, EXIT),
-    (libc::SYS_select, "select"),
-    (libc::SYS_pselect6, "pselect6"),
-    (libc::SYS_epoll_wait, "epoll_wait"),
+const OTHERS: Calls = calls![
+    SYS_ppoll SYS_poll SYS_nanosleep SYS_clock_nanosleep SYS_wait4 SYS_exit_group SYS_select
+    SYS_pselect6 SYS_epoll_wait
 ];
 /// Calls that do not wait for a device, another program or a time. The agent has one thread, so a
 /// futex is free.
-const NEVER_WAIT: &[(c_long, &str)] = &[
-    (libc::SYS_brk, "brk"),
-    (libc::SYS_mmap, "mmap"),
-    (libc::SYS_munmap, "munmap"),
-    (libc::SYS_mprotect, "mprotect"),
-    (libc::SYS_mremap, "mremap"),
-    (libc::SYS_madvise, "madvise"),
-    (libc::SYS_close, "close"),
-    (libc::SYS_clock_gettime, "clock_gettime"),
-    (libc::SYS_getrandom, "getrandom"),
-    (libc::SYS_getpid, "getpid"),
-    (libc::SYS_gettid, "gettid"),
-    (libc::SYS_getuid, "getuid"),
-    (libc::SYS_geteuid, "geteuid"),
-    (libc::SYS_getgid, "getgid"),
-    (libc::SYS_getegid, "getegid"),
-    (libc::SYS_fcntl, "fcntl"),
-    (libc::SYS_dup, "dup"),
-    (libc::SYS_lseek, "lseek"),
-    (libc::SYS_fstat, "fstat"),
-    (libc::SYS_fchmod, "fchmod"),
-    (libc::SYS_socket, "socket"),
-    (libc::SYS_bind, "bind"),
-    (libc::SYS_setsockopt, "setsockopt"),
-    (libc::SYS_getsockopt, "getsockopt"),
-    (libc::SYS_getsockname, "getsockname"),
-    (libc::SYS_getpeername, "getpeername"),
-    (libc::SYS_shutdown, "shutdown"),
-    (libc::SYS_rt_sigaction, "rt_sigaction"),
-    (libc::SYS_rt_sigprocmask, "rt_sigprocmask"),
-    (libc::SYS_rt_sigreturn, "rt_sigreturn"),
-    (libc::SYS_sigaltstack, "sigaltstack"),
-    (libc::SYS_timerfd_create, "timerfd_create"),
-    (libc::SYS_timerfd_settime, "timerfd_settime"),
-    (libc::SYS_signalfd4, "signalfd4"),
-    (libc::SYS_sysinfo, "sysinfo"),
-    (libc::SYS_uname, "uname"),
-    (libc::SYS_futex, "futex"),
-    (libc::SYS_prctl, "prctl"),
-    (libc::SYS_prlimit64, "prlimit64"),
-    (libc::SYS_arch_prctl, "arch_prctl"),
-    (libc::SYS_set_tid_address, "set_tid_address"),
-    (libc::SYS_set_robust_list, "set_robust_list"),
-    (libc::SYS_rseq, "rseq"),
-    (libc::SYS_sched_getaffinity, "sched_getaffinity"),
-    (libc::SYS_sched_yield, "sched_yield"),
-    (libc::SYS_getcwd, "getcwd"),
-    (libc::SYS_execve, "execve"),
-    (libc::SYS_umask, "umask"),
-    (libc::SYS_restart_syscall, "restart_syscall"),
-    (libc::SYS_mlockall, "mlockall"),
-    (libc::SYS_ioctl, "ioctl"),
-    (libc::SYS_getppid, "getppid"),
+const NEVER_WAIT: Calls = calls![
+    SYS_brk SYS_mmap SYS_munmap SYS_mprotect SYS_mremap SYS_madvise SYS_close SYS_clock_gettime
+    SYS_getrandom SYS_getpid SYS_gettid SYS_getuid SYS_geteuid SYS_getgid SYS_getegid SYS_fcntl
+    SYS_dup SYS_lseek SYS_fstat SYS_fchmod SYS_socket SYS_bind SYS_setsockopt SYS_getsockopt
+    SYS_getsockname SYS_getpeername SYS_shutdown SYS_rt_sigaction SYS_rt_sigprocmask
+    SYS_rt_sigreturn SYS_sigaltstack SYS_timerfd_create SYS_timerfd_settime SYS_signalfd4
+    SYS_sysinfo SYS_uname SYS_futex SYS_prctl SYS_prlimit64 SYS_arch_prctl SYS_set_tid_address
+    SYS_set_robust_list SYS_rseq SYS_sched_getaffinity SYS_sched_yield SYS_getcwd SYS_execve
+    SYS_umask SYS_restart_syscall SYS_mlockall SYS_ioctl SYS_getppid
 ];
 
 /// What a descriptor or a path is, in the words of the table.
@@ -167,8 +94,9 @@ fn text(pid: Pid, address: u64) -> String {
 fn entered(pid: Pid) -> Option<(String, &'static str, String)> {
     let registers = nix::sys::ptrace::getregs(pid).unwrap();
     let number = registers.orig_rax.cast_signed();
-    let name_in = |calls: &[(c_long, &'static str)]| {
-        calls.iter().find(|(known, _)| *known == number).map(|(_, name)| (*name).to_owned())
+    let name_in = |calls: Calls| {
+        let (_, name) = calls.iter().find(|(known, _)| *known == number)?;
+        name.strip_prefix("SYS_").map(str::to_owned)
     };
     if name_in(NEVER_WAIT).is_some() {
         return None;

@@ -7,7 +7,8 @@ fn budget(name: &str) -> usize {
 }
 
 /// The least of six figures, if the first ones are above the budget. Changes of this machine, such
-/// as a mount, a stall of its memory or an answer in two pieces, make the agent do more; what the agent itself costs is in each of the six. `None` if nothing can be counted.
+/// as a mount, a stall of its memory or an answer in two pieces, make the agent do more; what the
+/// agent itself costs is in each of the six. `None` if nothing can be counted.
 pub fn least(name: &str, mut count: impl FnMut() -> Option<usize>) -> Option<usize> {
     let mut least = usize::MAX;
     for _ in 0..6 {

@@ -31,7 +31,9 @@ fn plain(text: &str) -> String {
             && word[..word.len() - 1].bytes().all(|b| b.is_ascii_digit())
     };
     let mut lines = Vec::new();
-    for line in text.lines() {
+    // kubectl 1.33 and newer does not print the version of kube-proxy, which no Node has any more.
+    let is_printed = |line: &&str| !line.trim_start().starts_with("Kube-Proxy Version:");
+    for line in text.trim_end().lines().filter(is_printed) {
         let start: String = line.chars().take_while(|c| *c == ' ').collect();
         let stamp = ["CreationTimestamp:", "creationTimestamp:", "uid:", "resourceVersion:"];
         let volatile = stamp.iter().find(|key| line.trim_start().starts_with(**key));

@@ -330,7 +330,7 @@ fn no_file_cut_at_any_length_makes_a_parser_panic() {
 
 /// The facts of a root where `make` made each file that nodelet reads.
 fn hostile(kind: &str, make: impl Fn(&Path)) -> Facts {
-    const FILES: [&str; 22] = [
+    const FILES: &[&str] = &[
         "proc/meminfo",
         "proc/self/mountinfo",
         "proc/version",
@@ -355,7 +355,7 @@ fn hostile(kind: &str, make: impl Fn(&Path)) -> Facts {
         "var/lib/dbus/machine-id",
     ];
     let folder = Folder::new(kind);
-    for file in FILES.map(|file| folder.path().join(file)) {
+    for file in FILES.iter().map(|file| folder.path().join(file)) {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         make(&file);
     }

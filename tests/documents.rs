@@ -593,6 +593,18 @@ fn the_data_volume_of_a_month_is_that_of_the_readme() {
     assert!(chapter.contains(&sentence), "not in the chapter: {sentence}");
 }
 
+/// README.md gives the limit, because the figure depends on the machine.
+#[test]
+fn the_system_calls_of_a_minute_are_the_limit_of_the_budgets() {
+    let budgets = text("tests/budgets.toml");
+    let mut limits =
+        budgets.lines().filter_map(|line| line.strip_prefix("idle_minute_system_calls = "));
+    let row = format!("| {} at most |", limits.next().unwrap());
+    let readme = text("README.md");
+    let mut rows = readme.lines().filter(|line| line.starts_with("| system calls |"));
+    assert!(rows.next().unwrap().ends_with(&row), "README.md has another limit than {row}");
+}
+
 /// The command that the documents name writes the same.
 #[test]
 fn the_tables_of_flags_are_those_of_the_program() {

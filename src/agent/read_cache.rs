@@ -191,7 +191,7 @@ mod tests {
             ("usage", facts.working_set_bytes != Ok(1)),
             ("usage", facts.node_fs.clone().unwrap().capacity_bytes != 1),
             ("usage", pids.running != 1),
-            ("files", !is_wrong(facts.os_image.as_ref().unwrap())),
+            ("minute", !is_wrong(facts.os_image.as_ref().unwrap())),
             ("boot", !is_wrong(facts.machine_id.as_ref().unwrap())),
             ("boot", !is_wrong(facts.system_uuid.as_ref().unwrap())),
             ("boot", !is_wrong(facts.boot_id.as_ref().unwrap())),
@@ -211,8 +211,8 @@ mod tests {
     fn each_fact_is_read_as_often_as_it_may_change_unannounced() {
         let mut cache = spoilt(&HostRoot::default());
         let usage = BTreeSet::from(["usage"]);
-        let minute = BTreeSet::from(["usage", "files"]);
-        let all = BTreeSet::from(["usage", "files", "boot", "cpus", "network"]);
+        let minute = BTreeSet::from(["usage", "minute"]);
+        let all = BTreeSet::from(["usage", "minute", "boot", "cpus", "network"]);
         assert_eq!(read(&mut cache, true, 0), usage);
         assert_eq!(read(&mut cache, true, 1), minute, "registered late");
         assert_eq!(read(&mut cache, true, 60), usage);
@@ -252,19 +252,19 @@ mod tests {
     #[test]
     fn a_missing_fact_is_read_within_a_minute() {
         let mut cache = spoilt(&HostRoot::default());
-        assert!(read(&mut cache, true, 1).contains("files"));
+        assert!(read(&mut cache, true, 1).contains("minute"));
         let facts = &mut cache.facts;
         facts.cpus = Err(missing());
         (facts.boot_id, facts.kernel_version) = (Err(missing()), Err(missing()));
         facts.machine_id = Ok("uninitialized".to_owned());
-        let want = BTreeSet::from(["usage", "files", "boot", "cpus"]);
+        let want = BTreeSet::from(["usage", "minute", "boot", "cpus"]);
         assert_eq!(read(&mut cache, true, 61), want);
     }
 
     #[test]
     fn after_a_mount_the_next_look_of_a_minute_reads_other_files() {
         let mut cache = spoilt(&HostRoot::default());
-        assert!(read(&mut cache, true, 1).contains("files"));
+        assert!(read(&mut cache, true, 1).contains("minute"));
         assert!(!read(&mut cache, true, 61).contains("cpus"));
         pretend("1 0 0:1 / / rw - ext4 /dev/root rw\n");
         assert!(read(&mut cache, true, 121).contains("cpus"));

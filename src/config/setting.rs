@@ -48,8 +48,9 @@ pub enum Kind<T: 'static> {
     Number(i32, i32, fn(&mut T, i32)),
     /// `10s`; at least this long, or zero where that is the default.
     Period(Duration, fn(&mut T, Duration)),
-    /// `k=v,…`, with the separator of key and value. The first occurrence on the command line
-    /// clears the value of the file, the others add to it.
+    /// `k=v,…`, with the separator of key and value; no comma in a value. The first occurrence on
+    /// the command line clears the value of the file, the others add to it. The form for new maps:
+    /// `--node-labels` is the kubelet's exception.
     Pairs(char, fn(&mut T) -> &mut Pairs),
     /// `key=value:Effect,…`.
     Taints(fn(&mut T, Vec<Taint>)),

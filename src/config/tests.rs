@@ -32,7 +32,7 @@ fn duration(seconds: u64) -> Duration {
 }
 
 /// A row for each of [`SETTINGS`], in its order. No value is the default.
-const VALUES: [Row; 63] = [
+const VALUES: &[Row] = &[
     ("kubeconfig", "", "-/k", |v| v.config.kubeconfig = Some("-/k".into())),
     ("bootstrap-kubeconfig", "", "/b", |v| v.config.bootstrap_kubeconfig = Some("/b".into())),
     ("cert-dir", "", "/c", |v| v.config.cert_dir = "/c".into()),
@@ -163,7 +163,8 @@ fn document(setting: &Setting<Values>, text: &str, values: &mut Values) -> Value
 #[test]
 fn each_setting_has_its_value_from_a_flag_in_each_form_and_from_its_field() {
     let names: Vec<_> = SETTINGS.iter().map(|setting| (setting.flag, setting.field)).collect();
-    assert_eq!(names, VALUES.map(|(flag, field, ..)| (flag, field)));
+    let rows: Vec<_> = VALUES.iter().map(|(flag, field, ..)| (*flag, *field)).collect();
+    assert_eq!(names, rows);
     let flags = |words: &[&str]| {
         let mut flags = Flags::default();
         let args = words.iter().map(Into::into).collect();
@@ -171,7 +172,7 @@ fn each_setting_has_its_value_from_a_flag_in_each_form_and_from_its_field() {
         flags
     };
     let usage = command_line::usage(true);
-    for (setting, (name, field, text, change)) in SETTINGS.iter().zip(VALUES) {
+    for (setting, (name, field, text, change)) in SETTINGS.iter().zip(VALUES.iter().copied()) {
         let mut want = Flags::default();
         change(&mut want.values);
         assert_ne!(want, Flags::default(), "{name}: {text} is the default");

@@ -2,7 +2,7 @@
 //!
 //! A parsed value takes 25 times the bytes of `[0,0,…]`: a body of 1 MiB would take 27 MB. What
 //! nothing here reads, and anybody may fill, is skipped and not counted: managedFields, other
-//! annotations than [`keeps_annotation`] names, and images beyond `MAX_IMAGES`.
+//! annotations than [`is_read_annotation`] names, and images beyond `MAX_IMAGES`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::kube::object::keeps_annotation;
+use crate::kube::object::is_read_annotation;
 
 /// Most values, keys included, of one document. A Node with every list that a kubelet fills has
 /// some 3,000.
@@ -119,7 +119,7 @@ impl<'de> Visitor<'de> for Place<'_> {
         let place = self.within()?;
         let mut members = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            let is_foreign = self.key == "annotations" && !keeps_annotation(&key);
+            let is_foreign = self.key == "annotations" && !is_read_annotation(&key);
             let value = if is_foreign || self.skipped.contains(&key.as_str()) {
                 map.next_value::<IgnoredAny>()?;
                 continue;

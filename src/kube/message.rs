@@ -382,7 +382,7 @@ pub fn parse_without(body: &[u8], skipped: &[&str]) -> Option<Value> {
         let mut members = Map::new();
         fields(encoded, &mut |found, entry| {
             let text = |number| text(entry.bytes(), number).unwrap_or_default();
-            let is_read = number == 11 || object::keeps_annotation(text(1));
+            let is_read = number == 11 || object::is_read_annotation(text(1));
             if found == number && is_read && !skipped.contains(&name) {
                 left = left.saturating_sub(2);
                 if left > 0 {

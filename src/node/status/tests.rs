@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::flags::Flags;
-use crate::kube::object::keeps_annotation;
+use crate::kube::object::is_read_annotation;
 use crate::node::facts::{Network, Unread};
 use crate::node::patch;
 
@@ -54,15 +54,13 @@ fn good_conditions(since: &str) -> [Value; 4] {
     conditions(lines, since)
 }
 
-/// Of a Node that was read, no other annotation is known: one that a read drops would be sent again
-/// with each report.
 #[test]
 fn each_annotation_of_the_node_is_one_that_a_read_keeps() {
     let node = initial_node(flags(&[]));
     let annotations = node["metadata"]["annotations"].as_object().unwrap();
     assert!(!annotations.is_empty());
     for name in annotations.keys() {
-        assert!(keeps_annotation(name), "{name}");
+        assert!(is_read_annotation(name), "{name}");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::node::status::{HUGE_PAGES, labels};
 /// Reconciles `existing` with `initial`, the Node that would have been created. The setters, which
 /// run after it, set the amounts that this board has, and what is allocatable of each capacity.
 pub(super) fn reconcile(config: &NodeConfig, initial: &Value, existing: &mut Value) {
-    annotations(initial, existing);
+    own_annotations(initial, existing);
     labels::adopt(config, object::members(existing, &["metadata", "labels"]));
     let is_ours = |name: &str| {
         !name.starts_with(HUGE_PAGES)
@@ -35,7 +35,7 @@ pub(super) fn reconcile(config: &NodeConfig, initial: &Value, existing: &mut Val
     object::members(existing, &["status"]).remove("volumesInUse");
 }
 
-fn annotations(initial: &Value, existing: &mut Value) {
+fn own_annotations(initial: &Value, existing: &mut Value) {
     for key in [ATTACH_DETACH, DOCUMENTATION] {
         let path = ["metadata", "annotations", key];
         let ours = object::text(initial, &path);

@@ -70,7 +70,7 @@ fn our_annotations_follow_the_new_node() {
         ),
     ] {
         let mut existing = existing.clone();
-        annotations(initial, &mut existing);
+        own_annotations(initial, &mut existing);
         assert_eq!(existing, want, "{name}");
     }
 }

@@ -562,6 +562,22 @@ fn a_node_deleted_between_read_and_patch_is_retried_with_backoff() {
     assert_eq!(pauses, [200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]);
 }
 
+/// `object::is_read_annotation` says why one could be sent again and again.
+#[test]
+fn no_patch_after_the_adoption_has_an_annotation_that_nothing_changed() {
+    let mut adopted = NodeTest::found(foreign(json!({"annotations": {"theirs": "1"}}), json!({})));
+    assert_eq!(adopted.turn(patched), Some(Ok(Progress::Adopted)));
+    assert!(adopted.body()["metadata"]["annotations"].is_object());
+    for mut test in [adopted, NodeTest::registered()] {
+        let shown = answered(200, test.node.seen.clone().unwrap());
+        test.node.read_again(test.now.mono());
+        test.turn(|_| shown);
+        test.facts.memory.as_mut().unwrap().total_bytes *= 2;
+        assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+        assert_eq!(test.body()["metadata"].get("annotations"), None);
+    }
+}
+
 #[test]
 fn annotations_alone_and_a_drifting_amount_need_no_patch() {
     let seen = json!({"status": {"capacity": {"ephemeral-storage": "100Gi", "cpu": "4"}}});

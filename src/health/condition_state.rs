@@ -45,17 +45,18 @@ pub(super) fn cut(text: &str, limit: usize) -> String {
 /// What a rule says after one look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RuleResult {
-    /// The board has no source: no condition.
+    /// The board has no source: the condition is deleted from the Node.
     NoSource,
-    /// The source could not be read.
+    /// The source could not be read: the condition stays for an hour, and is then deleted.
     Unread,
-    /// It is too early to judge.
+    /// It is too early to judge: the condition stays as it is, and a new one is not listed. A rule
+    /// that lacks only the baseline of a counter says `NoProblem`.
     Waiting,
-    /// True.
+    /// The condition is True.
     Problem(Problem),
-    /// No problem, but too close to one to end it.
+    /// Too close to a problem to end it: a True stays, everything else is False.
     NearProblem,
-    /// No sign of a problem.
+    /// No sign of a problem: the condition is False, a True one after its time.
     NoProblem,
 }
 

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use super::reader::{HealthReader, count, is_numbered};
 use super::source::{Sign, grew};
-use crate::files::read::LARGE;
 use crate::files::reread_file::RereadFile;
-use crate::files::scan;
 use crate::kube::instant::Mono;
 use crate::kube::unread::Read;
 
@@ -102,19 +100,8 @@ impl EventSources {
     }
 }
 
-/// For each read the kernel computes all counters: one read less is less work, so reading stops at
-/// `oom_kill`.
 fn oom_kills(reader: &mut HealthReader, vmstat: &mut RereadFile) -> Option<u64> {
-    let mut kills = None;
-    let mut is_found = |text: &mut Vec<u8>| {
-        // A read can end within a line.
-        let end = text.iter().rposition(|byte| *byte == b'\n');
-        let lines = text.get(..end.unwrap_or_default()).unwrap_or_default();
-        [kills] = scan::values(lines, ["oom_kill "], scan::lone_number);
-        kills.is_some()
-    };
-    reader.reread_bytes(vmstat, LARGE, &mut is_found).ok()?;
-    kills
+    reader.reread_values(vmstat, ["oom_kill "]).ok().and_then(|[kills]| kills)
 }
 
 /// Changes of a link within [`FLAPS_WITHIN`] that make it flapping.

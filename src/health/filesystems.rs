@@ -12,11 +12,10 @@ use std::time::Duration;
 use super::condition_state::RuleResult;
 use super::mounted::{Ext4Errors, Filesystem, errors_file, title};
 use super::reader::{HealthReader, MAX_DEVICES, count, join};
-use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
+use super::source::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
-use crate::files::read::{LARGE, each_line, is_end};
+use crate::files::read::{LARGE, each_line};
 use crate::files::reread_file::RereadFile;
-use crate::files::scan;
 use crate::kube::instant::Mono;
 use crate::kube::unread::{IfPresent, Read, if_present};
 
@@ -105,7 +104,7 @@ impl Source for ReadonlyFilesystem {
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
         let (wall, now) = (input.now.wall.seconds(), input.now.mono);
-        let filesystems = match found(&self.found) {
+        let filesystems = match value_or_result(&self.found) {
             Ok(filesystems) => filesystems,
             Err(result) => return result,
         };
@@ -253,9 +252,7 @@ impl Mounted {
             let last = reader.value(&join("sys/fs/ext4", device), "last_error_time");
             found.last = last.unwrap_or_default().unsigned_abs();
             let mut stat = RereadFile::new("proc/stat");
-            let stat =
-                reader.reread_bytes(&mut stat, LARGE, &mut is_end(LARGE)).unwrap_or_default();
-            [found.booted] = scan::values(&stat, ["btime "], scan::lone_number);
+            [found.booted] = reader.reread_values(&mut stat, ["btime "]).unwrap_or_default();
         }
         found
     }

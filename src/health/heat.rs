@@ -3,7 +3,7 @@
 
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
-use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
+use super::source::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::files::reread_file::RereadFile;
 use crate::kube::unread::IfPresent;
 
@@ -239,7 +239,7 @@ struct Throttling {
 impl Throttling {
     fn judge(&mut self, heat: &IfPresent<Heat>) -> RuleResult {
         self.is_suspect = false;
-        let heat = match found(heat) {
+        let heat = match value_or_result(heat) {
             Ok(heat) => heat,
             Err(result) => return result,
         };

@@ -2,7 +2,7 @@
 
 use super::condition_state::RuleResult;
 use super::reader::HealthReader;
-use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found, grew};
+use super::source::{CheckTexts, ConditionKind, RuleInput, Source, grew, value_or_result};
 use crate::files::reread_file::RereadFile;
 use crate::kube::unread::{IfPresent, if_present};
 
@@ -85,7 +85,7 @@ impl Source for KernelDeadlock {
     }
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
-        let kernel = match found(&self.found) {
+        let kernel = match value_or_result(&self.found) {
             Ok(kernel) => *kernel,
             Err(result) => return result,
         };

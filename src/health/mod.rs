@@ -26,8 +26,8 @@ mod wear;
 
 pub use self::source::{CheckTexts, ConditionKind};
 
-/// All types, in the order of their sources: `corruption` takes what `filesystems` found. Messages
-/// hold no number that moves, because each change of a message is a patch.
+/// All types, in the order of `nodelet check`; new ones last. `corruption` takes what `filesystems`
+/// found. Messages hold no number that moves, because each change of a message is a patch.
 pub static KINDS: &[ConditionKind] = &[
     filesystems::KIND,
     corruption::KIND,

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use super::mounted::Filesystem;
 use crate::files::guard;
-use crate::files::read::{Enough, SMALL, is_end};
+use crate::files::read::{Enough, LARGE, SMALL, is_end};
 use crate::files::reread_file::RereadFile;
 use crate::files::root::{HostRoot, Look, NOT_REACHED, READ_BUDGET, text, unread};
+use crate::files::scan;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::unread::{IfPresent, Read, Unread};
 
@@ -166,6 +167,25 @@ impl HealthReader {
         text.parse().map_err(|_| Unread::new(file.path.as_str(), "not a number"))
     }
 
+    /// The numbers behind `prefixes`, each at the start of a line. The kernel may compute all lines
+    /// for each read, and one read less is less work, so reading stops when all are found.
+    pub(super) fn reread_values<const N: usize>(
+        &mut self,
+        file: &mut RereadFile,
+        prefixes: [&str; N],
+    ) -> Read<[Option<u64>; N]> {
+        let mut values = [None; N];
+        let mut are_found = |text: &mut Vec<u8>| {
+            // A read can end within a line.
+            let end = text.iter().rposition(|byte| *byte == b'\n');
+            let lines = text.get(..end.unwrap_or_default()).unwrap_or_default();
+            values = scan::values(lines, prefixes, scan::lone_number);
+            !values.contains(&None)
+        };
+        self.reread_bytes(file, LARGE, &mut are_found)?;
+        Ok(values)
+    }
+
     /// The names in a folder that `is_wanted`, in the order of their numbers; empty if there is no
     /// folder.
     pub(super) fn names(&self, folder: &str, is_wanted: &dyn Fn(&str) -> bool) -> Vec<String> {
@@ -249,6 +269,16 @@ mod tests {
         let longest = Duration::from_millis(millis.into_iter().max().unwrap());
         assert!(took <= READ_BUDGET + longest, "{took:?}");
         was_read
+    }
+
+    #[test]
+    fn the_values_of_a_file_are_those_of_its_whole_lines() {
+        let tree = Tree::empty("reader-values");
+        tree.write("vmstat", b"a 1\nb 2\nc 3");
+        let (mut reader, _) = reader(&tree);
+        let mut file = RereadFile::new("vmstat");
+        assert_eq!(reader.reread_values(&mut file, ["b ", "a "]), Ok([Some(2), Some(1)]));
+        assert_eq!(reader.reread_values(&mut file, ["a ", "c "]), Ok([Some(1), None]));
     }
 
     #[test]

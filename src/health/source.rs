@@ -42,10 +42,13 @@ pub struct CheckTexts {
 
 /// The source of a condition, and its rule.
 pub(super) trait Source: fmt::Debug {
-    /// Finds its files: at the first look and every hour.
+    /// Finds its files: at the first look and every hour. Only an absent file is left out
+    /// ([`Unread::absent`](crate::kube::unread::Unread)): one whose read failed stays, because its
+    /// condition would be deleted without it.
     fn discover(&mut self, _: &mut HealthReader) {}
 
-    /// Reads them and keeps what was found.
+    /// Reads them and keeps what was found. That is once a minute, and every 10 s while any source is
+    /// suspect. So a rule of minutes compares times; it does not count looks.
     fn look(&mut self, _: &mut HealthReader) {}
 
     /// A read may wait for a bus, so that all other sources are read before.
@@ -90,7 +93,7 @@ pub(super) struct RuleInput<'a> {
 }
 
 /// What a look found, or what a rule says without it.
-pub(super) fn found<T>(found: &IfPresent<T>) -> Result<&T, RuleResult> {
+pub(super) fn value_or_result<T>(found: &IfPresent<T>) -> Result<&T, RuleResult> {
     match found {
         None => Err(RuleResult::NoSource),
         Some(Err(_)) => Err(RuleResult::Unread),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
-use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
+use super::source::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::files::reread_file::RereadFile;
 use crate::kube::instant::Mono;
 use crate::kube::unread::{IfPresent, Read};
@@ -84,7 +84,7 @@ impl Source for UnderVoltage {
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
         let now = input.now.mono;
-        let voltage = match found(&self.found) {
+        let voltage = match value_or_result(&self.found) {
             Ok(voltage) => voltage,
             Err(result) => return result,
         };

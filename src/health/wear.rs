@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, hex, is_numbered, join};
-use super::source::{CheckTexts, ConditionKind, RuleInput, Source, found};
+use super::source::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::kube::unread::{IfPresent, Unread};
 
 pub(super) const KIND: ConditionKind = ConditionKind {
@@ -72,7 +72,7 @@ impl Source for StorageWornOut {
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
         let discovery = input.discovery;
-        let devices = match found(&self.found) {
+        let devices = match value_or_result(&self.found) {
             Ok(devices) => devices,
             Err(result) => return result,
         };

@@ -1,16 +1,18 @@
 //! The conditions about the board's health, from the files to the list on the Node: every tree of
-//! `tests/health`, and of `../shared/health-fixtures` beside the clone. `expected.json` lists each
-//! condition that has a source, with every waiting time over; `history` is what the rules must
-//! remember, `clock` the board's time and the server's.
+//! `tests/health`. `expected.json` lists each condition that has a source, with every waiting time
+//! over. `clock` is the board's time and the server's. `history` is what a look 300 s earlier found
+//! instead: `wasWritable` has device numbers, and each other member is the path of a file, with its
+//! number, or with the numbers of some of its lines: `{"proc/vmstat": {"oom_kill": 5}}`.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 use nodelet::files::root::HostRoot;
+use nodelet::health::KINDS;
 use nodelet::health::config::HealthConfig;
 use nodelet::health::monitor::Health;
 use nodelet::kube::instant::{Mono, Now};
@@ -43,16 +45,11 @@ fn health(root: &Path, wall: Wall) -> (Health, Rc<Cell<Now>>) {
 }
 
 fn trees() -> Vec<PathBuf> {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/health");
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/health-fixtures");
-    let mut trees = Vec::new();
-    for folder in [own, shared].iter().filter(|folder| folder.is_dir()) {
-        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let found: Vec<PathBuf> =
-            entries.filter(|tree| tree.join("expected.json").exists()).collect();
-        assert!(found.len() >= 50, "{}: {}", folder.display(), found.len());
-        trees.extend(found);
-    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/health");
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut trees: Vec<PathBuf> =
+        entries.filter(|tree| tree.join("expected.json").exists()).collect();
+    assert!(trees.len() >= 50, "{}", trees.len());
     trees.sort();
     trees
 }
@@ -60,42 +57,39 @@ fn trees() -> Vec<PathBuf> {
 /// Writes what an earlier look would have found.
 fn write_history(root: &Path, history: &Value) {
     for (key, value) in history.as_object().into_iter().flatten() {
-        let write = |path: &str, change: &dyn Fn(&str) -> String| {
-            let text = fs::read_to_string(root.join(path)).unwrap();
-            fs::write(root.join(path), change(&text)).unwrap();
+        let path = root.join(if key == "wasWritable" { "proc/self/mountinfo" } else { key });
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| {
+            panic!("history {key}: {error}; the header of this file says what a history has")
+        });
+        let was = match value {
+            Value::Array(numbers) => text.lines().map(|line| writable(line, numbers)).collect(),
+            Value::Object(counters) => {
+                let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+                for (name, number) in counters {
+                    let start = format!("{name} ");
+                    let line = lines.iter_mut().find(|line| line.starts_with(&start));
+                    *line.unwrap_or_else(|| panic!("{key}: no line {name}")) =
+                        format!("{name} {number}");
+                }
+                lines.iter().map(|line| format!("{line}\n")).collect()
+            }
+            number => format!("{number}\n"),
         };
-        match key.as_str() {
-            "wasWritable" => write("proc/self/mountinfo", &|table| {
-                let line = |line: &str| {
-                    let number = line.split(' ').nth(2).unwrap();
-                    let (mount, superblock) = line.split_once(" - ").unwrap();
-                    let is_meant = value.as_array().unwrap().iter().any(|n| n == number);
-                    let (rest, options) = superblock.rsplit_once(' ').unwrap();
-                    let was = match options.strip_prefix("ro").filter(|_| is_meant) {
-                        Some(more) => format!("rw{more}"),
-                        None => options.to_owned(),
-                    };
-                    format!("{mount} - {rest} {was}\n")
-                };
-                table.lines().map(line).collect()
-            }),
-            "softlockup_count" | "rcu_stall_count" => {
-                write(&format!("sys/kernel/{key}"), &|_| format!("{value}\n"));
-            }
-            "hung_task_detect_count" => {
-                write("proc/sys/kernel/hung_task_detect_count", &|_| format!("{value}\n"));
-            }
-            "oom_kill" => write("proc/vmstat", &|text| {
-                let line = |line: &str| match line.starts_with("oom_kill ") {
-                    true => format!("oom_kill {value}\n"),
-                    false => format!("{line}\n"),
-                };
-                text.lines().map(line).collect()
-            }),
-            "fanSeenTurning" => {}
-            other => panic!("{other}: an unknown history"),
-        }
+        fs::write(&path, was).unwrap();
     }
+}
+
+/// A line of `mountinfo`, with the superblock writable if its device is one of `numbers`.
+fn writable(line: &str, numbers: &[Value]) -> String {
+    let number = line.split(' ').nth(2).unwrap();
+    let (mount, superblock) = line.split_once(" - ").unwrap();
+    let (rest, options) = superblock.rsplit_once(' ').unwrap();
+    let is_meant = numbers.iter().any(|meant| meant == number);
+    let was = match options.strip_prefix("ro").filter(|_| is_meant) {
+        Some(more) => format!("rw{more}"),
+        None => options.to_owned(),
+    };
+    format!("{mount} - {rest} {was}\n")
 }
 
 fn listed(statements: &[HealthCondition]) -> Value {
@@ -109,7 +103,7 @@ fn listed(statements: &[HealthCondition]) -> Value {
 #[test]
 fn every_tree_has_its_conditions_and_events() {
     let mut wrong = Vec::new();
-    let mut compared: BTreeMap<String, usize> = BTreeMap::new();
+    let mut compared = BTreeSet::new();
     for tree in trees() {
         let text = fs::read_to_string(tree.join("expected.json")).unwrap();
         let expected: Value = serde_json::from_str(&text).unwrap();
@@ -137,8 +131,9 @@ fn every_tree_has_its_conditions_and_events() {
         }
         for statement in &conditions.known {
             assert!(statement.message.chars().count() <= 120, "{statement:?}");
-            let key = format!("{} {}", statement.name, statement.reason);
-            *compared.entry(key).or_default() += 1;
+            let reason = statement.reason.to_string();
+            let status = if statement.is_true { "True" } else { "False" };
+            compared.insert((statement.name.to_string(), status, reason));
         }
         // Without the events of the conditions themselves.
         let is_condition =
@@ -153,8 +148,14 @@ fn every_tree_has_its_conditions_and_events() {
             wrong.push(format!("{}: {events:?} instead of {want:?}", tree.display()));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(compared.len() >= 17, "{compared:#?}");
+    let hint = "src/README.md, \"A condition about the board's health\", says how a rule is asked";
+    assert!(wrong.is_empty(), "{}\n{hint}", wrong.join("\n"));
+    for (kind, status) in KINDS.iter().flat_map(|kind| [(kind.name, "True"), (kind.name, "False")])
+    {
+        let has_one = compared.iter().any(|(name, is, _)| name == kind && *is == status);
+        assert!(has_one, "{kind}: no tree of tests/health has it {status}");
+    }
+    assert!(compared.len() >= 18, "{compared:#?}");
 }
 
 /// Whatever a file holds, a look ends and no rule panics; a missing file is no problem.

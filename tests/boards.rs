@@ -1,6 +1,11 @@
 //! `host` on kernel files of real machines: every tree of `tests/boards`, and of
 //! `../shared/fixtures` beside the clone. Every key of an `expected.json` is compared, or is in
 //! [`NOT_COMPARED`].
+//!
+//! A new fact: its file in the list of `tests/boards/capture.sh`, with a filter for a serial number;
+//! its value in `tests/boards/expect.py` and in `expected.json` of each board; here `FILES`, `read`,
+//! `inspected` and the parser. `tests/boards/boot.sh` captures the virtual boards anew. A tree may get
+//! a file without that, if its `SOURCE.txt` says from where.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs)]
 

@@ -17,10 +17,11 @@ use crate::kube::unread::IfPresent;
 pub struct ConditionKind {
     /// The condition type.
     pub name: &'static str,
-    /// Reason and message while it is False.
+    /// Reason and message while it is False. The reason names the good state: `ClockAgrees`.
     pub(super) fine: (&'static str, &'static str),
     /// The reasons while it is True, and how many seconds it then lasts after its last sign. They
-    /// differ from the reasons of `fine`: both say that an earlier process wrote the condition.
+    /// differ from the reasons of `fine`, and none changes: both say that an earlier process wrote
+    /// the condition.
     pub(super) problems: &'static [(&'static str, u64)],
     /// Its source, which is asked at each look; `None`: `time.rs`, which is also asked at each response
     /// of the API server.
@@ -40,7 +41,10 @@ pub struct CheckTexts {
     pub remedy: &'static str,
 }
 
-/// The source of a condition, and its rule.
+/// The source of a condition, and its rule: the files (`RereadFile`), what the last look found
+/// (`IfPresent`), and what the rule remembers. It reads only files of /proc, /sys and /run, which
+/// cannot wait for a bus, a device or a network; of /etc only if `HealthReader::root_can_block` is
+/// false.
 pub(super) trait Source: fmt::Debug {
     /// Finds its files: at the first look and every hour. Only an absent file is left out
     /// ([`Unread::absent`](crate::kube::unread::Unread)): one whose read failed stays, because its
@@ -56,7 +60,10 @@ pub(super) trait Source: fmt::Debug {
         false
     }
 
-    /// Judges what the last look found.
+    /// The rule: judges what the last look found, without a file or a clock. `nodelet inspect` and the
+    /// tests of trees ask it 12 times, 10 s apart, without a look between (`Health::let_it_last`).
+    /// So a problem that lasts is one within two minutes, and a rule that needs several growths has
+    /// the growth itself as what a look finds.
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult;
 
     /// The next looks may find a problem, so that they should come every 10 s, not once a minute.

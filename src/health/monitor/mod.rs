@@ -192,8 +192,8 @@ impl Health {
     /// the server's time, if known.
     pub fn let_it_last(&mut self, date: Option<Wall>) {
         const TICK: Duration = Duration::from_secs(10);
-        /// 2 minutes: each rule is True within that time, and a counter that grew is still True,
-        /// for 10 minutes. No source looks in between: the growth stays what was found.
+        /// 2 minutes: longer than each time to True, as [`Source::judge`] demands, and shorter than
+        /// the 10 minutes after which a counter's growth is over.
         const TICKS: u32 = 12;
         let mut at = self.reader.now();
         for _ in 0..TICKS {

@@ -4,8 +4,9 @@
 //!
 //! A new fact: its file in the list of `tests/boards/capture.sh`, with a filter for a serial number;
 //! its value in `tests/boards/expect.py` and in `expected.json` of each board; here `FILES`, `read`,
-//! `inspected` and the parser. `tests/boards/boot.sh` captures the virtual boards anew. A tree may get
-//! a file without that, if its `SOURCE.txt` says from where.
+//! `ours`, `inspected` and the parser. `null` is a value that is absent. `tests/boards/boot.sh`
+//! captures the virtual boards anew. What none of them has gets a file in one tree by hand, and its
+//! `SOURCE.txt` says from where; that also has the command that writes `expected.json`.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs)]
 

@@ -386,7 +386,6 @@ fn a_deleted_node_is_registered_again() {
     assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
 }
 
-/// kubelet_node_status_test.go TestUpdateNodeStatusError (no Node): one request a tick, not five.
 /// All that etcd stores: 6,500 images, 7,000 annotations and their managedFields.
 #[test]
 fn a_node_of_any_size_is_adopted() {

@@ -1,4 +1,5 @@
-//! The rooms of `src/README.md`: the table has their imports, pure rooms never act, files are short.
+//! The rooms of `src/README.md`: the table has their imports, pure rooms never act, files are
+//! short.
 //!
 //! Reads `src/**/*.rs` as text, without comments and test items. Clippy finds what acts by a
 //! function of std, `.clippy.toml`; here are the types, by room.
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 
 /// Longest file without its test items, unless its header says `Longer than 500 lines:` and why.
 const LONGEST: usize = 500;
+
+/// Longest line of a comment, in characters.
+const WIDEST: usize = 100;
 
 /// Most floors and imports of the house: a room stands one floor above the highest that it imports.
 const FLOORS: usize = 7;
@@ -39,7 +43,8 @@ const PURE: [&str; 13] = [
     "serve::log_query",
 ];
 
-/// Types and modules that act, and the rooms that may name them; empty is each room that is not pure.
+/// Types and modules that act, and the rooms that may name them; empty is each room that is not
+/// pure.
 const EFFECTS: [(&str, &str); 4] = [
     (
         "std::fs File:: OpenOptions nix::fcntl procfs::",
@@ -109,6 +114,10 @@ fn faults(file: &str, text: &str) -> Vec<String> {
     if lines.len() > LONGEST && !text.contains("//! Longer than 500 lines: ") {
         faults.push(format!("{} lines, at most {LONGEST}", lines.len()));
     }
+    // rustfmt wraps code alone.
+    let is_wide =
+        |line: &&str| line.trim_start().starts_with("//") && line.chars().count() > WIDEST;
+    faults.extend(text.lines().filter(is_wide).map(|line| format!("wider than {WIDEST}: {line}")));
     for line in lines {
         let paths = match PURE.contains(&file) {
             // Its neighbours may not be pure.
@@ -302,6 +311,9 @@ fn a_planted_fault_is_found() {
     ] {
         assert_eq!(faults(room, fine), [] as [&str; 0], "{room}: {fine}");
     }
+    let wide = format!("// {}", "x".repeat(WIDEST - 3));
+    assert_eq!(faults("node", &wide), [] as [&str; 0]);
+    assert_eq!(faults("node", &format!("    {wide}")).len(), 1);
     let long = "x\n".repeat(LONGEST + 1);
     assert_eq!(faults("node", &long[2..]), [] as [&str; 0]);
     assert_eq!(faults("node", &long).len(), 1);

@@ -2,11 +2,12 @@
 //! `../shared/fixtures` beside the clone. Every key of an `expected.json` is compared, or is in
 //! [`NOT_COMPARED`].
 //!
-//! A new fact: its file in the list of `tests/boards/capture.sh`, with a filter for a serial number;
-//! its value in `tests/boards/expect.py` and in `expected.json` of each board; here `FILES`, `read`,
-//! `ours`, `inspected` and the parser. `null` is a value that is absent. `tests/boards/boot.sh`
-//! captures the virtual boards anew. What none of them has gets a file in one tree by hand, and its
-//! `SOURCE.txt` says from where; that also has the command that writes `expected.json`.
+//! A new fact: its file in the list of `tests/boards/capture.sh`, with a filter for a serial
+//! number; its value in `tests/boards/expect.py` and in `expected.json` of each board; here
+//! `FILES`, `read`, `ours`, `inspected` and the parser. `null` is a value that is absent.
+//! `tests/boards/boot.sh` captures the virtual boards anew. What none of them has gets a file in
+//! one tree by hand, and its `SOURCE.txt` says from where; that also has the command that writes
+//! `expected.json`.
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs)]
 

@@ -339,8 +339,8 @@ fn kubeadm_makes_a_bootstrap_kubeconfig(script: &str) {
     check(&flags, &double, "csr-create");
 }
 
-/// The first line runs until a signal; the others follow. Also with the address that k3d writes, and
-/// with a token.
+/// The first line runs until a signal; the others follow. Also with the address that k3d writes,
+/// and with a token.
 fn this_machine_becomes_a_node_and_goes_again(script: &str) {
     if !skip::has_optional_tool("kubectl") {
         return;

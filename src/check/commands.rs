@@ -10,8 +10,8 @@ use crate::process::command::{End, credentials_folder, print};
 use crate::process::logging;
 
 /// Prints the Node that a run would register, as JSON or as text. Each fact that cannot be read is
-/// one line on stderr, and not a failure. Not inlined, as [`check`]: its locals would be a part of the
-/// stack of every command.
+/// one line on stderr, and not a failure. Not inlined, as [`check`]: its locals would be a part of
+/// the stack of every command.
 #[inline(never)]
 pub fn inspect(flags: Box<Flags>, is_json: bool) -> End {
     let mut setup = Setup::for_a_run(*flags)?;

@@ -87,8 +87,8 @@ fn over_file(flags: Box<Flags>, args: Vec<OsString>) -> Result<Box<Flags>, Comma
     Ok(over)
 }
 
-/// Without a kubeconfig on the command line: the flags of nodelet.service, if it has an identity, and
-/// then those on the command line, which win.
+/// Without a kubeconfig on the command line: the flags of nodelet.service, if it has an identity,
+/// and then those on the command line, which win.
 fn or_of_the_unit(
     flags: Box<Flags>,
     args: Vec<OsString>,

@@ -25,8 +25,8 @@ use super::transport::{Dialer, HEAD_LIMIT, NoLookup};
 
 /// Longer than any interval between two requests. The server may close the connection earlier.
 const IDLE_AGE: Duration = Duration::from_secs(3600);
-/// Without system and architecture, as a kubelet adds them: the Node has both, and each request would
-/// carry them.
+/// Without system and architecture, as a kubelet adds them: the Node has both, and each request
+/// would carry them.
 const NAME: &str = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
 
 /// Only the object's metadata. Every API server has this form since 1.15.

@@ -162,8 +162,8 @@ fn tls_fault(error: &Error, host: &str) -> Fault {
     }
 }
 
-/// Why a certificate is not usable. rustls prints an unknown error with its wrapper, and an algorithm
-/// as the numbers of its DER.
+/// Why a certificate is not usable. rustls prints an unknown error with its wrapper, and an
+/// algorithm as the numbers of its DER.
 pub(super) fn cause_of_certificate(error: &CertificateError) -> String {
     use CertificateError as E;
     match error {

@@ -91,10 +91,10 @@ pub(crate) fn certified(
     Ok(CertifiedKey::new(certificates, signing))
 }
 
-/// The time at which the server's certificate must be valid: that of the clock, or of this program's
-/// build if the clock is not set. Without it, a board that starts in 1970 could not ask a server for
-/// the time. A certificate that begins after both is refused; one that has expired since the build
-/// is noticed once the clock is set.
+/// The time at which the server's certificate must be valid: that of the clock, or of this
+/// program's build if the clock is not set. Without it, a board that starts in 1970 could not ask a
+/// server for the time. A certificate that begins after both is refused; one that has expired since
+/// the build is noticed once the clock is set.
 #[derive(Debug)]
 struct VerifiedAt;
 

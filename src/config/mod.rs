@@ -26,7 +26,8 @@ use crate::kube::version::Version;
 /// with a suffix for nodelet. Version-skew checkers parse it.
 pub const KUBELET_VERSION: &str = concat!("v1.36.2-nodelet.", env!("CARGO_PKG_VERSION"));
 
-/// The text of `--version`: `nodelet 0.1.0 (commit, target)`, and the version that the Node reports.
+/// The text of `--version`: `nodelet 0.1.0 (commit, target)`, and the version that the Node
+/// reports.
 pub fn version() -> String {
     format!(
         "nodelet {} ({}, {}) as {KUBELET_VERSION}",
@@ -104,7 +105,8 @@ pub struct NodeConfig {
     pub node_ips: Vec<IpAddr>,
     /// `--cloud-provider=external`: a cloud controller sets the addresses.
     pub external_cloud: bool,
-    /// `--k3s-supervisor`: the cloud controller of k3s or rke2 takes the addresses from annotations.
+    /// `--k3s-supervisor`: the cloud controller of k3s or rke2 takes the addresses from
+    /// annotations.
     pub is_of_k3s: bool,
     /// `--node-labels`.
     pub labels: BTreeMap<String, String>,

@@ -91,8 +91,8 @@ impl Current {
         Leaf::of_pem(&certificate.chain.bytes).map(|leaf| leaf.not_after)
     }
 
-    /// A client of the supervisor that signs a serving certificate for these addresses, separated by
-    /// commas.
+    /// A client of the supervisor that signs a serving certificate for these addresses, separated
+    /// by commas.
     pub fn serving_client(&self, node_ips: &str) -> Result<Api, Fault> {
         let supervisor = self.supervisor.as_ref().ok_or("there is no --k3s-supervisor")?;
         supervisor.client(&self.api.config, None, Some(node_ips))

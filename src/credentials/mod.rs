@@ -1,5 +1,5 @@
-//! The room for credentials: kubeconfig, key, request and certificate; the files that have them, and
-//! their replacement.
+//! The room for credentials: kubeconfig, key, request and certificate; the files that have them,
+//! and their replacement.
 //!
 //! [`IdentitySource`] finds the kubeconfig or the bootstrap kubeconfig. [`Credentials`] then reads
 //! files again that another program replaced (`credential_files`), and renews the certificate: the
@@ -83,8 +83,8 @@ impl Credentials {
         step
     }
 
-    /// Takes the outcome of the request of a step. Returns an error with the number of failures in a
-    /// row.
+    /// Takes the outcome of the request of a step. Returns an error with the number of failures in
+    /// a row.
     pub fn on_response(&mut self, outcome: Answer, at: Moment) -> Result<(), (RequestError, u32)> {
         match self.rotation.on_response(outcome, at) {
             Ok(line) => line.into_iter().for_each(|line| log::info!("certificate: {line}")),
@@ -96,8 +96,8 @@ impl Credentials {
         Ok(())
     }
 
-    /// Looks for another certificate in the files, in a process that renews none. Returns whether it
-    /// is in use from now on.
+    /// Looks for another certificate in the files, in a process that renews none. Returns whether
+    /// it is in use from now on.
     pub fn search(&mut self, now: Wall) -> bool {
         let found = self.current.result(&FileTask::Find, Ok(()), now);
         self.current.take_later();
@@ -146,8 +146,8 @@ impl IdentitySource {
         }
     }
 
-    /// As [`Self::open`], for another process than the agent: neither this nor the credentials write
-    /// a file, and nothing is logged.
+    /// As [`Self::open`], for another process than the agent: neither this nor the credentials
+    /// write a file, and nothing is logged.
     pub fn open_read_only(&self, now: Wall) -> Result<Credentials, Fault> {
         self.open_on(Disk::read_only(), now, Jitter::NONE)
     }

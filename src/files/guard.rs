@@ -35,8 +35,8 @@ pub fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
     }
 }
 
-/// Whether the root file system of this process can block. [`found`] and the others allow it, because
-/// this program was loaded from it. What the clock alone asks for must not depend on it.
+/// Whether the root file system of this process can block. [`found`] and the others allow it,
+/// because this program was loaded from it. What the clock alone asks for must not depend on it.
 pub fn root_can_block() -> bool {
     all_mounts().is_ok_and(|mounts| may_touch(Path::new("/"), &mounts).is_err())
 }

@@ -2,7 +2,8 @@
 //! process.
 //!
 //! The crate procfs is not used: its mountinfo keeps the octal escapes, its proc/mounts does not
-//! decode \040 (space), and one malformed line fails the whole table. Here it is `None`. A mount point that is not UTF-8 matches no path.
+//! decode \040 (space), and one malformed line fails the whole table. Here it is `None`. A mount
+//! point that is not UTF-8 matches no path.
 //!
 //! `guard` needs the table of this process before every file access. To read and parse it takes
 //! 200,000 instructions on arm64, to ask the kernel for a change 1,200: it is read again only after
@@ -151,8 +152,8 @@ pub fn all_mounts() -> io::Result<Rc<[Mount]>> {
     current(|table| &table.mounts)
 }
 
-/// The current mounts of this process but that of `/`. Without the table no path may be touched: the
-/// error is not that of a missing file.
+/// The current mounts of this process but that of `/`. Without the table no path may be touched:
+/// the error is not that of a missing file.
 pub fn own_mounts() -> io::Result<Rc<[Mount]>> {
     current(|table| &table.below_root).map_err(|error| {
         let remedy = match error.raw_os_error().map(Errno::from_raw) {

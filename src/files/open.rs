@@ -16,8 +16,8 @@ use crate::kube::text::Fault;
 
 /// Bytes, for files of /proc and /sys with a fixed set of lines.
 pub const SMALL: u64 = 64 << 10;
-/// Bytes, for files that grow, such as a bundle of all public root certificates (220 KiB), and for a
-/// line of a table of any size (`each_line`).
+/// Bytes, for files that grow, such as a bundle of all public root certificates (220 KiB), and for
+/// a line of a table of any size (`each_line`).
 pub const LARGE: u64 = 1 << 20;
 
 /// Opens a file for [`whole`]. O_NONBLOCK: a FIFO without a writer must not block.
@@ -141,8 +141,8 @@ impl Stamp {
     }
 }
 
-/// The text of an error, without `(os error 2)` and with a lower-case first letter; the fault in it,
-/// if the guard refused the path.
+/// The text of an error, without `(os error 2)` and with a lower-case first letter; the fault in
+/// it, if the guard refused the path.
 pub fn cause(error: &io::Error) -> Fault {
     if let Some(fault) = error.get_ref().and_then(|inner| inner.downcast_ref::<Fault>()) {
         return fault.clone();

@@ -2,8 +2,8 @@
 //!
 //! After any prefix of the list, the files are in the old state or in the new state. This also
 //! holds if an operation was cut off, or if unsynced operations are lost in any order.
-//! `power_cut.rs` simulates a power cut at each operation; the tests of `credentials::pki` and `join`
-//! use it.
+//! `power_cut.rs` simulates a power cut at each operation; the tests of `credentials::pki` and
+//! `join` use it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -298,7 +298,8 @@ impl Written {
     }
 
     /// Whether the file is still at its path. If others removed, replaced or cut it off, nobody
-    /// would read what is written into it. A root on a network is not asked, because the clock asks.
+    /// would read what is written into it. A root on a network is not asked, because the clock
+    /// asks.
     fn is_in_place(&self) -> bool {
         let Some(mounts) =
             all_mounts().ok().filter(|mounts| guard::may_touch(Path::new("/"), mounts).is_ok())

@@ -1,5 +1,5 @@
-//! FilesystemCorruptionProblem: errors on record, of ext4 (`filesystems.rs`), btrfs (`sys/fs/btrfs`)
-//! and f2fs (`sys/fs/f2fs`).
+//! FilesystemCorruptionProblem: errors on record, of ext4 (`filesystems.rs`), btrfs
+//! (`sys/fs/btrfs`) and f2fs (`sys/fs/f2fs`).
 
 use std::rc::Rc;
 

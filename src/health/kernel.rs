@@ -35,8 +35,8 @@ pub(super) struct Kernel {
 /// Bit 7 of `tainted`: the kernel has oopsed.
 const TAINT_DIE: i64 = 1 << 7;
 
-/// Counters of kernel faults: of oopses, and the bits that an oops sets; of soft lockups, of stalls of
-/// RCU and of hung tasks.
+/// Counters of kernel faults: of oopses, and the bits that an oops sets; of soft lockups, of stalls
+/// of RCU and of hung tasks.
 const FAULTS: [&str; 5] = [
     "sys/kernel/oops_count",
     "proc/sys/kernel/tainted",
@@ -45,8 +45,8 @@ const FAULTS: [&str; 5] = [
     "proc/sys/kernel/hung_task_detect_count",
 ];
 
-/// The kernel oopsed, locked up or has hung tasks. Bits of `tainted` other than 7 are normal: 512 is
-/// a warning, and 1024 is set on every Raspberry Pi with a staging driver.
+/// The kernel oopsed, locked up or has hung tasks. Bits of `tainted` other than 7 are normal: 512
+/// is a warning, and 1024 is set on every Raspberry Pi with a staging driver.
 #[derive(Debug, Default)]
 pub(super) struct KernelDeadlock {
     /// One that does not exist is left out at the discovery.

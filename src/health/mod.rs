@@ -5,9 +5,9 @@
 //! no condition. The conditions never touch `Ready`, taints or the pressures. `node::health` puts
 //! them on the Node.
 //!
-//! A file of this folder has all that belongs to one condition: its row of [`KINDS`], its files, what
-//! a look finds in them, and its rule, which is a function of that and of the time. `monitor/mod.rs`
-//! calls them.
+//! A file of this folder has all that belongs to one condition: its row of [`KINDS`], its files,
+//! what a look finds in them, and its rule, which is a function of that and of the time.
+//! `monitor/mod.rs` calls them.
 
 mod condition_state;
 pub mod config;

@@ -1,7 +1,7 @@
 //! Reads of kernel files for the look at the board's health. A look ends after a second as a whole
-//! (`files/root.rs`), and what comes behind a slow file is then not read. From the third such look in
-//! a row on, each leaves out its slowest file for an hour, until the rest fits into the second: a
-//! driver that waits for a bus or a firmware must neither delay the Lease nor hide other sources.
+//! (`files/root.rs`), and what comes behind a slow file is then not read. From the third such look
+//! in a row on, each leaves out its slowest file for an hour, until the rest fits into the second:
+//! a driver that waits for a bus or a firmware must neither delay the Lease nor hide other sources.
 //! Once is no sign of that: the process may have been paused, or the machine suspended.
 
 use std::fmt;

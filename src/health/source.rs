@@ -23,8 +23,8 @@ pub struct ConditionKind {
     /// differ from the reasons of `fine`, and none changes: both say that an earlier process wrote
     /// the condition.
     pub(super) problems: &'static [(&'static str, u64)],
-    /// Its source, which is asked at each look; `None`: `time.rs`, which is also asked at each response
-    /// of the API server.
+    /// Its source, which is asked at each look; `None`: `time.rs`, which is also asked at each
+    /// response of the API server.
     pub(super) source: Option<fn() -> Box<dyn Source>>,
     /// The lines of `nodelet check`.
     pub check: CheckTexts,
@@ -51,8 +51,8 @@ pub(super) trait Source: fmt::Debug {
     /// condition would be deleted without it.
     fn discover(&mut self, _: &mut HealthReader) {}
 
-    /// Reads them and keeps what was found. That is once a minute, and every 10 s while any source is
-    /// suspect. So a rule of minutes compares times; it does not count looks.
+    /// Reads them and keeps what was found. That is once a minute, and every 10 s while any source
+    /// is suspect. So a rule of minutes compares times; it does not count looks.
     fn look(&mut self, _: &mut HealthReader) {}
 
     /// A read may wait for a bus, so that all other sources are read before.
@@ -60,10 +60,10 @@ pub(super) trait Source: fmt::Debug {
         false
     }
 
-    /// The rule: judges what the last look found, without a file or a clock. `nodelet inspect` and the
-    /// tests of trees ask it 12 times, 10 s apart, without a look between (`Health::let_it_last`).
-    /// So a problem that lasts is one within two minutes, and a rule that needs several growths has
-    /// the growth itself as what a look finds.
+    /// The rule: judges what the last look found, without a file or a clock. `nodelet inspect` and
+    /// the tests of trees ask it 12 times, 10 s apart, without a look between
+    /// (`Health::let_it_last`). So a problem that lasts is one within two minutes, and a rule that
+    /// needs several growths has the growth itself as what a look finds.
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult;
 
     /// The next looks may find a problem, so that they should come every 10 s, not once a minute.

@@ -1,5 +1,5 @@
-//! StorageWornOut: the wear of eMMC (`sys/block/mmcblkN/device`) and raw NAND (`sys/class/ubi`). The
-//! kernel reads the eMMC's values once, when it finds the device.
+//! StorageWornOut: the wear of eMMC (`sys/block/mmcblkN/device`) and raw NAND (`sys/class/ubi`).
+//! The kernel reads the eMMC's values once, when it finds the device.
 
 use std::cmp::Reverse;
 

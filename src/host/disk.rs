@@ -49,8 +49,8 @@ type OwnMounts = Read<Rc<[Mount]>>;
 type Find = fn(&HostRoot, &Path, &[Mount]) -> Read<PathBuf>;
 
 impl MeasuredPath {
-    /// The sizes of the file system of `folder` below `root`, on which `find` finds a path. `mounts`
-    /// and `find` are the same in each call.
+    /// The sizes of the file system of `folder` below `root`, on which `find` finds a path.
+    /// `mounts` and `find` are the same in each call.
     pub(super) fn read(
         &mut self,
         root: &HostRoot,

@@ -91,8 +91,8 @@ impl Meminfo {
     }
 }
 
-/// The text of `proc/meminfo`. `Hugetlb` exists since Linux 4.20; without the line the pools must be
-/// read.
+/// The text of `proc/meminfo`. `Hugetlb` exists since Linux 4.20; without the line the pools must
+/// be read.
 pub fn parse(meminfo: &[u8]) -> MeminfoValues {
     let [total, swap_total, huge_pages] =
         line_bytes(meminfo, ["MemTotal:", "SwapTotal:", "Hugetlb:"]);

@@ -72,8 +72,8 @@ impl Host {
         }
     }
 
-    /// Reads the sizes of the file system of `--root-dir`; below a root on a network that of the first
-    /// read.
+    /// Reads the sizes of the file system of `--root-dir`; below a root on a network that of the
+    /// first read.
     pub fn node_fs(&mut self) -> Read<FileSystem> {
         self.refresh_mounts();
         let root = &self.root;

@@ -196,9 +196,10 @@ impl JoinPaths {
         })
     }
 
-    /// The operations that write a new identity. The folder of the credentials is there, and locked.
-    /// Each state between them is the old identity or the new one, and `nodelet join` again is the
-    /// cure: the flags come first, because an agent without them would register another Node.
+    /// The operations that write a new identity. The folder of the credentials is there, and
+    /// locked. Each state between them is the old identity or the new one, and `nodelet join` again
+    /// is the cure: the flags come first, because an agent without them would register another
+    /// Node.
     pub(super) fn write(&self, new: Written) -> Result<Change, Fault> {
         let (mut prepare, mut commit, mut paths) = (Vec::new(), Vec::new(), Vec::new());
         let mut add = |path: PathBuf, mode, text: &[u8]| {
@@ -235,9 +236,9 @@ impl JoinPaths {
         Ok(ops)
     }
 
-    /// The operations that remove every file of a join, and their paths: also those that a power cut
-    /// left beside them, which may hold a key. Without its `password` a board of k3s cannot get its
-    /// name again; one that is not in place was never sent.
+    /// The operations that remove every file of a join, and their paths: also those that a power
+    /// cut left beside them, which may hold a key. Without its `password` a board of k3s cannot get
+    /// its name again; one that is not in place was never sent.
     pub(super) fn remove(&self, password: bool) -> Result<(Vec<Op>, Vec<PathBuf>), Fault> {
         let mut ops = Vec::new();
         let pod_cidr = self.at("var/lib/nodelet/podcidr");
@@ -261,8 +262,8 @@ impl JoinPaths {
     }
 }
 
-/// The name in /proc/PID/status, if it is that of a kubelet, or of k3s, which has one inside. One in
-/// a container, as of kind, is no kubelet of this machine: it has several process ids.
+/// The name in /proc/PID/status, if it is that of a kubelet, or of k3s, which has one inside. One
+/// in a container, as of kind, is no kubelet of this machine: it has several process ids.
 fn kubelet_process(status: &str) -> Option<&str> {
     let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
     let is_own = field("NSpid:").is_none_or(|ids| ids.split_whitespace().count() == 1);

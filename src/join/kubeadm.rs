@@ -34,7 +34,8 @@ const SOMEBODY: &str = "copy the line again: the CA may be new; or somebody may 
 /// The server, proved, without credentials.
 pub(super) struct ProvedServer {
     pub(super) config: ApiConfig,
-    /// It is the supervisor of k3s or rke2, whose `k3s token create` makes tokens of this form, too.
+    /// It is the supervisor of k3s or rke2, whose `k3s token create` makes tokens of this form,
+    /// too.
     pub(super) is_supervisor: bool,
 }
 

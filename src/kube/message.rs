@@ -38,8 +38,8 @@ pub enum Method {
 pub enum Accept {
     /// The whole object.
     Object,
-    /// Only its metadata (`PartialObjectMetadata`), see [`parse_without`]. An error is still a whole
-    /// `Status`.
+    /// Only its metadata (`PartialObjectMetadata`), see [`parse_without`]. An error is still a
+    /// whole `Status`.
     Metadata,
     /// A [`Receipt`] of the whole object.
     Receipt,
@@ -117,8 +117,8 @@ pub struct Response {
     pub exceeds: Option<usize>,
 }
 
-/// Maximum size of a body in bytes. A Node with fifty images has 30 KiB, the largest that etcd stores
-/// 1.5 MiB in protobuf.
+/// Maximum size of a body in bytes. A Node with fifty images has 30 KiB, the largest that etcd
+/// stores 1.5 MiB in protobuf.
 pub const BODY_LIMIT: usize = 4 << 20;
 
 /// Maximum size of a list in bytes. Eight Pods have some 20 KiB.

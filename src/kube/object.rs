@@ -11,8 +11,8 @@ use crate::kube::quantity::Quantity;
 pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// The annotation with `--node-ip` for the cloud controller.
 pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
-/// The annotations from which the cloud controllers of k3s and rke2 take the InternalIP addresses of
-/// a Node, joined by commas. Upstream: k3s `pkg/cloudprovider/instances.go`.
+/// The annotations from which the cloud controllers of k3s and rke2 take the InternalIP addresses
+/// of a Node, joined by commas. Upstream: k3s `pkg/cloudprovider/instances.go`.
 pub const K3S_INTERNAL_IP: [&str; 2] = ["k3s.io/internal-ip", "rke2.io/internal-ip"];
 /// The same for the Hostname address.
 pub const K3S_HOSTNAME: [&str; 2] = ["k3s.io/hostname", "rke2.io/hostname"];

@@ -192,8 +192,8 @@ fn digits(text: &str) -> Option<i128> {
     if text.is_empty() { Some(0) } else { text.parse().ok() }
 }
 
-/// A decimal number as Go and YAML write it: `-1.5e+3`, `.5` or `7.`, but not std's `inf` and `nan`.
-/// One that is too large is infinite.
+/// A decimal number as Go and YAML write it: `-1.5e+3`, `.5` or `7.`, but not std's `inf` and
+/// `nan`. One that is too large is infinite.
 pub(crate) fn float<F: FromStr>(text: &str) -> Option<F> {
     let is_decimal = |byte: u8| byte.is_ascii_digit() || b"+-.eE".contains(&byte);
     text.bytes().all(is_decimal).then(|| text.parse().ok()).flatten()

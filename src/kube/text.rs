@@ -48,8 +48,8 @@ pub fn percent_decoded(text: &[u8]) -> (Vec<u8>, bool) {
     (decoded, is_valid)
 }
 
-/// The values of a name in a query, decoded as by Go's `url.ParseQuery`: a part with a semicolon, or
-/// with a percent sign that begins no byte, is dropped.
+/// The values of a name in a query, decoded as by Go's `url.ParseQuery`: a part with a semicolon,
+/// or with a percent sign that begins no byte, is dropped.
 pub fn query<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
     let parts = query.split('&').filter(|part| !part.is_empty() && !part.contains(';'));
     parts.filter_map(move |part| {

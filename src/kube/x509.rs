@@ -1,7 +1,8 @@
 //! Parses the fields of certificates that a node needs, and encodes certificate signing requests
 //! and a self-signed certificate.
 //!
-//! Parsed are the node's own certificates, and those of clients. rustls verifies those of the server.
+//! Parsed are the node's own certificates, and those of clients. rustls verifies those of the
+//! server.
 //!
 //! The caller of [`DerReader`] requests one element of DER (X.690) at a time, without recursion; an
 //! unexpected element is `None`. Lengths have up to four octets, which exceeds the size of every

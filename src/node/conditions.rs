@@ -45,8 +45,8 @@ const READY: &str = "Ready";
 /// The conditions that we write.
 const OURS: [&str; 4] = [MEMORY_PRESSURE.kind, DISK_PRESSURE.kind, PID_PRESSURE.kind, READY];
 
-/// Sets a pressure condition; one that is not known keeps its status, or stays missing. As upstream,
-/// reason and message change only with the status.
+/// Sets a pressure condition; one that is not known keeps its status, or stays missing. As
+/// upstream, reason and message change only with the status.
 pub fn set_pressure(
     conditions: &mut Vec<Value>,
     pressure: &Pressure,

@@ -100,8 +100,8 @@ impl Facts {
     }
 }
 
-/// Whether this is a machine id of machine-id(5). Before the first boot of an image the file has the
-/// word `uninitialized`, on each of its boards.
+/// Whether this is a machine id of machine-id(5). Before the first boot of an image the file has
+/// the word `uninitialized`, on each of its boards.
 pub fn is_machine_id(text: &str) -> bool {
     text.len() == 32
         && text.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -143,8 +143,8 @@ pub struct FileSystem {
     pub inodes: u64,
     /// f_ffree.
     pub inodes_free: u64,
-    /// It is on a network, as this machine's root: a dead server would block the question, so it was
-    /// asked once, and the free amounts are old.
+    /// It is on a network, as this machine's root: a dead server would block the question, so it
+    /// was asked once, and the free amounts are old.
     pub asked_once: bool,
 }
 
@@ -157,7 +157,8 @@ pub struct Pids {
     pub running: u64,
 }
 
-/// What a Node reports of the container runtime, and the lines of Ready. `None` is not known: the Node's member is kept.
+/// What a Node reports of the container runtime, and the lines of Ready. `None` is not known: the
+/// Node's member is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RuntimeFacts {

@@ -75,8 +75,8 @@ impl LeaseTimings {
         self.longest_renew_interval() + self.call_budget()
     }
 
-    /// Longest time from the start of a refused attempt to the next one without `Retry-After`.
-    /// With it, the limit is `after_success`. The same holds after an attempt that failed at once: a
+    /// Longest time from the start of a refused attempt to the next one without `Retry-After`. With
+    /// it, the limit is `after_success`. The same holds after an attempt that failed at once: a
     /// file change waits for no server.
     #[cfg(test)]
     pub(crate) fn after_refusal(self) -> Duration {
@@ -140,8 +140,8 @@ pub enum Action {
     /// Read the facts for the next status, within [`READ_BUDGET`](crate::files::root::READ_BUDGET)
     /// and one read of a file.
     ReadFacts,
-    /// Take a step of `credentials`: one request that must end within the duration, or one operation
-    /// on a file.
+    /// Take a step of `credentials`: one request that must end within the duration, or one
+    /// operation on a file.
     Credentials(Duration),
     /// Carry out one operation of the file changes under way.
     Change,
@@ -151,8 +151,8 @@ pub enum Action {
     End,
 }
 
-/// The table of times: when each request but the Lease's is due, the most important first. It is made
-/// anew in each turn, because a rate limit and the wall clock decide, too.
+/// The table of times: when each request but the Lease's is due, the most important first. It is
+/// made anew in each turn, because a rate limit and the wall clock decide, too.
 pub type DueTimes = [(RequestKind, Option<Mono>); 4];
 
 /// When the Lease is due, and whether other requests may be sent before that.
@@ -176,7 +176,8 @@ impl Schedule {
         Self { timings, lease_due: None, silent: true, retries: false, random: seed | 1 }
     }
 
-    /// The request that is due, or a wait. `connected` returns whether the connection is still open.
+    /// The request that is due, or a wait. `connected` returns whether the connection is still
+    /// open.
     pub fn next(&self, now: Mono, times: &DueTimes, connected: impl FnOnce() -> bool) -> Action {
         let call = self.timings.call_budget();
         let connect_and_call = self.timings.connect_and_call_budget();
@@ -312,7 +313,8 @@ pub(crate) mod tests {
         NodeBeforeLease,
         NodeAfterSilence,
         RetryFromTheEnd,
-        /// The request has the budget of the turn's begin, after a slow read of facts in the same turn.
+        /// The request has the budget of the turn's begin, after a slow read of facts in the same
+        /// turn.
         WholeBudgetAfterARead,
         WholeChangeInATurn,
     }
@@ -364,8 +366,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Runs one random schedule for 300 virtual seconds, in which a read of facts, or one operation of a file
-    /// change, takes up to `slowest`. Returns the first violation of the law.
+    /// Runs one random schedule for 300 virtual seconds, in which a read of facts, or one operation
+    /// of a file change, takes up to `slowest`. Returns the first violation of the law.
     fn simulate(seed: u64, fault: Fault, slowest: Duration) -> Result<(), String> {
         let random = &mut Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         // Of ten requests, how many are not answered, and how many are not accepted.

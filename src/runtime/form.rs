@@ -1,4 +1,5 @@
-//! The form of the file in which `nodelet runtime` passes on what it knows of the container runtime.
+//! The form of the file in which `nodelet runtime` passes on what it knows of the container
+//! runtime.
 //!
 //! `nodelet runtime` asks the runtime and writes these facts to a file; the agent reads the file
 //! with each status. The first line is the time of the last success in milliseconds of

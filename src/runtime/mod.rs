@@ -2,9 +2,9 @@
 //! Node's members are set in `node/status/runtime.rs`.
 //!
 //! `nodelet runtime` asks it, by `cri` or `rest`, and writes what it says (`report`, `state`) to
-//! the file (`form`) that the agent reads with each status (`file`). It is a process of its own, because a
-//! runtime may hang, and its socket is root's: the process that holds the Lease talks to the API
-//! server alone. Plain sequential code: ask, write, sleep.
+//! the file (`form`) that the agent reads with each status (`file`). It is a process of its own,
+//! because a runtime may hang, and its socket is root's: the process that holds the Lease talks to
+//! the API server alone. Plain sequential code: ask, write, sleep.
 
 mod check;
 pub mod config;

@@ -1,8 +1,8 @@
 //! Whom a client certificate names.
 //!
 //! What cannot be verified is no credential, and ends no handshake: a token beside it still counts,
-//! as at a kubelet. So TLS takes any certificate ([`AnyClient`]), and [`ClientCa::verify`] judges it
-//! when the client asks for something. It alone makes a user of a certificate.
+//! as at a kubelet. So TLS takes any certificate ([`AnyClient`]), and [`ClientCa::verify`] judges
+//! it when the client asks for something. It alone makes a user of a certificate.
 //!
 //! webpki judges the chain. Two forms of certificates that it refuses, and that Go takes, are
 //! verified here with its signatures, directly below a CA: version 1, which has no extensions, and

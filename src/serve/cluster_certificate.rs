@@ -1,9 +1,9 @@
 //! The serving certificate that the cluster signs: with a CertificateSigningRequest, which a person
 //! or a controller approves, or at the supervisor of k3s.
 //!
-//! It is renewed as the client certificate is, by `credentials::rotation`. The names are those of the
-//! Node on the server, because its clients connect to them.
-//! Upstream: `pkg/kubelet/certificate/kubelet.go`.
+//! It is renewed as the client certificate is, by `credentials::rotation`. The names are those of
+//! the Node on the server, because its clients connect to them. Upstream:
+//! `pkg/kubelet/certificate/kubelet.go`.
 
 use std::net::IpAddr;
 use std::path::Path;

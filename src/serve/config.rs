@@ -1,5 +1,5 @@
-//! The flags of `nodelet serve`. The agent reads only `--state-file` and `--port` of them, so a value
-//! that only this command refuses never stops it.
+//! The flags of `nodelet serve`. The agent reads only `--state-file` and `--port` of them, so a
+//! value that only this command refuses never stops it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

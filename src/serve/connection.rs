@@ -189,7 +189,8 @@ impl<S: PortStream> PortConnection<S> {
         Ok(())
     }
 
-    /// Sends the next bytes of the journal when those before are sent, so that no more are in memory.
+    /// Sends the next bytes of the journal when those before are sent, so that no more are in
+    /// memory.
     fn pass_on(&mut self, now: Mono) -> io::Result<()> {
         let is_busy = self.wants_write();
         let Some(journal) = self.journal.as_mut().filter(|_| !is_busy) else {

@@ -28,8 +28,8 @@ impl<S: PortStream> Connections<S> {
         self.0.iter().filter_map(Self::spare_from).min()
     }
 
-    /// Adds a connection. Of those that had an answer the one that does nothing for the longest time
-    /// makes room, else the one of the others that waits for the longest time.
+    /// Adds a connection. Of those that had an answer the one that does nothing for the longest
+    /// time makes room, else the one of the others that waits for the longest time.
     pub(super) fn add(&mut self, new: PortConnection<S>, now: Mono) {
         if self.0.len() >= MOST {
             let spare = self.0.iter().enumerate().filter(|(_, connection)| {

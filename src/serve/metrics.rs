@@ -73,8 +73,8 @@ pub(super) fn resource(readings: &mut Readings, now: Now) -> String {
     text.text
 }
 
-/// `/metrics/cadvisor`, `/metrics/probes` and `/metrics/slis`, which are about containers: a scraper
-/// finds a target that is up.
+/// `/metrics/cadvisor`, `/metrics/probes` and `/metrics/slis`, which are about containers: a
+/// scraper finds a target that is up.
 pub(super) fn start_time(readings: &Readings, now: Now) -> String {
     let mut text = Text::default();
     text.one(

@@ -51,8 +51,8 @@ pub fn run(flags: Box<Flags>) -> End {
     Ok(())
 }
 
-/// The port, which listens already. Not inlined, and boxed: what a start takes of the stack would lie
-/// below the loop for the life of the process.
+/// The port, which listens already. Not inlined, and boxed: what a start takes of the stack would
+/// lie below the loop for the life of the process.
 #[inline(never)]
 fn open(mut flags: Box<Flags>) -> Result<Box<Port>, CommandFailure> {
     let ignored = std::mem::take(&mut flags.ignored);

@@ -10,11 +10,12 @@ use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::node::facts::FileSystem;
 
-/// The interface whose traffic is the node's, by the kubelet's rule (`pkg/kubelet/stats/helper.go`).
+/// The interface whose traffic is the node's, by the kubelet's rule
+/// (`pkg/kubelet/stats/helper.go`).
 const NODE_INTERFACE: &str = "eth0";
 
-/// The summary. `is_short`: CPU, memory and swap alone. What cannot be read is left out; a time that
-/// cannot be right is null.
+/// The summary. `is_short`: CPU, memory and swap alone. What cannot be read is left out; a time
+/// that cannot be right is null.
 pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> String {
     let (usage, age) = readings.usage(now.mono);
     let time = |wall: Option<Wall>| wall.map(|wall| wall.time());

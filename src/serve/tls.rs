@@ -53,7 +53,8 @@ pub(super) struct Certificates {
 
 impl Certificates {
     /// Reads the files of the flags, or makes a certificate. `cluster_ca` is the CA of client
-    /// certificates without a flag, if there is one, and `cert_dir` the folder for the cluster's certificate.
+    /// certificates without a flag, if there is one, and `cert_dir` the folder for the cluster's
+    /// certificate.
     pub(super) fn open(
         node: &Config,
         config: &ServeConfig,

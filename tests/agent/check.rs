@@ -324,8 +324,8 @@ fn report_port(double: &Double, port: u16) {
     admin(double, "PATCH", "/api/v1/nodes/pi/status", &status);
 }
 
-/// Enabled, the port is asked where the Node says that it is, and the permissions of its reviews are
-/// needed.
+/// Enabled, the port is asked where the Node says that it is, and the permissions of its reviews
+/// are needed.
 #[test]
 fn the_port_is_asked_as_metrics_server_asks_it() {
     let site = Site::new();

@@ -37,8 +37,8 @@ const MOST_LINES: usize = 12;
 
 /// Anonymous memory, which alone can leak, grows by 10 to 70 KiB.
 const MOST_KIBIBYTES: u64 = 256;
-/// Resident memory includes pages of the binary that the error paths touch first; a kernel with large
-/// folios maps hundreds of KiB with each.
+/// Resident memory includes pages of the binary that the error paths touch first; a kernel with
+/// large folios maps hundreds of KiB with each.
 const MOST_RESIDENT_KIBIBYTES: u64 = 1024;
 
 /// An API double, and the link that the board reaches it through.

@@ -1,4 +1,5 @@
-//! `systemd/monitoring/rules.yaml` in a running Prometheus, from a board's kernel files to an alert.
+//! `systemd/monitoring/rules.yaml` in a running Prometheus, from a board's kernel files to an
+//! alert.
 //!
 //! `PROMETHEUS` is the program, `KUBE_STATE_METRICS` that of the metrics; it needs a real API
 //! server. Without it the test serves the series of the rules in its place, as kube-state-metrics

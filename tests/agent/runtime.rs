@@ -71,8 +71,8 @@ pub(super) fn status_patches(double: &Double) -> usize {
     requests.iter().filter(is_patch).count()
 }
 
-/// Killed, absent, and back; then silent, as a process that got SIGSTOP, and back: the question that
-/// has no answer ends after 20 s.
+/// Killed, absent, and back; then silent, as a process that got SIGSTOP, and back: the question
+/// that has no answer ends after 20 s.
 #[test]
 fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     let (double, folder) = (Double::start(), Folder::new("runtime"));

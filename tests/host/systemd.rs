@@ -37,8 +37,8 @@ fn version() -> Option<u32> {
     Some(digits.parse().unwrap())
 }
 
-/// Copies the unit into `folder`, without the settings that systemd of this `version` does not know,
-/// and with the path of the built binary.
+/// Copies the unit into `folder`, without the settings that systemd of this `version` does not
+/// know, and with the path of the built binary.
 fn copy(name: &str, folder: &Folder, version: u32) {
     let is_known = |line: &&str| {
         let newer = NEWER.iter().find(|(name, _)| line.starts_with(name));
@@ -394,8 +394,8 @@ fn the_units_of_the_journal_are_valid_and_hardened() {
     }
 }
 
-/// With it, a dynamic user's folder in /run is below /run/private, and nodelet-serve.service finds no
-/// state there.
+/// With it, a dynamic user's folder in /run is below /run/private, and nodelet-serve.service finds
+/// no state there.
 #[test]
 fn the_state_of_the_agent_is_in_a_folder_that_others_can_enter() {
     let unit = unit("nodelet.service");

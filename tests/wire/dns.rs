@@ -1,7 +1,7 @@
 //! Name lookups against servers that are slow, silent, wrong or spoofed.
 //!
-//! A lookup ends at its deadline, and the agent does not wait for the lookup of the node's name. How
-//! the answers are judged: `src/client/dns/lookup/tests.rs`, in virtual time.
+//! A lookup ends at its deadline, and the agent does not wait for the lookup of the node's name.
+//! How the answers are judged: `src/client/dns/lookup/tests.rs`, in virtual time.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};

@@ -173,8 +173,8 @@ pub fn server_version(config: &Config, version: Result<Response, Fault>) -> Find
     }
 }
 
-/// What the server responded; null if that is no JSON. A request that the credentials do not allow is
-/// no fault.
+/// What the server responded; null if that is no JSON. A request that the credentials do not allow
+/// is no fault.
 fn body(check: &'static str, response: Result<Response, Fault>) -> Result<Value, Finding> {
     let response = response.map_err(|why| Finding::note(check, why, ""))?;
     response.accepted().map_err(|refused| match refused.code {

@@ -163,8 +163,8 @@ fn an_insecure_server_and_a_proxy() {
     assert_eq!(proxy.to_string(), "proxy http://10.0.0.9:3128");
 }
 
-/// Beside the kubeconfig, or, for a name without a slash, in `$CREDENTIALS_DIRECTORY`, or beside the
-/// kubeconfig by the name that it has in `/etc/credstore`, for `nodelet check` run by hand.
+/// Beside the kubeconfig, or, for a name without a slash, in `$CREDENTIALS_DIRECTORY`, or beside
+/// the kubeconfig by the name that it has in `/etc/credstore`, for `nodelet check` run by hand.
 #[test]
 fn relative_files_are_looked_for_in_three_places() {
     let beside = Folder::new("beside");

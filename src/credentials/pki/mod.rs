@@ -154,8 +154,8 @@ impl Pki {
         self.store.pending_key(new_key, stored)
     }
 
-    /// The identity after [`Store::install`]. The kubeconfig of a bootstrap is written later, and what
-    /// is old is removed later.
+    /// The identity after [`Store::install`]. The kubeconfig of a bootstrap is written later, and
+    /// what is old is removed later.
     pub(super) fn installed(&mut self, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
         let stored = self.store.usable()?;
         let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
@@ -249,8 +249,8 @@ fn is_new(given: &ClientCertificate, stored: &ClientCertificate, now: Wall) -> b
         }
 }
 
-/// Whether a bootstrap wrote this kubeconfig, and the bootstrap kubeconfig was replaced since by one
-/// of another cluster.
+/// Whether a bootstrap wrote this kubeconfig, and the bootstrap kubeconfig was replaced since by
+/// one of another cluster.
 fn is_of_former_bootstrap(kubeconfig: &ApiConfig, bootstrap: &ApiConfig) -> bool {
     let new = Marks::authorities(bootstrap);
     let stored = kubeconfig.certificate.as_ref().map(Marks::of_stored);
@@ -324,7 +324,8 @@ impl Pki {
 
     /// The certificate that a rotation begins with: the stored one, or else the kubeconfig's, which
     /// is then stored. Of two that seem to be expired it is the one that expires later: the clock
-    /// may be ahead, and the stored one must not be lost. Of two, one of another node does not count.
+    /// may be ahead, and the stored one must not be lost. Of two, one of another node does not
+    /// count.
     fn seed(&mut self, mut kubeconfig: ApiConfig, now: Wall) -> Start {
         let mut given = kubeconfig.certificate.clone();
         let mut leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
@@ -396,8 +397,8 @@ impl Pki {
         }
     }
 
-    /// The kubeconfig, if no bootstrap is needed, or else why one is needed: it is missing, unusable
-    /// or another node's. Upstream: `isClientConfigStillValid` in
+    /// The kubeconfig, if no bootstrap is needed, or else why one is needed: it is missing,
+    /// unusable or another node's. Upstream: `isClientConfigStillValid` in
     /// `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
     fn valid(&self, now: Wall) -> Result<Result<(ApiConfig, Leaf), Fault>, Fault> {
         let path = &self.paths.kubeconfig;

@@ -275,8 +275,8 @@ impl Store {
         self.key()?.request(subject.clone(), purpose)
     }
 
-    /// The certificate chain (PEM) of the last request with its key, not stored, or why it can never
-    /// be used.
+    /// The certificate chain (PEM) of the last request with its key, not stored, or why it can
+    /// never be used.
     pub(in crate::credentials) fn issued(
         &self,
         chain: &str,
@@ -285,8 +285,8 @@ impl Store {
         issued(chain, self.key()?, now)
     }
 
-    /// The operations that store the certificate chain (PEM) of the last request, if it can be used.
-    /// After an error the same chain can be installed again.
+    /// The operations that store the certificate chain (PEM) of the last request, if it can be
+    /// used. After an error the same chain can be installed again.
     pub(in crate::credentials) fn install(
         &self,
         chain: &str,

@@ -70,8 +70,8 @@ struct Condition {
 }
 
 impl Health {
-    /// The health of the machine below `root`; reads nothing yet. `built` is the time of this program's
-    /// build: no right clock shows an earlier one.
+    /// The health of the machine below `root`; reads nothing yet. `built` is the time of this
+    /// program's build: no right clock shows an earlier one.
     pub fn new(
         root: &HostRoot,
         root_dir: &Path,
@@ -206,8 +206,8 @@ impl Health {
         }
     }
 
-    /// Reads the first line of each `--node-condition` file. Ends where the look ends: what was read
-    /// of the last files is kept then.
+    /// Reads the first line of each `--node-condition` file. Ends where the look ends: what was
+    /// read of the last files is kept then.
     pub fn read_files(&mut self) {
         let files = self.config.files.iter();
         let lines = files.map_while(|file| {
@@ -292,8 +292,8 @@ impl Health {
         self.conditions.iter().any(is_suspect)
     }
 
-    /// Whether to wait for reports of the voltage driver. Not while the condition is True, because a
-    /// weak supply reports every few seconds.
+    /// Whether to wait for reports of the voltage driver. Not while the condition is True, because
+    /// a weak supply reports every few seconds.
     pub fn waits_for_voltage(&self) -> bool {
         let is_low = |one: &Condition| one.kind.name == voltage::KIND.name && one.state.is_true();
         !self.conditions.iter().any(is_low)

@@ -147,8 +147,8 @@ fn failed_write(paths: &JoinPaths) -> String {
 }
 
 /// The first password for a name is the only one that the supervisor accepts while there is a Node:
-/// it is sent after these operations, so none of them may be lost then. Before, there is none or the
-/// whole one.
+/// it is sent after these operations, so none of them may be lost then. Before, there is none or
+/// the whole one.
 #[test]
 fn a_node_password_is_stored_before_it_is_sent() {
     for has_folder in [false, true] {

@@ -1,9 +1,8 @@
 //! Prints a Node in the layout of `kubectl describe node`.
 //!
-//! The sections that need a server are omitted: lease, pods, events. Members of an object are sorted
-//! by serde_json. As in Go's tabwriter, a column is as wide as its widest cell in adjacent lines,
-//! plus two.
-//! Upstream: `staging/src/k8s.io/kubectl/pkg/describe/describe.go`, describeNode.
+//! The sections that need a server are omitted: lease, pods, events. Members of an object are
+//! sorted by serde_json. As in Go's tabwriter, a column is as wide as its widest cell in adjacent
+//! lines, plus two. Upstream: `staging/src/k8s.io/kubectl/pkg/describe/describe.go`, describeNode.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! The times of the Node: when its next turn is due, and what that turn may send.
 //!
-//! Only [`Times::due`] wakes the loop. A report, a check and a change that is due waits for the next
-//! turn, which is mostly in the wakeup of a renewal. So these are no timers of their own.
+//! Only [`Times::due`] wakes the loop. A report, a check and a change that is due waits for the
+//! next turn, which is mostly in the wakeup of a renewal. So these are no timers of their own.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ const HEALTH_EVERY: Duration = Duration::from_secs(60);
 const CHANGES_BURST: u32 = 6;
 
 /// How long checks are frequent after a start or a silence. For two minutes the control plane may
-/// still set the conditions to Unknown: its controllers may have been away, too, and then wait for a
-/// whole grace period. One more check follows.
+/// still set the conditions to Unknown: its controllers may have been away, too, and then wait for
+/// a whole grace period. One more check follows.
 const FREQUENT_CHECKS: Duration = Duration::from_secs(135);
 
 /// Least distance of two checks in that time: one with each renewal of the Lease.

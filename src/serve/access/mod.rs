@@ -5,9 +5,9 @@
 //! `pkg/kubelet/server/server.go` InstallAuthFilter.
 //!
 //! Unlike in the kubelet, an invalid token is cached, too, and an address can cause one review of
-//! unknown tokens a second: neither a scraper with an old token nor an attacker makes the API server
-//! busy. A token that was valid once is reviewed without a rate limit. An invalid token never evicts
-//! a valid one.
+//! unknown tokens a second: neither a scraper with an old token nor an attacker makes the API
+//! server busy. A token that was valid once is reviewed without a rate limit. An invalid token
+//! never evicts a valid one.
 
 mod attributes;
 mod cache;
@@ -37,7 +37,8 @@ pub(super) const BUDGET: Duration = Duration::from_secs(4);
 const BAD_TOKEN_TTL: Duration = Duration::from_secs(30);
 /// After a review without an answer, the next one is not sent for this time: each would block.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Longest user in bytes, of a TokenReview as JSON: sixteen are cached, and in answers twice as many.
+/// Longest user in bytes, of a TokenReview as JSON: sixteen are cached, and in answers twice as
+/// many.
 pub(super) const MAX_USER: usize = 16 << 10;
 
 /// `--authentication-token-webhook`, and how long answers of the API server are kept.

@@ -1,5 +1,5 @@
-//! What is answered on which path: the kubelet's bytes, where a node without pods has any. A refusal
-//! has the kubelet's code, and a text of its own.
+//! What is answered on which path: the kubelet's bytes, where a node without pods has any. A
+//! refusal has the kubelet's code, and a text of its own.
 //!
 //! `pkg/kubelet/server/server.go`, apiserver `pkg/server/healthz/healthz.go`. Whoever asks was
 //! allowed to. A path is compared as it was sent: what is encoded in it has no answer.

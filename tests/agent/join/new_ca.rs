@@ -1,5 +1,6 @@
-//! A cluster that replaces its CA, as "How a fleet gets a new CA" in systemd/cluster/README.md says,
-//! with three boards: one that joined, one with a file for the CA, and one with a bootstrap token.
+//! A cluster that replaces its CA, as "How a fleet gets a new CA" in systemd/cluster/README.md
+//! says, with three boards: one that joined, one with a file for the CA, and one with a bootstrap
+//! token.
 //!
 //! Certificates are valid for 20 s and backdated by 20 s, so their renewal is due after 8 to 16 s.
 

@@ -1,6 +1,6 @@
-//! A real control plane that is frozen, killed, or killed with its controllers, and twenty boards, or
-//! `OUTAGE_BOARDS`: the controllers mark some of them after they have renewed their Leases. All periods are a third
-//! of the defaults.
+//! A real control plane that is frozen, killed, or killed with its controllers, and twenty boards,
+//! or `OUTAGE_BOARDS`: the controllers mark some of them after they have renewed their Leases. All
+//! periods are a third of the defaults.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;

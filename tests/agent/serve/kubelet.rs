@@ -1,7 +1,7 @@
 //! What a real kubelet answers on its port, and what this one does: `recordings/kubelet-port.json`,
 //! request by request. Compared are version, status, headers and body; of metrics the types and the
-//! help of the names that both have; of a summary the keys and their JSON types. A refusal has a text
-//! of its own, which a browser must not guess the type of.
+//! help of the names that both have; of a summary the keys and their JSON types. A refusal has a
+//! text of its own, which a browser must not guess the type of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};

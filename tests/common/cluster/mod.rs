@@ -1,8 +1,8 @@
 //! The cluster of a test: the API double, or a real control plane.
 //!
 //! - `KUBEBUILDER_ASSETS`: a folder with `etcd`, `kube-apiserver` and optionally
-//!   `kube-controller-manager`; each test starts its own, one at a time. With `kube-scheduler` and `kubemark` pods
-//!   run.
+//!   `kube-controller-manager`; each test starts its own, one at a time. With `kube-scheduler` and
+//!   `kubemark` pods run.
 //! - `KUBECONFIG`: administrator's kubeconfig of a running cluster. Names of Nodes contain the id
 //!   of this process, and Nodes are not removed: use a throw-away cluster.
 //! - Neither: the double.

@@ -149,8 +149,8 @@ impl Authority {
         self.issue(&client_params(name(common_name, organizations), validity))
     }
 
-    /// The same certificate in X.509 version 1, which has no extensions, as OpenSSL signs it without
-    /// an `-extfile`.
+    /// The same certificate in X.509 version 1, which has no extensions, as OpenSSL signs it
+    /// without an `-extfile`.
     #[must_use]
     pub fn version_1(&self, identity: &Identity) -> Identity {
         let whole = Certificate::parse(&identity.cert_der).expect("a certificate");

@@ -19,9 +19,9 @@ pub(crate) fn is_wanted(request: &Request) -> bool {
     }
 }
 
-/// The same answer in protobuf, where it was asked for and this kind has it here. Upstream: an error
-/// has no other form than its own (`responsewriters/writers.go`, `DefaultEndpointRestrictions`), so
-/// beside `as=` it is in the JSON that `Accept` names next.
+/// The same answer in protobuf, where it was asked for and this kind has it here. Upstream: an
+/// error has no other form than its own (`responsewriters/writers.go`,
+/// `DefaultEndpointRestrictions`), so beside `as=` it is in the JSON that `Accept` names next.
 pub(crate) fn encoded(request: &Request, mut response: Response) -> Response {
     if is_wanted(request)
         && let Ok(object) = serde_json::from_slice::<Value>(&response.body)

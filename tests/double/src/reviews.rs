@@ -85,7 +85,8 @@ impl Api {
         Ok(Response::json(201, &review))
     }
 
-    /// A bad token is an error in the status, as a kube-apiserver's union of authenticators says it.
+    /// A bad token is an error in the status, as a kube-apiserver's union of authenticators says
+    /// it.
     fn token_status(&self, spec: &Value) -> Result<Value, Failure> {
         let token = spec["token"].as_str().unwrap_or_default();
         if token.is_empty() {

@@ -1,7 +1,8 @@
 //! The credentials of a running board: one fault, and a state machine of many.
 
+pub(crate) mod cluster;
 mod machine;
-pub(crate) mod model;
+pub(crate) mod process;
 
 use std::time::Duration;
 

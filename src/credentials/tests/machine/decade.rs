@@ -77,8 +77,6 @@ fn events(random: &mut Random) -> Vec<(u64, Event)> {
 /// A board and what was measured of it.
 struct Decade {
     machine: Machine,
-    /// The CA that replaces the current one.
-    next: Option<Signer>,
     longest_return: Duration,
     longest_repair: Duration,
     rotations: u32,
@@ -90,19 +88,22 @@ impl Decade {
         let mut machine = Machine::new(seed);
         machine.now = seconds(BEGIN);
         machine.restart = machine.now;
-        machine.cluster.life = (YEAR - DAY, YEAR);
+        machine.cluster.life = [YEAR - DAY, YEAR].map(seconds);
         machine.setup.ca_file = ca_file;
         machine.write_bootstrap(true);
         let mut decade = Self {
             machine,
-            next: None,
             longest_return: Duration::ZERO,
             longest_repair: Duration::ZERO,
             rotations: 0,
             leaf: None,
         };
         decade.run(AFTER);
-        assert!(decade.machine.cluster.is_ready(), "{}", decade.machine.shown("the first start"));
+        assert!(
+            decade.machine.cluster["pi"].is_ready(),
+            "{}",
+            decade.machine.shown("the first start")
+        );
         decade.rotations = 0;
         decade
     }
@@ -128,14 +129,15 @@ impl Decade {
             machine.now = until;
             machine.turns.clear();
             machine.steady = None;
-            machine.renewed = machine.renewed.map(|_| until);
+            let renewed = &mut machine.cluster["pi"].renewed;
+            *renewed = renewed.map(|_| until);
         }
     }
 
     /// Without an answer for `time`. Of a long one, the middle is left out.
     fn outage(&mut self, time: u64) {
         let end = self.machine.now + seconds(time);
-        self.machine.cluster.mode = Mode::Silent;
+        self.machine.cluster.behavior = Behavior::Silent(false);
         if time > 4 * AFTER {
             self.run(AFTER);
             let machine = &mut self.machine;
@@ -143,16 +145,13 @@ impl Decade {
             machine.turns.clear();
         }
         self.run_to(end, |_| false);
-        self.machine.cluster.mode = Mode::Well;
+        self.machine.cluster.behavior = Behavior::Correct;
     }
 
     /// Until the Node is Ready and its Lease renewed; how long that takes.
     fn return_time(&mut self) -> Duration {
         let begin = self.machine.now;
-        let is_back = move |machine: &Machine| {
-            machine.cluster.is_ready() && machine.renewed.is_some_and(|at| at >= begin)
-        };
-        self.run_to(begin + seconds(300), is_back);
+        self.run_to(begin + seconds(300), |machine| machine.cluster["pi"].is_ready_since(begin));
         let time = self.machine.now - begin;
         assert!(time <= RETURN, "{}", self.machine.shown(&format!("back after {time:?}")));
         time
@@ -166,9 +165,9 @@ impl Decade {
     /// The controllers mark the Node so long after the end of an outage, if it is Ready by then.
     fn mark_after(&mut self, time: u64) {
         self.run(time);
-        mark(&mut self.machine.cluster.server);
+        self.machine.cluster["pi"].mark();
         let marked = self.machine.now;
-        self.run_to(marked + seconds(300), |machine| machine.cluster.is_ready());
+        self.run_to(marked + seconds(300), |machine| machine.cluster["pi"].is_ready());
         let time = self.machine.now - marked;
         assert!(time <= REPAIR, "{}", self.machine.shown(&format!("repaired after {time:?}")));
         self.longest_repair = self.longest_repair.max(time);
@@ -225,8 +224,8 @@ impl Decade {
                 self.outage(time);
                 let cluster = &mut self.machine.cluster;
                 cluster.controllers_since = self.machine.now;
-                cluster.server.git_version =
-                    if cluster.server.git_version == "v1.38.1" { "v1.39.0" } else { "v1.38.1" };
+                cluster.git_version =
+                    if cluster.git_version == "v1.38.1" { "v1.39.0" } else { "v1.38.1" };
                 self.returns();
             }
             Event::Reboot(off, unset) => {
@@ -240,31 +239,22 @@ impl Decade {
                 self.run(time);
                 self.machine.skew = 0;
             }
-            Event::BothCas => {
-                let next = Signer::new();
-                let bundle = format!("{}{}", self.machine.cluster.signer.ca, next.ca);
-                self.next = Some(next);
-                self.distribute(&bundle);
-                self.returns();
-            }
-            Event::NewCa => {
-                self.machine.cluster.signer = self.next.take().unwrap();
-            }
-            Event::OldCaGone => {
-                let cluster = &mut self.machine.cluster;
-                cluster.dropped = Some(self.machine.now - seconds(YEAR));
-                let ca = cluster.signer.ca.clone();
-                self.distribute(&ca);
-                self.returns();
+            Event::BothCas | Event::NewCa | Event::OldCaGone => {
+                self.machine.cluster.replace_ca();
+                if event != Event::NewCa {
+                    let bundle = self.machine.cluster.bundle();
+                    self.distribute(&bundle);
+                    self.returns();
+                }
             }
         }
         self.run(AFTER);
         let machine = &mut self.machine;
-        assert!(machine.cluster.is_ready(), "{}", machine.shown("not Ready after an event"));
+        assert!(machine.cluster["pi"].is_ready(), "{}", machine.shown("not Ready after an event"));
         machine.check_lines();
         // What a server with an etcd forgets, too.
         machine.cluster.csrs.retain(|_, csr| csr.object.get("status").is_none());
-        machine.cluster.server.events.clear();
+        machine.cluster["pi"].events.clear();
     }
 
     /// Files of the identity, bytes of the Node in memory, and bytes of all files.

@@ -8,7 +8,7 @@
 
 mod decade;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -16,35 +16,23 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{KeyPair, PublicKeyData as _};
-use serde_json::{Value, json};
 
-use crate::agent::others;
-use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::Config;
 use crate::config::flags::Flags;
-use crate::credentials::pki::tests::{Pem, Signer};
-use crate::credentials::rotation::Step;
-use crate::credentials::tests::model::{
-    START, approved, epoch, is_ready, live_all, mark, posted, wall, wanted,
-};
-use crate::credentials::{Credentials, IdentitySource, SigningClient};
+use crate::credentials::pki::tests::Pem;
+use crate::credentials::tests::cluster::{self, Behavior, Cluster, Fate, START, epoch, wall};
+use crate::credentials::tests::process::{Process, Sent, Turn, live_all};
+use crate::credentials::{IdentitySource, SigningClient};
 use crate::files::recorder;
 use crate::files::tree::Tree;
 use crate::kube::delay::Jitter;
-use crate::kube::instant::{Mono, Now};
-use crate::kube::message::{Answer, Method, Request, Response, answered, not_found};
+use crate::kube::message::Method;
 use crate::kube::time::Wall;
-use crate::kube::x509::Leaf;
+use crate::kube::x509::{Leaf, Subject, Wanted};
 use crate::node::facts::Facts;
-use crate::node::kubelet::Kubelet;
-use crate::node::kubelet::tests::Server;
 use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
+use crate::node::schedule::RequestKind;
 use crate::node::schedule::tests::Random;
-use crate::node::schedule::{Action, RequestKind};
-use crate::node::wall_clock::WallClock;
-
-const NAME: &str = "system:node:pi";
-const RESOURCE: &str = "certificatesigningrequests";
 
 /// The API server, and the host of an operator's mistake.
 const SERVER: &str = "10.0.0.1";
@@ -67,17 +55,6 @@ const TURNS: usize = 150;
 
 fn seconds(n: u64) -> Duration {
     Duration::from_secs(n)
-}
-
-/// What the server does with requests.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Mode {
-    Well,
-    Silent,
-    /// It refuses with this code.
-    Refuses(u16),
-    /// A gateway responds with its own page.
-    Gateway,
 }
 
 /// How the kubeconfig has the first certificate.
@@ -113,46 +90,6 @@ fn setup(seed: u64) -> (bool, bool, User) {
     SETUPS[usize::try_from(seed).unwrap() % SETUPS.len()]
 }
 
-/// A CertificateSigningRequest on the server.
-struct Csr {
-    object: Value,
-    /// When the signer decides.
-    at: Duration,
-    fate: Fate,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Fate {
-    Signed,
-    Denied,
-    Deleted,
-}
-
-/// The API server with its signer.
-struct Cluster {
-    signer: Signer,
-    /// Shortest and longest life of a certificate in seconds.
-    life: (u64, u64),
-    /// Certificates that were issued before are of a CA that the server has dropped.
-    dropped: Option<Duration>,
-    /// The controllers run since then, and have waited for no Lease before.
-    controllers_since: Duration,
-    server: Server,
-    mode: Mode,
-    tokens: Vec<String>,
-    csrs: BTreeMap<String, Csr>,
-    serial: u64,
-    /// When the Node was created.
-    registered: Option<Duration>,
-}
-
-/// A running process.
-struct Process {
-    kubelet: Kubelet,
-    credentials: Credentials,
-    started: Duration,
-}
-
 struct Machine {
     seed: u64,
     setup: Setup,
@@ -167,9 +104,7 @@ struct Machine {
     now: Duration,
     /// What the board's clock shows, in seconds before or after the true time.
     skew: i64,
-    /// Start of the last renewal that the server accepted.
-    renewed: Option<Duration>,
-    /// The same, while the server was well and no process ended since.
+    /// Start of the last renewal, if the server was well and no process ended since.
     steady: Option<Duration>,
     /// Times of the last turns.
     turns: VecDeque<Duration>,
@@ -178,128 +113,6 @@ struct Machine {
     story: VecDeque<String>,
     secrets: Vec<String>,
     stamp: u64,
-}
-
-impl Cluster {
-    fn is_trusted(&self, config: &ApiConfig) -> bool {
-        let ca = config.ca.as_ref().and_then(|ca| str::from_utf8(&ca.bytes).ok());
-        let is_known = ca.is_some_and(|bundle| bundle.contains(self.signer.ca.trim()));
-        config.endpoint.host == SERVER && is_known
-    }
-
-    /// The user of a request: the node, or with `false` a bootstrap token.
-    fn user(&self, config: &ApiConfig, now: Wall) -> Option<bool> {
-        let leaf = config.certificate.as_ref();
-        let leaf = leaf.and_then(|certificate| Leaf::of_pem(&certificate.chain.bytes));
-        let is_valid = |leaf: &Leaf| {
-            now <= leaf.not_after && self.dropped.is_none_or(|at| leaf.not_before >= wall(at))
-        };
-        if leaf.is_some_and(|leaf| is_valid(&leaf) && leaf.subject.common_name == NAME) {
-            return Some(true);
-        }
-        match &config.authorization {
-            Some(Authorization::Bearer { token, .. }) => {
-                let is_known = self.tokens.iter().any(|known| known == token.reveal());
-                is_known.then_some(false)
-            }
-            _ => None,
-        }
-    }
-
-    fn chain(&self, key: &[u8], now: Duration, backdated: u64, life: u64) -> String {
-        let now = epoch(now);
-        self.signer.chain(NAME, key, now - seconds(backdated), now + seconds(life))
-    }
-
-    fn answer(
-        &mut self,
-        request: &Request,
-        config: &ApiConfig,
-        now: Duration,
-        random: &mut Random,
-    ) -> Answer {
-        if !self.is_trusted(config) {
-            return Err("not our server".into());
-        }
-        let status = |code: u16, reason: &str| answered(code, json!({"reason": reason}));
-        match self.mode {
-            Mode::Well => {}
-            Mode::Silent => return Err("tested".into()),
-            Mode::Refuses(code) => return status(code, "Tested"),
-            Mode::Gateway => return Ok(Response::test(404, "<html>")),
-        }
-        match self.user(config, wall(now)) {
-            None => status(401, "Unauthorized"),
-            Some(_) if request.path.contains(RESOURCE) => self.answer_csr(request, now, random),
-            Some(true) => {
-                let outcome = self.server.carry_out(request);
-                if self.server.node.is_some() {
-                    self.registered.get_or_insert(now);
-                }
-                outcome
-            }
-            Some(false) => status(403, "Forbidden"),
-        }
-    }
-
-    fn answer_csr(&mut self, request: &Request, now: Duration, random: &mut Random) -> Answer {
-        if request.method == Method::Post {
-            self.serial += 1;
-            let (name, object) = posted(request, self.serial);
-            if self.csrs.contains_key(&name) {
-                return answered(409, json!({"reason": "AlreadyExists"}));
-            }
-            let fate = match random.below(8) {
-                0 => Fate::Denied,
-                1 => Fate::Deleted,
-                _ => Fate::Signed,
-            };
-            let at = now + Duration::from_millis(random.below(20_000));
-            let csr = Csr { object: object.clone(), at, fate };
-            self.csrs.insert(name, csr);
-            return answered(201, object);
-        }
-        let name = request.path.rsplit('/').next().unwrap();
-        let Some(csr) = self.csrs.get(name) else {
-            return not_found(RESOURCE, name);
-        };
-        let mut object = csr.object.clone();
-        if csr.at > now || object.get("status").is_some() {
-            return answered(200, object);
-        }
-        match csr.fate {
-            Fate::Deleted => {
-                self.csrs.remove(name);
-                return not_found(RESOURCE, name);
-            }
-            Fate::Denied => {
-                let denied = json!({"type": "Denied", "reason": "Why", "message": "because"});
-                object["status"] = json!({"conditions": [denied]});
-            }
-            Fate::Signed => {
-                let at = csr.at;
-                let key = wanted(&object).public_key;
-                let life = self.life.0 + random.below(self.life.1 - self.life.0);
-                let chain = self.chain(&key, at, random.below(2) * 60, life);
-                object["status"] = approved(&chain);
-            }
-        }
-        self.csrs.get_mut(name).unwrap().object = object.clone();
-        answered(200, object)
-    }
-
-    /// As node-lifecycle-controller: Ready is Unknown after 50 s without a renewal.
-    fn watch_lease(&mut self, renewed: Option<Duration>, now: Duration) {
-        let last = renewed.or(self.registered).max(Some(self.controllers_since));
-        if self.registered.is_none() || last.is_none_or(|at| now <= at + seconds(50)) {
-            return;
-        }
-        mark(&mut self.server);
-    }
-
-    fn is_ready(&self) -> bool {
-        is_ready(&self.server)
-    }
 }
 
 impl Machine {
@@ -314,29 +127,22 @@ impl Machine {
         config.cert_dir = tree.join("lib/pki");
         config.bootstrap_kubeconfig = bootstrap.then(|| tree.join("etc/bootstrap.conf"));
         let setup = Setup { rotate, bootstrap, user, ca_file: random.below(2) == 0 };
+        let mut cluster = Cluster::new(SERVER);
+        cluster.server_life = 100 * cluster::YEAR;
+        cluster.life = [LIFE.0, LIFE.1].map(seconds);
+        cluster.backdated = seconds(60);
+        cluster.random = Some(Random(random.below(u64::MAX) | 1));
         let operator = [(); 2].map(|()| KeyPair::generate().unwrap());
         let mut machine = Self {
             seed,
             setup,
             random,
             config,
-            cluster: Cluster {
-                signer: Signer::new(),
-                life: LIFE,
-                dropped: None,
-                controllers_since: Duration::ZERO,
-                server: Server::default(),
-                mode: Mode::Well,
-                tokens: Vec::new(),
-                csrs: BTreeMap::new(),
-                serial: 0,
-                registered: None,
-            },
+            cluster,
             process: None,
             restart: Duration::ZERO,
             now: Duration::ZERO,
             skew: 0,
-            renewed: None,
             steady: None,
             turns: VecDeque::new(),
             secrets: operator.iter().map(|key| key.serialize_pem()[60..90].to_owned()).collect(),
@@ -395,14 +201,14 @@ impl Machine {
     }
 
     fn write_ca(&mut self) {
-        let (path, ca) = (self.tree.join("etc/ca.crt"), self.cluster.signer.ca.clone());
+        let (path, ca) = (self.tree.join("etc/ca.crt"), self.cluster.bundle());
         self.replace(&path, &ca);
     }
 
     fn kubeconfig(&self, user: &str) -> String {
-        let text = self.cluster.signer.kubeconfig(user);
+        let text = self.cluster.kubeconfig(user);
         if self.setup.ca_file {
-            let data = format!("certificate-authority-data: {}", Pem(&self.cluster.signer.ca));
+            let data = format!("certificate-authority-data: {}", Pem(&self.cluster.bundle()));
             let file = format!("certificate-authority: {}", self.tree.join("etc/ca.crt").display());
             text.replace(&data, &file)
         } else {
@@ -412,9 +218,7 @@ impl Machine {
 
     /// A new bootstrap token in the bootstrap kubeconfig; with `false` its server is wrong.
     fn write_bootstrap(&mut self, is_right: bool) {
-        self.stamp += 1;
-        let token = format!("abcdef.{:016}", self.stamp * 7_919_317);
-        self.cluster.tokens.push(token.clone());
+        let token = self.cluster.new_token();
         let text = self.kubeconfig(&format!("token: {token}"));
         self.secrets.push(token);
         let text = if is_right { text } else { text.replace(SERVER, WRONG_SERVER) };
@@ -426,7 +230,10 @@ impl Machine {
     fn operator_pair(&mut self) -> [String; 2] {
         let index = usize::from(self.one_in(2));
         let key = &self.operator[index];
-        let chain = self.cluster.chain(&key.subject_public_key_info(), self.now, 0, LIFE.1);
+        let public_key = key.subject_public_key_info();
+        let wanted = Wanted { subject: Subject::of_node("pi"), public_key };
+        let now = epoch(self.now);
+        let chain = self.cluster.issue(&wanted, now, now + seconds(LIFE.1));
         [chain, key.serialize_pem()]
     }
 
@@ -530,14 +337,9 @@ impl Machine {
         let permille = thousandths(&mut self.random);
         match source.open(self.board_wall(), Jitter::new(permille.into())) {
             Ok(credentials) => {
-                let clock = WallClock::new(Wall::from_epoch(seconds(BUILT)), Duration::ZERO);
-                let seed = self.random.below(u64::MAX);
-                let config = self.config.clone();
-                self.process = Some(Process {
-                    kubelet: Kubelet::new(config, clock, seed, Mono::START),
-                    credentials,
-                    started: self.now,
-                });
+                let (config, seed) = (self.config.clone(), self.random.below(u64::MAX));
+                let built = Wall::from_epoch(seconds(BUILT));
+                self.process = Some(Process::new(config, credentials, built, seed, self.now));
             }
             Err(why) => {
                 self.tell(&format!("cannot start: {why}"));
@@ -560,100 +362,55 @@ impl Machine {
         let Some(process) = &mut self.process else {
             return;
         };
-        let started = process.started;
-        let clock = |now: Duration| Now { mono: Mono::START.after(now - started), wall: board };
-        let start = clock(self.now);
-        let Process { kubelet, credentials, .. } = process;
-        if credentials.refresh(kubelet.moment(start)) {
-            kubelet.on_new_credentials();
-        }
-        let connected = self.random.below(4) > 0;
-        let others = others(&mut credentials.rotation, kubelet.moment(start));
-        let (kind, budget, request) = match kubelet.next(start, others, || connected) {
-            Action::Wait(until) => {
-                let pause = until.since(start.mono);
+        let is_connected = self.random.below(4) > 0;
+        recorder::take();
+        let turn = process.turn(self.now, board, &Facts::example(), is_connected);
+        // Rule 1 of the lease law.
+        assert!(recorder::take().len() <= 1, "two operations in a turn");
+        let sent = match turn {
+            Turn::Waits(pause) => {
                 self.now = (self.now + pause).min(end);
                 return;
             }
-            turn @ (Action::Credentials(_) | Action::Change) => {
-                let was_change = others.has_change;
-                recorder::take();
-                let step = credentials.step(kubelet.moment(start));
-                // Rule 1 of the lease law.
-                assert!(recorder::take().len() <= 1, "two operations in a turn");
-                match (step, turn) {
-                    (Step::Send(request), Action::Credentials(budget)) => {
-                        (RequestKind::Certificate, budget, request)
-                    }
-                    (Step::Send(_), _) => unreachable!("a change is no request"),
-                    (step, _) => {
-                        if let Step::InUse(_) = step {
-                            kubelet.on_new_credentials();
-                        }
-                        if !was_change {
-                            self.tell(&format!("credentials: {step:?}"));
-                        } else if self.one_in(20) {
-                            // An operation of a slow card; others take no time.
-                            self.now += Duration::from_millis(self.random.below(5_000));
-                        }
-                        return;
-                    }
+            Turn::Credentials(step, false) => return self.tell(&format!("credentials: {step:?}")),
+            Turn::Credentials(_, true) => {
+                if self.one_in(20) {
+                    // An operation of a slow card; others take no time.
+                    self.now += Duration::from_millis(self.random.below(5_000));
                 }
-            }
-            Action::ReadFacts => {
-                kubelet.on_facts(start.mono);
                 return;
             }
-            Action::Connect(_)
-            | Action::Disconnect(_)
-            | Action::TryOtherAddress(_)
-            | Action::Registered
-            | Action::PodCidrs(_) => return,
-            Action::Send(kind, budget) => match kubelet.request(kind, start, &Facts::example()) {
-                Some(request) => (kind, budget, request),
-                None => return,
-            },
-            Action::End => unreachable!("no shutdown was announced"),
+            Turn::Other => return,
+            Turn::Sends(sent) => sent,
         };
-        let current = &credentials.current;
-        let config = match &current.signing {
-            SigningClient::Bootstrap(own) if kind == RequestKind::Certificate => &own.config,
-            _ => &current.api.config,
-        };
-        self.cluster.watch_lease(self.renewed, self.now);
-        let mut outcome = self.cluster.answer(&request, config, self.now, &mut self.random);
-        let sent = self.now;
-        self.now += match (&outcome, self.cluster.mode) {
-            (Err(_), _) => budget / 1000 * thousandths(&mut self.random),
-            (_, Mode::Well) => Duration::from_millis(10 + self.random.below(300)),
-            _ => budget / 2000 * thousandths(&mut self.random),
-        };
-        let what = match &mut outcome {
-            Ok(response) => {
-                response.date = Some(wall(self.now));
-                response.code.to_string()
+        let outcome = self.cluster.call(process.client(&sent), &sent.request, self.now, board);
+        let start = self.now;
+        let permille = thousandths(&mut self.random);
+        self.now += match (&outcome, self.cluster.behavior) {
+            (Err(_), _) => sent.budget / 1000 * permille,
+            (_, Behavior::Correct) => {
+                Duration::from_millis(10) + Duration::from_micros(300) * permille
             }
+            _ => sent.budget / 2000 * permille,
+        };
+        let what = match &outcome {
+            Ok(response) => response.code.to_string(),
             Err(_) => "silence".to_owned(),
         };
-        let is_well = self.cluster.mode == Mode::Well && ["200", "201"].contains(&what.as_str());
+        process.on_answer(&sent, outcome, self.now, board);
+        let is_well =
+            self.cluster.behavior == Behavior::Correct && ["200", "201"].contains(&what.as_str());
+        let Sent { kind, request, .. } = sent;
         if !is_well && kind != RequestKind::Certificate {
             self.steady = None;
         }
-        if kind == RequestKind::Lease && is_well && request.method != Method::Get {
-            self.renewed = Some(sent);
-            if let Some(last) = self.steady.replace(sent) {
-                let gap = sent - last;
-                assert!(gap <= LONGEST_GAP, "{}", self.shown(&format!("gap {gap:?}")));
-            }
-        }
-        let Process { kubelet, credentials, .. } = self.process.as_mut().unwrap();
-        credentials.current.on_answer(&outcome);
-        let end = clock(self.now);
-        if kind == RequestKind::Certificate {
-            kubelet.on_answer(kind, &outcome, end.mono);
-            let _ = credentials.on_response(outcome, kubelet.moment(end));
-        } else {
-            kubelet.on_response(kind, outcome, start.mono, end);
+        if kind == RequestKind::Lease
+            && is_well
+            && request.method != Method::Get
+            && let Some(last) = self.steady.replace(start)
+        {
+            let gap = start - last;
+            assert!(gap <= LONGEST_GAP, "{}", self.shown(&format!("gap {gap:?}")));
         }
         if kind == RequestKind::Certificate || !is_well {
             self.tell(&format!("{kind:?} {:?}: {what}", request.method));
@@ -681,13 +438,13 @@ impl Machine {
     fn step(&mut self) {
         let choice = self.random.below(22);
         match choice {
-            0 | 1 => self.cluster.mode = Mode::Well,
-            2 => self.cluster.mode = Mode::Silent,
+            0 | 1 => self.cluster.behavior = Behavior::Correct,
+            2 => self.cluster.behavior = Behavior::Silent(false),
             3 => {
                 let code = self.random.one_of(&[401, 429, 500, 503]);
-                self.cluster.mode = Mode::Refuses(code);
+                self.cluster.behavior = Behavior::Refuses(code, None);
             }
-            4 => self.cluster.mode = Mode::Gateway,
+            4 => self.cluster.behavior = Behavior::Gateway,
             5 | 6 => {
                 let size = self.random.one_of(&[30, 90, 600, 3600, 86_400, 400 * 86_400]);
                 self.skew = if self.one_in(2) { size } else { -size };
@@ -713,7 +470,7 @@ impl Machine {
             20 => self.kill(),
             _ => {}
         }
-        self.tell(&format!("step {choice}, server {:?}", self.cluster.mode));
+        self.tell(&format!("step {choice}, server {:?}", self.cluster.behavior));
         let time = match self.random.below(40) {
             0 => 600,
             1..5 => 60,
@@ -744,7 +501,7 @@ impl Machine {
 
     /// The world as an operator leaves it who followed the log.
     fn heal(&mut self) {
-        self.cluster.mode = Mode::Well;
+        self.cluster.behavior = Behavior::Correct;
         self.skew = 0;
         self.write_ca();
         self.complete();
@@ -794,8 +551,8 @@ impl Machine {
         let healed = self.now;
         let end = healed + RECOVERY;
         let is_recovered = |machine: &Self| {
-            let renewed = machine.renewed.filter(|at| *at >= healed);
-            machine.cluster.is_ready() && renewed.is_some_and(|at| machine.now - at < LONGEST_GAP)
+            let start = healed.max(machine.now.saturating_sub(LONGEST_GAP));
+            machine.cluster["pi"].is_ready_since(start)
         };
         self.run_until(end, is_recovered);
         assert!(is_recovered(self), "{}", self.shown("no recovery"));

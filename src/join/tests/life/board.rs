@@ -8,16 +8,14 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use super::MINUTE;
-use super::cluster::{Cluster, Mode};
-use crate::agent::others;
 use crate::check::Finding;
 use crate::client::api::Api;
 use crate::client::api_config::Secret;
 use crate::config::Config;
 use crate::config::command_line;
-use crate::credentials::rotation::Step;
-use crate::credentials::tests::model::wall;
-use crate::credentials::{Credentials, IdentitySource};
+use crate::credentials::IdentitySource;
+use crate::credentials::tests::cluster::{Behavior, Cluster, wall};
+use crate::credentials::tests::process::{Process, Turn};
 use crate::files::tree::Tree;
 use crate::files::write::Disk;
 use crate::join::command::{Settings, TokenSource};
@@ -29,11 +27,8 @@ use crate::kube::instant::{Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::time::Wall;
 use crate::node::facts::Facts;
-use crate::node::kubelet::Kubelet;
 use crate::node::kubelet::tests::storm::take_lines;
 use crate::node::schedule::tests::Random;
-use crate::node::schedule::{Action, RequestKind};
-use crate::node::wall_clock::WallClock;
 
 /// The host name: that of a Node whose flags are lost.
 const HOSTNAME: &str = "board";
@@ -58,12 +53,6 @@ pub(super) struct Line {
     pub(super) force: bool,
 }
 
-struct Agent {
-    kubelet: Kubelet,
-    credentials: Credentials,
-    started: Duration,
-}
-
 pub(super) struct World {
     pub(super) random: Random,
     pub(super) tree: Tree,
@@ -74,7 +63,7 @@ pub(super) struct World {
     /// The unit is started: it runs, or systemd starts it again.
     pub(super) is_started: bool,
     pub(super) is_on: bool,
-    agent: Option<Agent>,
+    agent: Option<Process>,
     restart: Duration,
     facts: Facts,
     boots: u64,
@@ -265,10 +254,8 @@ impl World {
         });
         match opened {
             Ok((config, credentials)) => {
-                let clock = WallClock::new(wall(Duration::ZERO), Duration::ZERO);
-                let seed = self.below(u64::MAX);
-                let kubelet = Kubelet::new(config, clock, seed, Mono::START);
-                self.agent = Some(Agent { kubelet, credentials, started: self.now });
+                let (built, seed) = (wall(Duration::ZERO), self.below(u64::MAX));
+                self.agent = Some(Process::new(config, credentials, built, seed, self.now));
                 self.tree.write(CGROUP, b"7\n");
             }
             Err(why) => {
@@ -296,60 +283,23 @@ impl World {
         let Some(agent) = &mut self.agent else {
             return;
         };
-        let started = agent.started;
-        let clock = |now: Duration| Now { mono: Mono::START.after(now - started), wall: board };
-        let start = clock(self.now);
-        let Agent { kubelet, credentials, .. } = agent;
-        if credentials.refresh(kubelet.moment(start)) {
-            kubelet.on_new_credentials();
-        }
-        let others = others(&mut credentials.rotation, kubelet.moment(start));
-        let (kind, request) = match kubelet.next(start, others, || true) {
-            Action::Wait(until) => {
-                self.now = (self.now + until.since(start.mono)).min(end);
+        let sent = match agent.turn(self.now, board, &self.facts, true) {
+            Turn::Waits(pause) => {
+                self.now = (self.now + pause).min(end);
                 return;
             }
-            Action::Credentials(_) | Action::Change => {
-                match credentials.step(kubelet.moment(start)) {
-                    Step::Send(request) => (RequestKind::Certificate, request),
-                    Step::InUse(_) => return kubelet.on_new_credentials(),
-                    Step::Files => return,
-                }
-            }
-            Action::ReadFacts => {
-                kubelet.on_facts(start.mono);
-                return;
-            }
-            Action::Connect(_)
-            | Action::Disconnect(_)
-            | Action::TryOtherAddress(_)
-            | Action::Registered
-            | Action::PodCidrs(_) => return,
-            Action::Send(kind, _) => match kubelet.request(kind, start, &self.facts) {
-                Some(request) => (kind, request),
-                None => return,
-            },
-            Action::End => unreachable!("no shutdown was announced"),
+            Turn::Credentials(..) | Turn::Other => return,
+            Turn::Sends(sent) => sent,
         };
-        let api = match kind {
-            RequestKind::Certificate => credentials.current.signing_api(),
-            _ => &mut credentials.current.api,
-        };
+        let api = agent.client(&sent);
         let host = &api.endpoint().host;
         let server = self.clusters.iter_mut().find(|cluster| cluster.host == host);
-        let outcome = server.unwrap().call(api, &request, self.now, board);
+        let outcome = server.unwrap().call(api, &sent.request, self.now, board);
         self.now += Duration::from_millis(match &outcome {
             Ok(_) => 30,
             Err(_) => 2000,
         });
-        credentials.current.on_answer(&outcome);
-        let ended = clock(self.now);
-        if kind == RequestKind::Certificate {
-            kubelet.on_answer(kind, &outcome, ended.mono);
-            let _ = credentials.on_response(outcome, kubelet.moment(ended));
-        } else {
-            kubelet.on_response(kind, outcome, start.mono, ended);
-        }
+        agent.on_answer(&sent, outcome, self.now, board);
     }
 
     pub(super) fn run_until(&mut self, end: Duration, done: impl Fn(&Self) -> bool) {
@@ -387,13 +337,12 @@ impl World {
         let cluster = &self.clusters[index];
         let name = cluster.node_of(&access.api.config, self.now)?;
         let is_usable = cluster.trusts_server(&access.api.config) && name == config.node.name;
-        is_usable.then(|| (index, name.to_owned()))
+        is_usable.then_some((index, name))
     }
 
     /// Whether the Lease of this Node was renewed since.
     pub(super) fn is_ready(&self, line: &Line, since: Duration) -> bool {
-        let cluster = &self.clusters[line.cluster];
-        cluster.is_ready(line.name) && cluster.renewed.get(line.name).is_some_and(|at| *at > since)
+        self.clusters[line.cluster][line.name].is_ready_since(since)
     }
 
     /// A line as the control plane prints it now.
@@ -423,9 +372,9 @@ impl ClockAndNetwork for View {
         let now = world.now;
         let host = addresses[0].ip().to_string();
         let server = world.clusters.iter_mut().find(|cluster| cluster.host == host).unwrap();
-        server.update(now);
-        match server.mode {
-            Mode::Gone => Finding::failed("tcp", "connection refused", "is the server up?"),
+        server.control(now);
+        match server.behavior {
+            Behavior::Gone => Finding::failed("tcp", "connection refused", "is the server up?"),
             _ => Finding::ok("tcp", host),
         }
     }

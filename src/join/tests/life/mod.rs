@@ -6,22 +6,20 @@
 //! person are models.
 
 mod board;
-mod cluster;
 
 use std::time::Duration;
 
 use nix::errno::Errno;
 
 use self::board::{Line, View, World, wrong_clocks};
-use self::cluster::Mode;
-use crate::credentials::tests::model::live_all;
+use crate::credentials::tests::cluster::{Behavior, YEAR};
+use crate::credentials::tests::process::live_all;
 use crate::files::write::Op;
 use crate::files::{power_cut, recorder, tree::Tree};
 use crate::kube::time::Wall;
 use crate::node::kubelet::tests::storm::collect_lines;
 
 const DAY: Duration = Duration::from_secs(86_400);
-const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Time from a healthy world to a Ready Node.
@@ -193,15 +191,17 @@ impl Life {
                 world.wrong_clock = Some((world.now, *shown));
             }
             Step::TokenExpires => {
-                self.world().clusters.iter_mut().for_each(|cluster| cluster.expire_tokens());
+                self.world().clusters.iter_mut().for_each(|cluster| cluster.tokens.clear());
             }
             Step::ReplaceCa(cluster) => {
                 let what = self.world().clusters[*cluster].replace_ca();
                 self.world().tell(what);
             }
-            Step::Busy(cluster, code, time) => self.outage(*cluster, Mode::Busy(*code), *time),
+            Step::Busy(cluster, code, time) => {
+                self.outage(*cluster, Behavior::Refuses(*code, None), *time)
+            }
             Step::Gone(cluster, time) => {
-                self.outage(*cluster, Mode::Gone, *time);
+                self.outage(*cluster, Behavior::Gone, *time);
                 self.world().pass(*time);
             }
             Step::Off(time) => {
@@ -214,11 +214,11 @@ impl Life {
         self.world().pass(MINUTE);
     }
 
-    fn outage(&self, cluster: usize, mode: Mode, time: Duration) {
+    fn outage(&self, cluster: usize, behavior: Behavior, time: Duration) {
         let mut world = self.world();
         let end = world.now + time;
         let cluster = &mut world.clusters[cluster];
-        (cluster.mode, cluster.well_since) = (mode, end);
+        (cluster.behavior, cluster.fault_ends) = (behavior, Some(end));
     }
 
     fn join(&mut self) {
@@ -353,11 +353,11 @@ impl Life {
             Act::MendDisk => self.set_disk(None),
             Act::WaitForServer => {
                 let mut world = self.world();
-                let end = world.clusters[wanted.cluster].well_since;
-                let time = end.saturating_sub(world.now);
-                world.pass(time);
+                let end = world.clusters[wanted.cluster].fault_ends;
+                let time = end.map(|end| end.saturating_sub(world.now));
+                world.pass(time.unwrap_or_default());
             }
-            Act::DeleteNode => self.world().clusters[wanted.cluster].delete_node(wanted.name),
+            Act::DeleteNode => self.world().clusters[wanted.cluster][wanted.name].delete(),
             Act::Stop => self.world().stop(),
             Act::Start => return self.world().enable(),
         }

@@ -14,7 +14,7 @@ fn run(world: &mut World, seconds: u64) {
 }
 
 fn reported(world: &World) -> &str {
-    let node = world.server.node.as_ref().unwrap();
+    let node = world.cluster["pi"].node.as_ref().unwrap();
     object::text(node, &["status", "nodeInfo", "kubeletVersion"])
 }
 
@@ -35,7 +35,7 @@ fn stray_pods_are_ended_after_the_first_lease_one_request_a_turn() {
             RequestKind::Pods
         ]
     );
-    assert_eq!(world.server.pods, [] as [Value; 0]);
+    assert_eq!(world.cluster["pi"].pods, [] as [Value; 0]);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn the_servers_version_is_read_before_the_registration_and_after_an_outage() {
     assert_eq!(world.sent[0].1, "Get /version");
     assert_eq!(world.sent[1].1, "Post /api/v1/nodes");
     assert_eq!(reported(&world), ours("v1.38.1"));
-    world.server.git_version = "v1.39.0+k3s1";
+    world.cluster.git_version = "v1.39.0+k3s1";
     run(&mut world, 3600);
     let reads =
         |world: &World| world.sent.iter().filter(|(work, _)| *work == RequestKind::Version).count();

@@ -10,9 +10,10 @@ use crate::config::flags::Flags;
 use crate::credentials::certificate::tests as certificates;
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::credentials::rotation::{CertificateFiles, Rotation, Step as CredentialStep};
+use crate::credentials::tests::cluster::{Behavior, Cluster, Objects, User, wall};
 use crate::files::write::Op;
 use crate::kube::delay::Jitter;
-use crate::kube::message::{Answer, Method, Response, answered, not_found, status_not_found};
+use crate::kube::message::{Answer, Method, Response, answered, status_not_found};
 use crate::kube::object;
 use crate::kube::text;
 use crate::kube::time::Wall;
@@ -28,39 +29,15 @@ fn built() -> Wall {
     Wall::from_epoch(Duration::from_secs(1_790_000_000))
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// The correct time.
 fn true_time(now: Mono) -> Wall {
-    start_wall().after(now.since(Mono::START))
-}
-
-/// The wall clock at the start.
-fn start_wall() -> Wall {
-    Wall::from_epoch(Duration::from_secs(correct().wall))
+    wall(now.since(Mono::START))
 }
 
 fn config() -> Config {
     Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap()
-}
-
-/// What a server does with one request.
-#[derive(Clone, Copy, Debug)]
-enum Behavior {
-    /// It carries the request out.
-    Correct,
-    /// It refuses with this code, perhaps with `Retry-After`.
-    Refuses(u16, Option<u64>),
-    /// It responds with this code and an invalid body.
-    InvalidBody(u16),
-    /// It does not respond; with `true` it has carried the request out.
-    Silent(bool),
-    /// Another client deletes the Node and its Lease before the request.
-    Deletes,
-    /// Another client deletes the Lease before the request.
-    DeletesLease,
-    /// Another client recreates the Node before the request.
-    Recreates,
-    /// Another client writes to the Node before the request.
-    Writes,
 }
 
 fn behavior() -> impl Strategy<Value = Behavior> {
@@ -68,7 +45,8 @@ fn behavior() -> impl Strategy<Value = Behavior> {
         6 => Just(Behavior::Correct),
         2 => (prop::sample::select(vec![400, 401, 403, 404, 409, 422, 429, 500, 503]),
               prop::option::of(0..100_u64)).prop_map(|(code, after)| Behavior::Refuses(code, after)),
-        1 => prop::sample::select(vec![200, 201, 204, 302, 404]).prop_map(Behavior::InvalidBody),
+        1 => prop::sample::select(vec![200, 201, 204, 302, 403, 404, 409, 503]).prop_map(Behavior::InvalidBody),
+        1 => prop::sample::select(vec![Behavior::Gateway, Behavior::Gone]),
         2 => any::<bool>().prop_map(Behavior::Silent),
         1 => Just(Behavior::Deletes),
         1 => Just(Behavior::DeletesLease),
@@ -105,164 +83,6 @@ fn step() -> impl Strategy<Value = Step> {
         })
 }
 
-/// A simulated API server with one Node, one Lease and one CertificateSigningRequest.
-#[derive(Default)]
-pub(crate) struct Server {
-    csr: Option<Value>,
-    /// The certificate that it signs, PEM.
-    chain: String,
-    pub(crate) node: Option<Value>,
-    lease: Option<Value>,
-    /// Reasons of the events.
-    pub(crate) events: Vec<String>,
-    /// Pods that are bound to the Node and have not ended.
-    pods: Vec<Value>,
-    /// `gitVersion`.
-    pub(crate) git_version: &'static str,
-    version: u64,
-    uids: u64,
-}
-
-impl Server {
-    fn answer(&mut self, request: &Request, behavior: Behavior) -> Answer {
-        match behavior {
-            Behavior::Deletes => (self.node, self.lease) = (None, None),
-            Behavior::DeletesLease => self.lease = None,
-            Behavior::Recreates | Behavior::Writes => {
-                let anew = matches!(behavior, Behavior::Recreates);
-                self.node = self.node.take().map(|node| self.store(node, anew));
-            }
-            _ => {}
-        }
-        match behavior {
-            Behavior::Refuses(code, after) => Ok(Response {
-                retry_after: after.map(Duration::from_secs),
-                ..Response::test(code, r#"{"reason": "Tested"}"#)
-            }),
-            Behavior::InvalidBody(code) => answered(code, json!([1, {"kind": "Node"}])),
-            Behavior::Silent(applied) => {
-                if applied {
-                    drop(self.carry_out(request));
-                }
-                Err("tested".into())
-            }
-            _ => self.carry_out(request),
-        }
-    }
-
-    /// Deletes the Lease if its owner, the Node, no longer exists.
-    fn collect_garbage(&mut self) {
-        let uid = |object: &Value, path: &[&str]| object::text(object, path).to_owned();
-        let node = self.node.as_ref().map(|node| uid(node, &["metadata", "uid"]));
-        let is_orphan = |lease: &Value| {
-            let owners = object::list(lease, &["metadata", "ownerReferences"]);
-            !owners.is_empty() && !owners.iter().any(|owner| Some(uid(owner, &["uid"])) == node)
-        };
-        self.lease = self.lease.take().filter(|lease| !is_orphan(lease));
-    }
-
-    /// Approves and signs at once.
-    fn sign(&mut self, request: &Request) -> Answer {
-        match (request.method, &self.csr) {
-            (Method::Post, _) => {
-                let mut csr: Value = serde_json::from_slice(&request.body).unwrap();
-                csr["metadata"] = json!({"name": "csr-1", "uid": "u"});
-                self.csr = Some(csr.clone());
-                answered(201, csr)
-            }
-            (_, Some(csr)) => answered(200, certificates::approved(csr.clone(), &self.chain)),
-            (_, None) => not_found("certificatesigningrequests", "csr-1"),
-        }
-    }
-
-    /// Lists eight pods, or ends one.
-    fn pods(&mut self, request: &Request) -> Answer {
-        if request.method == Method::Get {
-            let items: Vec<&Value> = self.pods.iter().take(8).collect();
-            return answered(200, json!({"kind": "PodList", "items": items}));
-        }
-        let is_meant = |pod: &Value| {
-            let name = format!("/pods/{}", object::text(pod, &["metadata", "name"]));
-            request.path.ends_with(&name) || request.path.ends_with(&format!("{name}/status"))
-        };
-        self.pods.retain(|pod| !is_meant(pod));
-        answered(200, json!({"kind": "PartialObjectMetadata"}))
-    }
-
-    pub(crate) fn store(&mut self, mut object: Value, anew: bool) -> Value {
-        self.version += 1;
-        self.uids += u64::from(anew);
-        let (version, uid) = (self.version.to_string(), format!("u{}", self.uids));
-        let metadata = object::members(&mut object, &["metadata"]);
-        metadata.insert("resourceVersion".into(), version.into());
-        if anew {
-            metadata.insert("uid".into(), uid.into());
-        }
-        object
-    }
-
-    pub(crate) fn carry_out(&mut self, request: &Request) -> Answer {
-        if request.path.contains("/events") {
-            let event: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-            self.events.push(object::text(&event, &["reason"]).to_owned());
-            return answered(201, json!({}));
-        }
-        if request.path.contains("/pods") {
-            return self.pods(request);
-        }
-        if request.path == "/version" {
-            return answered(200, json!({"major": "1", "gitVersion": self.git_version}));
-        }
-        if request.path.contains("/certificatesigningrequests") {
-            return self.sign(request);
-        }
-        if request.path == "/v1-k3s/client-kubelet.crt" {
-            return match &self.node {
-                Some(_) => Ok(Response::test(200, self.chain.clone())),
-                None => answered(401, json!({"message": "unable to verify node identity"})),
-            };
-        }
-        let about_the_lease = request.path.contains("/leases");
-        let slot = |server: &mut Self| {
-            if about_the_lease { server.lease.take() } else { server.node.take() }
-        };
-        let found = slot(self);
-        let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
-        let (code, kept) = match (request.method, found) {
-            (Method::Post, Some(object)) => (409, Some(object)),
-            (Method::Post, None) => (201, Some(self.store(body, true))),
-            (_, None) => (404, None),
-            (Method::Get, Some(object)) => (200, Some(object)),
-            (Method::Patch, Some(object)) => {
-                let version =
-                    |o: &Value| object::text(o, &["metadata", "resourceVersion"]).to_owned();
-                if version(&body).is_empty() || version(&body) == version(&object) {
-                    // What changes nothing is not stored.
-                    let patched = crate::node::patch::tests::apply(object.clone(), &body);
-                    let is_same = patched == object;
-                    (200, Some(if is_same { object } else { self.store(patched, false) }))
-                } else {
-                    (409, Some(object))
-                }
-            }
-            (Method::Delete, Some(object)) => panic!("{} is deleted: {object}", request.path),
-        };
-        let answer = match (code, &kept) {
-            (409, _) if request.method == Method::Post => json!({"reason": "AlreadyExists"}),
-            (409, _) => json!({"reason": "Conflict"}),
-            (404, _) if about_the_lease => status_not_found("leases", "pi"),
-            (404, _) => status_not_found("nodes", "pi"),
-            (_, object) => object.clone().unwrap_or_default(),
-        };
-        if about_the_lease {
-            self.lease = kept
-        } else {
-            self.node = kept
-        }
-        answered(code, answer)
-    }
-}
-
 /// Whether a patch has its precondition alone.
 pub(crate) fn is_check(request: &Request) -> bool {
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
@@ -280,7 +100,7 @@ const LAW: LeaseTimings = LeaseTimings { lease_duration: Duration::from_secs(40)
 /// A board and its server, in virtual time.
 struct World {
     kubelet: Kubelet,
-    server: Server,
+    cluster: Cluster,
     now: Mono,
     /// Start of the last Lease attempt, and the longest time until the next one.
     last: Option<(Mono, Duration)>,
@@ -302,10 +122,8 @@ struct Files {
     now: Mono,
     /// Number of installed certificates.
     renewed: u8,
-    /// How long an issued certificate is valid.
-    lifetime: Duration,
-    /// The certificate of the signer, PEM.
-    chain: String,
+    /// Number of the key in use.
+    key: u8,
     /// The certificate that another program put into the files.
     in_files: Option<Leaf>,
     /// It is in use.
@@ -336,12 +154,9 @@ impl CertificateFiles for Files {
                 self.later = 0;
                 self.in_files.clone().map_or(TaskResult::NotFound, TaskResult::InUse)
             }
-            FileTask::Sign { .. } => {
-                let not_after = true_time(self.now).after(self.lifetime);
-                let leaf = one_minute(self.now);
-                let leaf = Leaf { public_key: certificates::key(self.renewed), not_after, ..leaf };
-                self.chain = certificates::certificate(&leaf);
-                TaskResult::Signed(certificates::signed(self.renewed))
+            FileTask::Sign { new_key, .. } => {
+                self.key = self.key.wrapping_add(u8::from(*new_key));
+                TaskResult::Signed(certificates::signed(self.key))
             }
             FileTask::Install(chain) => {
                 self.renewed = self.renewed.wrapping_add(1);
@@ -397,8 +212,7 @@ fn stray(serial: u32) -> Value {
 }
 
 fn one_minute(now: Mono) -> Leaf {
-    let minute = Duration::from_secs(60);
-    certificates::leaf(true_time(now).before(minute), true_time(now).after(minute))
+    certificates::leaf(true_time(now).before(MINUTE), true_time(now).after(MINUTE))
 }
 
 impl World {
@@ -413,18 +227,17 @@ impl World {
     /// Three pods are bound to the Node.
     fn with(config: Config, certificate: Option<Certificate>) -> Self {
         let clock = WallClock::new(built(), Duration::ZERO);
-        let server = Server {
-            pods: (0..3).map(stray).collect(),
-            git_version: "v1.38.1",
-            ..Server::default()
-        };
+        let mut cluster = Cluster::without_ca();
+        cluster["pi"].pods = (0..3).map(stray).collect();
+        cluster.git_version = "v1.38.1";
+        (cluster.life, cluster.backdated) = ([MINUTE; 2], MINUTE);
         Self {
             kubelet: Kubelet::new(config, clock, 1, Mono::START),
-            server,
+            cluster,
             now: Mono::START,
             last: None,
             rotation: Rotation::new(certificate),
-            files: Files { lifetime: Duration::from_secs(60), ..Files::default() },
+            files: Files::default(),
             ended: false,
             sent: Vec::new(),
             waits: 0,
@@ -444,6 +257,17 @@ impl World {
         Self::with_certificate((held != Held::Permanent).then_some(certificate))
     }
 
+    /// The response of the server at this time.
+    fn answer(&mut self, request: &Request) -> Answer {
+        let user = match self.rotation.is_missing() {
+            true => User::Bootstrap,
+            false => User::Node("pi".to_owned()),
+        };
+        let now = self.now.since(Mono::START);
+        self.cluster.control(now);
+        self.cluster.answer(request, &user, now)
+    }
+
     fn next(&mut self, now: Now, connected: bool) -> Action {
         let others = others(&mut self.rotation, self.kubelet.moment(now));
         self.kubelet.next(now, others, || connected)
@@ -454,7 +278,6 @@ impl World {
         self.files.now = self.now;
         let at = self.kubelet.moment(Now { mono: self.now, wall });
         let step = self.rotation.step(&mut self.files, at);
-        self.server.chain.clone_from(&self.files.chain);
         match step.unwrap() {
             CredentialStep::Files => None,
             CredentialStep::InUse(_) => {
@@ -555,7 +378,8 @@ impl World {
         let line = if is_check(&request) { format!("Check {}", request.path) } else { line };
         self.sent.push((work, line));
         let took = budget / 1000 * step.takes;
-        let mut outcome = self.server.answer(&request, step.behavior);
+        self.cluster.behavior = step.behavior;
+        let mut outcome = self.answer(&request);
         self.now = self.now.after(took);
         if let Ok(response) = &mut outcome {
             response.date = Some(true_time(self.now));
@@ -604,16 +428,11 @@ proptest! {
         let step = Step { takes: 1, ..correct() };
         let end_of_faults = world.now;
         while world.now < end_of_faults.after(Duration::from_secs(180)) {
-            world.server.collect_garbage();
+            world.cluster["pi"].collect_garbage();
             world.turn(&step)?;
         }
-        let node = world.server.node.clone().unwrap_or_default();
-        let ready = object::list(&node, &["status", "conditions"]).last().cloned().unwrap_or_default();
-        prop_assert_eq!(object::text(&ready, &["status"]), "True");
-        let lease = world.server.lease.clone().unwrap_or_default();
-        let owners = object::list(&lease, &["metadata", "ownerReferences"]);
-        prop_assert_eq!(owners.len(), 1);
-        prop_assert_eq!(&owners[0]["uid"], &node["metadata"]["uid"]);
+        let objects = &world.cluster["pi"];
+        prop_assert!(objects.is_ready() && objects.owns_lease(), "{:?}", objects.lease);
         prop_assert!(world.kubelet.renewed.is_some_and(|at| world.now.since(at) <= LAW.after_success()));
         prop_assert!(!world.rotation.is_missing());
     }
@@ -729,7 +548,7 @@ fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
             let certificate = certificates::holding(kind, Some(leaf));
             let mut world = World::with_certificate(Some(certificate));
             let node = json!({"kind": "Node", "metadata": {"name": "pi"}});
-            world.server.node = Some(world.server.store(node, true));
+            world.cluster["pi"].node = Some(world.cluster["pi"].store(node, true));
             let middle = Mono::START.after(Duration::from_secs(3000));
             while world.files.renewed == 0 {
                 let clock = if world.now < middle { early } else { late };
@@ -796,13 +615,14 @@ fn the_first_renewal_at_a_supervisor_follows_the_first_lease() {
 #[test]
 fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_restart_by_none() {
     let second = Duration::from_secs(1);
-    let start = |server: Server| {
+    let start = |cluster: Option<Cluster>| {
         let truth = true_time(Mono::START);
         let leaf = certificates::leaf(truth, truth.after(1_000_000 * second));
         let certificate = certificates::holding(certificates::SUPERVISOR, Some(leaf));
-        let world = World::with_certificate(Some(certificate));
-        let files = Files { lifetime: 1_000_000 * second, ..world.files };
-        World { server, files, ..world }
+        let mut world = World::with_certificate(Some(certificate));
+        world.cluster = cluster.unwrap_or(world.cluster);
+        world.cluster.life = [1_000_000 * second; 2];
+        world
     };
     let hour = |world: &mut World| {
         let (end, sent) = (world.now.after(3600 * second), world.sent.len());
@@ -812,7 +632,7 @@ fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_
         let works = world.sent.iter().skip(sent).map(|(work, _)| *work);
         works.filter(|work| *work == RequestKind::Certificate).count()
     };
-    let mut world = start(Server::default());
+    let mut world = start(None);
     while world.files.renewed == 0 {
         world.turn(&Step { takes: 1, ..correct() }).unwrap();
     }
@@ -820,10 +640,10 @@ fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_
     let after = world.now.since(Mono::START);
     assert!((10 * second..12 * second).contains(&after), "{after:?}");
     assert_eq!(hour(&mut world), 0, "it is asked once");
-    (world.server.node, world.server.lease) = (None, None);
+    world.cluster["pi"].delete();
     assert_eq!(hour(&mut world), 1, "of a Node that was deleted");
     // The Node stays, and the process starts again.
-    let mut again = start(std::mem::take(&mut world.server));
+    let mut again = start(Some(world.cluster));
     assert_eq!(hour(&mut again), 0, "of a Node that exists");
 }
 
@@ -984,23 +804,6 @@ impl Kubelet {
 }
 
 impl World {
-    /// As node-lifecycle-controller does when no renewal of the Lease has reached it for the grace
-    /// period: it sets Ready to Unknown, and never back.
-    fn mark(&mut self) {
-        let mut node = self.server.node.take().unwrap();
-        for condition in object::elements(&mut node, &["status", "conditions"]) {
-            condition["status"] = "Unknown".into();
-        }
-        self.server.node = Some(self.server.store(node, false));
-    }
-
-    fn is_ready(&self) -> bool {
-        let conditions =
-            object::list(self.server.node.as_ref().unwrap(), &["status", "conditions"]);
-        let ready = conditions.iter().find(|c| object::text(c, &["type"]) == "Ready");
-        object::text(ready.unwrap(), &["status"]) == "True"
-    }
-
     fn run_until(&mut self, end: Mono) {
         while self.now < end {
             self.turn(&correct()).unwrap();
@@ -1010,9 +813,9 @@ impl World {
     /// Seconds from `mark`, which is made at `at`, until the Node is Ready again.
     fn repair_time(&mut self, at: Mono) -> u64 {
         self.run_until(at);
-        self.mark();
+        self.cluster["pi"].mark();
         let marked = self.now;
-        while !self.is_ready() {
+        while !self.cluster["pi"].is_ready() {
             self.turn(&correct()).unwrap();
         }
         self.now.since(marked).as_secs()
@@ -1027,7 +830,7 @@ fn a_node_that_the_control_plane_has_marked_is_ready_soon() {
     for second in 0..150 {
         if second < 120 {
             let mut world = World::new();
-            while world.server.lease.is_none() {
+            while world.cluster["pi"].lease.is_none() {
                 world.turn(&correct()).unwrap();
             }
             let start = world.now;
@@ -1080,16 +883,13 @@ fn in_time(world: &World) -> Step {
 #[test]
 fn a_recreated_node_takes_over_the_lease_before_it_is_garbage_collected() {
     let mut world = settled();
-    let node = world.server.node.take().unwrap();
-    world.server.node = Some(world.server.store(node, true));
-    let uid = world.server.node.as_ref().unwrap()["metadata"]["uid"].clone();
+    world.cluster["pi"].touch(true);
     let now = world.now;
     world.kubelet.node.read_again(now);
     for _ in 0..6 {
         world.turn(&correct()).unwrap();
     }
-    let lease = world.server.lease.unwrap();
-    assert_eq!(lease["metadata"]["ownerReferences"][0]["uid"], uid);
+    assert!(world.cluster["pi"].owns_lease());
 }
 
 #[test]
@@ -1202,7 +1002,7 @@ fn nothing_is_written_while_the_time_is_unknown() {
     let event = world.kubelet.events.request("u1", cluster_now).unwrap();
     let event: Value = serde_json::from_slice(&event.body).unwrap();
     assert_eq!(event["reason"], "Starting");
-    assert_eq!(event["firstTimestamp"], start_wall().time(), "not 1970");
+    assert_eq!(event["firstTimestamp"], true_time(Mono::START).time(), "not 1970");
 }
 
 /// The server's time replaces the board's until the board's clock is set.
@@ -1214,15 +1014,18 @@ fn with_the_servers_time_the_board_becomes_ready() {
         world.turn(&step).unwrap();
     }
     let renewed = |world: &World| {
-        let lease = world.server.lease.as_ref().unwrap();
+        let lease = world.cluster["pi"].lease.as_ref().unwrap();
         Wall::parse(object::text(lease, &["spec", "renewTime"])).unwrap()
     };
     let late = true_time(world.now).since(renewed(&world));
     assert!(late < Duration::from_secs(15), "{late:?}");
-    let conditions = object::list(world.server.node.as_ref().unwrap(), &["status", "conditions"]);
+    let conditions =
+        object::list(world.cluster["pi"].node.as_ref().unwrap(), &["status", "conditions"]);
     assert!(conditions.iter().all(|condition| {
         let times = ["lastHeartbeatTime", "lastTransitionTime"];
-        times.iter().all(|key| Wall::parse(object::text(condition, &[key])) >= Some(start_wall()))
+        times
+            .iter()
+            .all(|key| Wall::parse(object::text(condition, &[key])) >= Some(true_time(Mono::START)))
     }));
     let summary = world.kubelet.summary(world.now, None);
     assert!(summary.starts_with("Ready since 2027-01-15T08:00:0"), "{summary}");
@@ -1267,19 +1070,18 @@ fn with_the_servers_time_the_board_becomes_ready() {
 
 #[test]
 fn only_the_first_registration_has_an_effect() {
-    let mut kubelet = World::new().kubelet;
-    let mut server = Server::default();
+    let mut world = World::new();
     let mut registered = 0;
     for _ in 0..3 {
-        let now = Now { mono: Mono::START, wall: start_wall() };
-        let kind = kubelet.node.next();
-        let request = kubelet.request(kind, now, &Facts::example()).unwrap();
-        let outcome = server.carry_out(&request);
-        kubelet.on_response(kind, outcome, Mono::START, now);
+        let now = Now { mono: Mono::START, wall: true_time(Mono::START) };
+        let kind = world.kubelet.node.next();
+        let request = world.kubelet.request(kind, now, &Facts::example()).unwrap();
+        let outcome = world.answer(&request);
+        world.kubelet.on_response(kind, outcome, Mono::START, now);
         registered +=
-            u32::from(kubelet.next(now, Others::default(), || true) == Action::Registered);
-        kubelet.node.read_again(Mono::START);
-        server.node = None;
+            u32::from(world.kubelet.next(now, Others::default(), || true) == Action::Registered);
+        world.kubelet.node.read_again(Mono::START);
+        world.cluster["pi"].node = None;
     }
     assert_eq!(registered, 1);
 }
@@ -1292,14 +1094,13 @@ fn test_fast_status_update_once() {
     let lines = ["--ready-when-exists=/data: does not exist".to_owned()];
     let unhealthy = Facts { unhealthy: lines.to_vec(), ..Facts::example() };
     let at = |second| Mono::START.after(Duration::from_secs(second));
-    let kubelet = &mut world.kubelet;
-    assert_eq!(kubelet.unhealthy_while_starting(at(31)), None);
+    assert_eq!(world.kubelet.unhealthy_while_starting(at(31)), None);
     for (facts, want) in [(unhealthy, Some(&lines[..])), (Facts::example(), None)] {
-        let now = Now { mono: at(31), wall: start_wall() };
-        let request = kubelet.request(RequestKind::WriteNode, now, &facts).unwrap();
-        let outcome = world.server.carry_out(&request);
-        kubelet.on_response(RequestKind::WriteNode, outcome, now.mono, now);
-        assert_eq!(kubelet.unhealthy_while_starting(at(119)), want);
-        assert_eq!(kubelet.unhealthy_while_starting(at(120)), None);
+        let now = Now { mono: at(31), wall: true_time(Mono::START) };
+        let request = world.kubelet.request(RequestKind::WriteNode, now, &facts).unwrap();
+        let outcome = world.answer(&request);
+        world.kubelet.on_response(RequestKind::WriteNode, outcome, now.mono, now);
+        assert_eq!(world.kubelet.unhealthy_while_starting(at(119)), want);
+        assert_eq!(world.kubelet.unhealthy_while_starting(at(120)), None);
     }
 }

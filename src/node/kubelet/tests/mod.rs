@@ -461,8 +461,8 @@ proptest! {
     }
 }
 
-/// A board whose reads and fsyncs take as long as one call, in each turn, and a server that answers:
-/// the law holds, and each of two faults breaks it.
+/// A board whose reads and fsyncs take as long as one call, in each turn, and a server that
+/// answers: the law holds, and each of two faults breaks it.
 #[test]
 fn slow_files_keep_the_lease_law_and_each_planted_fault_breaks_it() {
     let run = |fault, takes| {
@@ -724,8 +724,9 @@ fn a_board_without_a_certificate_or_the_time_does_not_connect_early() {
 }
 
 /// An idle hour: fewer than six renewals a minute, a report every five minutes in one request, one
-/// check for changes by others and one list of stray pods between two reports, and no wakeup without a
-/// renewal. Shortly before it the Node is read between two renewals, as after such a change.
+/// check for changes by others and one list of stray pods between two reports, and no wakeup
+/// without a renewal. Shortly before it the Node is read between two renewals, as after such a
+/// change.
 #[test]
 fn an_idle_hour_costs_one_request_a_renewal_and_three_a_report() {
     let mut world = settled();
@@ -822,8 +823,8 @@ impl World {
     }
 }
 
-/// Whenever the controllers mark the Node: in the two minutes after a start or an outage, or without
-/// any.
+/// Whenever the controllers mark the Node: in the two minutes after a start or an outage, or
+/// without any.
 #[test]
 fn a_node_that_the_control_plane_has_marked_is_ready_soon() {
     let mut longest = (0, 0);

@@ -103,7 +103,7 @@ impl Pki {
     }
 
     /// A certificate that has not expired: it was added since the start, or the clock was wrong
-    /// then. `None` if there is still none. `completed` is the result of [`Self::interrupted`].
+    /// then. `None` if there is still none. `completed` is the result of `interrupted`.
     pub fn find(
         &mut self,
         completed: Result<(), Fault>,

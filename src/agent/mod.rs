@@ -1,9 +1,9 @@
 //! The loop: ask the kubelet for the next step, wait or do one thing, ping the watchdog.
 //!
-//! Everything that can block is called from here, one thing a turn: the wait, a look at the files
-//! of `host`, an operation of a file change, or a request with a time limit. `node::kubelet`
-//! decides what to do and what a response means. No failure of a server, a network, a clock or a
-//! kernel file ends the loop.
+//! Everything that can block is called from here, one thing a turn: the wait, a read of facts, an
+//! operation of a file change, or a request with a time limit. `node::kubelet` decides what to do
+//! and what a response means. No failure of a server, a network, a clock or a kernel file ends the
+//! loop.
 
 mod read_cache;
 mod start;

@@ -57,8 +57,8 @@ impl Current {
 
     /// Makes the files due for a check after a 401, and after a request without a response: a
     /// server that rejects the certificate closes the TLS connection.
-    pub fn on_answer(&mut self, outcome: &Answer) {
-        match outcome {
+    pub fn on_answer(&mut self, answer: &Answer) {
+        match answer {
             Ok(response) if response.code != 401 => self.was_refused = false,
             Ok(_) => {
                 self.files.check_next();

@@ -83,10 +83,10 @@ impl Credentials {
         step
     }
 
-    /// Takes the outcome of the request of a step. Returns an error with the number of failures in
+    /// Takes the answer of the request of a step. Returns an error with the number of failures in
     /// a row.
-    pub fn on_response(&mut self, outcome: Answer, at: Moment) -> Result<(), (RequestError, u32)> {
-        match self.rotation.on_response(outcome, at) {
+    pub fn on_response(&mut self, answer: Answer, at: Moment) -> Result<(), (RequestError, u32)> {
+        match self.rotation.on_response(answer, at) {
             Ok(line) => line.into_iter().for_each(|line| log::info!("certificate: {line}")),
             Err(error) => {
                 let failures = self.log.failed(&error.why.to_string(), at.now.mono);

@@ -34,7 +34,7 @@ pub(crate) enum Step {
     Files,
     /// This certificate is in use from now on.
     InUse(Leaf),
-    /// Nothing: this request must be sent. [`Rotation::on_response`] takes its outcome.
+    /// Nothing: this request must be sent. [`Rotation::on_response`] takes its answer.
     Send(Request),
 }
 
@@ -147,14 +147,14 @@ impl Rotation {
         Ok(new.map_or(Step::Files, Step::InUse))
     }
 
-    /// Takes the outcome of the request. Returns a line that asks for an approval.
+    /// Takes the answer of the request. Returns a line that asks for an approval.
     pub(crate) fn on_response(
         &mut self,
-        outcome: Answer,
+        answer: Answer,
         at: Moment,
     ) -> Result<Option<String>, RequestError> {
         match &mut self.certificate {
-            Some(certificate) => certificate.on_response(outcome, now_of(certificate, at)),
+            Some(certificate) => certificate.on_response(answer, now_of(certificate, at)),
             None => Ok(None),
         }
     }

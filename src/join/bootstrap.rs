@@ -194,9 +194,9 @@ fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf)
                 None => None,
             },
             Step::Send(request) => {
-                let outcome = run.send(api, &request);
-                let may_pass = is_transient(&outcome);
-                match rotation.on_response(outcome, run.now().into()) {
+                let answer = run.send(api, &request);
+                let may_pass = is_transient(&answer);
+                match rotation.on_response(answer, run.now().into()) {
                     Ok(line) => {
                         line.into_iter().for_each(|line| log::info!("{CHECK}: {line}"));
                         None

@@ -134,8 +134,8 @@ fn first_read(run: &JoinRun<'_>, token: &Bootstrap, mut api: Api) -> Result<Clus
 /// One GET of the ConfigMap.
 fn read(run: &JoinRun<'_>, api: &mut Api) -> Result<ClusterInfo, Stop> {
     let check = "cluster-info";
-    let outcome = run.send(api, &cluster_info());
-    let response = settled(api, outcome, check, "")?;
+    let answer = run.send(api, &cluster_info());
+    let response = settled(api, answer, check, "")?;
     if let Some(info) = of(&response) {
         return Ok(info);
     }

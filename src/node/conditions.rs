@@ -133,7 +133,7 @@ pub fn find<'a>(node: &'a Value, kind: &str) -> Option<&'a Value> {
     object::of_type(object::list(node, &["status", "conditions"]), kind)
 }
 
-pub(crate) fn is(condition: &Value, kind: &str) -> bool {
+pub(super) fn is(condition: &Value, kind: &str) -> bool {
     object::text(condition, &["type"]) == kind
 }
 

@@ -94,14 +94,14 @@ impl ClusterCertificate {
                 return self.current();
             }
             Ok(Step::Send(request)) => {
-                let outcome = if self.kind.is_at_supervisor() {
+                let answer = if self.kind.is_at_supervisor() {
                     let client = reviews.serving_client(&ips(&self.pki.subject));
                     client.and_then(|mut api| api.call(&request, BUDGET))
                 } else {
                     reviews.call(&request, reviews.now().after(BUDGET))
                 };
                 let now = Now { mono: reviews.now(), ..now };
-                match self.rotation.on_response(outcome, now.into()) {
+                match self.rotation.on_response(answer, now.into()) {
                     Ok(line) => {
                         line.into_iter().for_each(|line| log::info!("serving certificate: {line}"));
                         Ok(())

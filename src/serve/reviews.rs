@@ -71,9 +71,9 @@ impl Reviews {
 
     fn send(&mut self, request: &Request, deadline: Mono) -> Answer {
         let limit = deadline.since(self.now());
-        let outcome = self.credentials.current.api.call(request, limit);
-        self.credentials.current.on_answer(&outcome);
-        outcome
+        let answer = self.credentials.current.api.call(request, limit);
+        self.credentials.current.on_answer(&answer);
+        answer
     }
 }
 
@@ -90,14 +90,14 @@ impl ReviewContext for Reviews {
     /// Reads credentials that were replaced first, once a minute, and after a 401 at once.
     fn call(&mut self, request: &Request, deadline: Mono) -> Answer {
         self.refresh();
-        let outcome = self.send(request, deadline);
+        let answer = self.send(request, deadline);
         let now = self.clock.now();
-        let is_refused = matches!(&outcome, Ok(response) if response.code == 401);
+        let is_refused = matches!(&answer, Ok(response) if response.code == 401);
         if !is_refused || deadline <= now.mono {
-            return outcome;
+            return answer;
         }
         if !self.credentials.refresh(now.into()) && !self.credentials.search(now.wall) {
-            return outcome;
+            return answer;
         }
         self.client_not_after = self.credentials.current.not_after();
         self.send(request, deadline)

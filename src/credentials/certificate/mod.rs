@@ -85,7 +85,7 @@ enum CertificateState {
 pub enum Next {
     /// File work; [`Certificate::on_task`] takes its result.
     Files(FileTask),
-    /// A request; [`Certificate::on_response`] takes its outcome.
+    /// A request; [`Certificate::on_response`] takes its answer.
     Send(Request),
 }
 
@@ -348,13 +348,13 @@ impl Certificate {
         }
     }
 
-    /// Takes the outcome of the request. Returns a line that asks for an approval.
+    /// Takes the answer of the request. Returns a line that asks for an approval.
     pub fn on_response(
         &mut self,
-        outcome: Answer,
+        answer: Answer,
         now: Now,
     ) -> Result<Option<String>, RequestError> {
-        let response = match outcome {
+        let response = match answer {
             Ok(response) => response,
             Err(why) => {
                 self.on_silence(now);

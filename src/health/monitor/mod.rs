@@ -22,7 +22,6 @@ use crate::files::write::Op;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
 use crate::kube::time::Wall;
-use crate::node::conditions;
 use crate::node::events::Event;
 use crate::node::health::{HealthCondition, HealthConditions};
 
@@ -225,7 +224,7 @@ impl Health {
     /// Takes the conditions of the Node as the server has them; none if it is not known. The first
     /// ones are those of an earlier process.
     pub fn on_node(&mut self, conditions: &[Value]) {
-        let find = |name: &str| conditions.iter().find(|c| conditions::is(c, name));
+        let find = |name| object::of_type(conditions, name);
         self.leftovers.retain(|name| find(name).is_some());
         self.foreign.clear();
         for kind in KINDS {

@@ -281,12 +281,12 @@ impl Access {
             (&mut self.counts.access, &mut self.access_log)
         };
         *count += 1;
-        let outcome = context.call(&request, deadline);
+        let answer = context.call(&request, deadline);
         if is_token {
             request.body.zeroize();
         }
         let now = context.now();
-        let why = match accepted(outcome) {
+        let why = match accepted(answer) {
             Ok(response) => match bounded_json::parse(&response.body).as_mut() {
                 Some(Value::Object(review))
                     if review.get("status").is_some_and(Value::is_object) =>

@@ -19,7 +19,7 @@ const WIDEST: usize = 100;
 
 /// Most floors and imports of the house: a room stands one floor above the highest that it imports.
 const FLOORS: usize = 7;
-const IMPORTS: usize = 68;
+const IMPORTS: usize = 60;
 
 /// Only the commands ask the container runtime. The agent has the reader of its file, and all have
 /// the pure files.
@@ -46,16 +46,13 @@ const PURE: [&str; 13] = [
 /// Types and modules that act, and the rooms that may name them; empty is each room that is not
 /// pure.
 const EFFECTS: [(&str, &str); 4] = [
-    (
-        "std::fs File:: OpenOptions nix::fcntl procfs::",
-        "credentials files host process runtime::file",
-    ),
+    ("std::fs File:: OpenOptions nix::fcntl procfs::", "credentials host os runtime::file"),
     (
         "TcpListener TcpStream ToSocketAddrs UdpSocket UnixDatagram UnixListener UnixStream \
          nix::sys::socket",
-        "client host process runtime serve",
+        "client host os::logging os::notify os::unix_socket os::wakeup runtime serve",
     ),
-    ("Instant SystemTime std::thread", "process"),
+    ("Instant SystemTime std::thread", "os::clock"),
     (
         "std::env::args std::env::current std::env::var std::io std::net; std::os std::process \
          std::sync nix:: ring:: rustls:: ureq::",
@@ -272,21 +269,23 @@ fn a_planted_fault_is_found() {
         ("host", "    crate::runtime::ask(config, limit)"),
         ("runtime", "use crate::host::Host;"),
         ("runtime::form", "use super::socket::TimedSocket;"),
-        ("runtime::form", "use crate::process::clock::Clock;"),
+        ("runtime::form", "use crate::os::clock::Clock;"),
         ("runtime::form", "    let file = File::open(path)?;"),
         ("kube::instant", "use std::time::{Duration, Instant};"),
         ("health", "use crate::host::Host;"),
         ("check", "use std::time::Instant;"),
         ("check", "    net::TcpStream::connect(address)"),
         ("node", "use crate::host::Host;"),
-        ("node", "    let now = crate::process::clock::Clock::start();"),
-        ("node", "use crate::files::read::read;"),
+        ("node", "    let now = crate::os::clock::Clock::start();"),
+        ("node", "use crate::os::read::read;"),
         ("agent", "use crate::serve::answers;"),
         ("serve", "use crate::agent::Agent;"),
         ("node", "use super::super::agent;"),
         ("node", "use std::net::{self, IpAddr};"),
         ("config", "use std::fs;"),
         ("client", "    let file = File::open(path)?;"),
+        ("os::read", "use std::os::unix::net::UnixStream;"),
+        ("os::wakeup", "use std::time::Instant;"),
         ("agent", "    net::TcpStream::connect(address)"),
         ("node", "use std::time::{Duration, Instant};"),
         ("kube", "use rustls::ClientConfig;"),

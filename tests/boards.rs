@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use nodelet::files::hosts;
-use nodelet::files::mounts as table;
 use nodelet::host::{Host, HostRoot, cgroup, cpu, memory, mounts, network, pids, system};
 use nodelet::node::facts::{DefaultRoute, Facts, Read};
+use nodelet::os::hosts;
+use nodelet::os::mounts as table;
 use serde_json::{Value, json};
 use support::{Folder, skip};
 use tree::files;

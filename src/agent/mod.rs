@@ -19,7 +19,6 @@ use crate::client::api::Api;
 use crate::config::Config;
 use crate::credentials::Credentials;
 use crate::credentials::rotation::{Rotation, Step};
-use crate::files::write::{self, Changes, Disk};
 use crate::health::config::HealthConfig;
 use crate::health::monitor::Health;
 use crate::kube::instant::{Moment, Mono, Now};
@@ -28,9 +27,10 @@ use crate::kube::text::{Fault, VERBOSE};
 use crate::node::kubelet::{FAST_TICK, Kubelet, Others};
 use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
-use crate::process::clock::{self, Clock};
-use crate::process::notify::Notify;
-use crate::process::wakeup::{Wakeup, Woken};
+use crate::os::clock::{self, Clock};
+use crate::os::notify::Notify;
+use crate::os::wakeup::{Wakeup, Woken};
+use crate::os::write::{self, Changes, Disk};
 
 /// Delay after a network change, because addresses, routes and interfaces change together.
 const NETWORK_SETTLES: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 //!
 //! - For each status, usage: memory, disk, threads.
 //! - When the kernel announces a change: the mount table (`mounts`), and the network
-//!   (`process::wakeup`).
+//!   (`os::wakeup`).
 //! - Once a minute, what nothing announces.
 //! - Once an hour, everything, for a change that was not announced. Below another root than `/`,
 //!   where the kernel announces nothing, once a minute.
@@ -19,7 +19,7 @@ use crate::host::Host;
 use crate::kube::instant::Mono;
 use crate::node::facts::{Facts, Network};
 use crate::node::health::HealthConditions;
-use crate::process::clock::since_boot;
+use crate::os::clock::since_boot;
 use crate::runtime::file::RuntimeFile;
 
 /// Period of the facts that change rarely and that nothing announces.
@@ -137,10 +137,10 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::config::flags::Flags;
-    use crate::files::mounts::pretend;
-    use crate::files::tree::Tree;
     use crate::host::HostRoot;
     use crate::node::facts::Unread;
+    use crate::os::mounts::pretend;
+    use crate::os::tree::Tree;
 
     fn missing() -> Unread {
         Unread::new("file", "why")

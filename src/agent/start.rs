@@ -12,10 +12,10 @@ use crate::client::api_config::ApiConfig;
 use crate::config::flags::Flags;
 use crate::credentials::IdentitySource;
 use crate::kube::delay::Jitter;
-use crate::process::clock;
-use crate::process::command::{self, CommandFailure, End, env};
-use crate::process::notify::Notify;
-use crate::process::wakeup::Wakeup;
+use crate::os::clock;
+use crate::os::command::{self, CommandFailure, End, env};
+use crate::os::notify::Notify;
+use crate::os::wakeup::Wakeup;
 use crate::runtime::file::RuntimeFile;
 
 /// Runs the agent until a signal asks to stop.

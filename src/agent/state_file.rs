@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::files::write::VolatileFile;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::node::lease_report::LeaseReport;
+use crate::os::write::VolatileFile;
 
 /// How often the agent looks whether the file is still at its path.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -50,9 +50,9 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
-    use crate::files::mounts::pretend_mount;
-    use crate::files::read::read;
-    use crate::files::tree::Tree;
+    use crate::os::mounts::pretend_mount;
+    use crate::os::read::read;
+    use crate::os::tree::Tree;
 
     /// As `nodelet serve` reads it.
     fn last(path: &Path) -> Option<LeaseReport> {

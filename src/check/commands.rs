@@ -5,9 +5,9 @@ use super::setup::Setup;
 use crate::config::flags::Flags;
 use crate::credentials::IdentitySource;
 use crate::kube::{describe, object};
-use crate::process::clock::Clock;
-use crate::process::command::{End, credentials_folder, print};
-use crate::process::logging;
+use crate::os::clock::Clock;
+use crate::os::command::{End, credentials_folder, print};
+use crate::os::logging;
 
 /// Prints the Node that a run would register, as JSON or as text. Each fact that cannot be read is
 /// one line on stderr, and not a failure. Not inlined, as [`check`]: its locals would be a part of

@@ -19,7 +19,7 @@ pub use commands::{check, inspect};
 
 use serde_json::{Value, json};
 
-use crate::process::command::{CommandFailure, End};
+use crate::os::command::{CommandFailure, End};
 
 /// All findings, in the order in which a run needs the things.
 #[derive(Clone, Debug, PartialEq, Eq)]

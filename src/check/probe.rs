@@ -15,7 +15,6 @@ use crate::client::endpoint::Endpoint;
 use crate::client::reach::{dial, resolve};
 use crate::config::Config;
 use crate::credentials::Credentials;
-use crate::files::guard::writable;
 use crate::health::KINDS;
 use crate::host::{Host, cgroup, memory, mounts};
 use crate::kube::cluster_info::cluster_info;
@@ -28,7 +27,8 @@ use crate::kube::x509::Leaf;
 use crate::node::facts::Facts;
 use crate::node::wall_clock::boot_of;
 use crate::node::{pods, server_version};
-use crate::process::clock::{self, Clock};
+use crate::os::clock::{self, Clock};
+use crate::os::guard::writable;
 use crate::runtime;
 use crate::runtime::report::RuntimeReport;
 

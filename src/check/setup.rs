@@ -13,8 +13,8 @@ use crate::kube::object;
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::facts::Facts;
 use crate::node::status::{self, Desired};
-use crate::process::clock::{self, Clock};
-use crate::process::command::CommandFailure;
+use crate::os::clock::{self, Clock};
+use crate::os::command::CommandFailure;
 use crate::runtime;
 use crate::runtime::config::RuntimeConfig;
 use crate::runtime::report::RuntimeReport;
@@ -120,7 +120,7 @@ pub(crate) fn ask_name_servers(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     /// A Node of a name that no name server has.
     fn node() -> NodeConfig {

@@ -1,6 +1,6 @@
 //! Which units a boot starts, by the links of systemctl(1): no program is run.
 
-use crate::files::root::HostRoot;
+use crate::os::root::HostRoot;
 
 /// What opens the kubelet's port.
 pub(crate) const SERVE_SOCKET: &str = "nodelet-serve.socket";

@@ -13,10 +13,10 @@ use crate::config;
 use crate::config::command_line::{self, Command, shown};
 use crate::config::file;
 use crate::config::flags::Flags;
-use crate::files::read::read;
 use crate::join;
-use crate::process::command::{self, CommandFailure, End, print};
-use crate::process::logging;
+use crate::os::command::{self, CommandFailure, End, print};
+use crate::os::logging;
+use crate::os::read::read;
 use crate::runtime;
 use crate::serve;
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-use crate::files::read::cause;
 use crate::kube::keys::algorithm_name;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::process::clock;
+use crate::os::clock;
+use crate::os::read::cause;
 
 /// The step of a request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -330,7 +330,7 @@ mod tests {
 
     use super::*;
     use crate::client::failure::Stage;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     /// A link to `api.test`, which a hosts file gives `addresses`.
     fn link(tree: &Tree, addresses: &[IpAddr]) -> Link {

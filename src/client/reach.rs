@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::dns::Resolver;
 use super::endpoint::Endpoint;
 use super::failure::ON_LOOPBACK;
-use crate::files::read::cause;
 use crate::kube::finding::Finding;
-use crate::process::clock::Clock;
+use crate::os::clock::Clock;
+use crate::os::read::cause;
 
 /// Time limit of a name lookup, and of all connection attempts.
 const LOOKUP: Duration = Duration::from_secs(5);

@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use nix::poll::PollTimeout;
 use nix::sys::socket::{MsgFlags, recv};
 
-use crate::process::clock::since_boot;
+use crate::os::clock::since_boot;
 
 /// The time limit in the kernel may differ by this much from the time that is left, so that a
 /// request with the same budget as the last one keeps the limit of that one.

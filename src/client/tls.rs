@@ -19,12 +19,12 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use zeroize::Zeroize as _;
 
-use crate::files::guard;
-use crate::files::read::read;
 use crate::kube::keys::{self, KeyKind, OTHER_KEY, UNUSABLE};
 use crate::kube::text::Fault;
 use crate::kube::x509::Leaf;
-use crate::process::clock;
+use crate::os::clock;
+use crate::os::guard;
+use crate::os::read::read;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
 use super::failure::{SUPPORTED_KEYS, cause_of_certificate};

@@ -18,7 +18,7 @@ use super::failure::{Failure, Stage};
 use super::link::Link;
 use super::socket::{Peek, Socket};
 use super::tunnel;
-use crate::process::clock::since_boot;
+use crate::os::clock::since_boot;
 
 /// Most TLS messages without data between two requests: session tickets, key updates.
 const IDLE_MESSAGES: usize = 8;

@@ -12,12 +12,12 @@ use std::time::Duration;
 use super::kubeconfig::{read_certificate, read_pem, read_token};
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, Authorization, ClientCertificate, Pem};
-use crate::files::guard;
-use crate::files::read::Stamp;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::kube::x509::{Leaf, Subject};
+use crate::os::guard;
+use crate::os::read::Stamp;
 
 /// client-go's `cachingTokenSource` reads a tokenFile again after this time.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -195,8 +195,8 @@ fn stamps<const N: usize>(files: &[PathBuf; N]) -> Option<[Stamp; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::mounts::pretend_mount;
-    use crate::files::tree::Tree;
+    use crate::os::mounts::pretend_mount;
+    use crate::os::tree::Tree;
 
     #[test]
     fn a_ca_that_is_replaced_is_used_unless_it_is_none() {

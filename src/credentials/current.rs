@@ -9,12 +9,12 @@ use super::rotation::CertificateFiles;
 use super::signing::{SigningClient, Supervisor};
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, ClientCertificate};
-use crate::files::write::Op;
 use crate::kube::instant::Mono;
 use crate::kube::message::Answer;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Purpose};
+use crate::os::write::Op;
 
 /// The credentials of a running process.
 #[derive(Debug)]

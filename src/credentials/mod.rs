@@ -25,7 +25,6 @@ use self::signing::{SigningClient, Supervisor};
 use crate::client::api::Api;
 use crate::client::tls::SYSTEM_ROOTS;
 use crate::config::Config;
-use crate::files::write::Disk;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::Moment;
 use crate::kube::message::{Answer, RequestError};
@@ -33,6 +32,7 @@ use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Subject};
+use crate::os::write::Disk;
 
 /// The credentials of a process, and their replacement.
 #[derive(Debug)]

@@ -4,12 +4,12 @@
 //! [`CertificateFiles`] has the key and the files. The caller sends the requests.
 
 use super::certificate::{Certificate, FileTask, Next, TaskResult};
-use crate::files::write::{Changes, Op};
 use crate::kube::instant::{Moment, Mono, Now};
 use crate::kube::message::{Answer, Request, RequestError};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
+use crate::os::write::{Changes, Op};
 
 /// The key and the files of a certificate.
 pub(crate) trait CertificateFiles {

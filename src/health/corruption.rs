@@ -7,9 +7,9 @@ use super::condition_state::{RuleResult, cut};
 use super::mounted::{Filesystem, errors_file, title};
 use super::reader::{HealthReader, MAX_DEVICES, hex, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source};
-use crate::files::reread_file::RereadFile;
-use crate::files::scan;
 use crate::kube::unread::{IfPresent, Unread, if_present};
+use crate::os::reread_file::RereadFile;
+use crate::os::scan;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "FilesystemCorruptionProblem",

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::reader::{HealthReader, count, is_numbered};
 use super::source::{Sign, grew};
-use crate::files::reread_file::RereadFile;
 use crate::kube::instant::Mono;
 use crate::kube::unread::Read;
+use crate::os::reread_file::RereadFile;
 
 /// What a look found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -181,9 +181,9 @@ impl LinkHistory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::root::HostRoot;
-    use crate::files::tree::Tree;
     use crate::kube::instant::Now;
+    use crate::os::root::HostRoot;
+    use crate::os::tree::Tree;
 
     /// The first read ends after 4096 bytes.
     #[test]

@@ -13,11 +13,11 @@ use super::condition_state::RuleResult;
 use super::mounted::{Ext4Errors, Filesystem, errors_file, title};
 use super::reader::{HealthReader, MAX_DEVICES, count, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::files::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
-use crate::files::read::{LARGE, each_line};
-use crate::files::reread_file::RereadFile;
 use crate::kube::instant::Mono;
 use crate::kube::unread::{IfPresent, Read, if_present};
+use crate::os::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
+use crate::os::read::{LARGE, each_line};
+use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "ReadonlyFilesystem",

@@ -4,8 +4,8 @@
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::files::reread_file::RereadFile;
 use crate::kube::unread::IfPresent;
+use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "ThermalThrottling",
@@ -334,11 +334,11 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use crate::files::root::HostRoot;
-    use crate::files::root::NOT_REACHED;
-    use crate::files::tree::Tree;
     use crate::health::tests::{Board, FakeClock};
     use crate::node::facts::Unread;
+    use crate::os::root::HostRoot;
+    use crate::os::root::NOT_REACHED;
+    use crate::os::tree::Tree;
 
     fn new_board() -> Board<ThermalThrottling, IfPresent<Heat>> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))

@@ -3,8 +3,8 @@
 use super::condition_state::RuleResult;
 use super::reader::HealthReader;
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, grew, value_or_result};
-use crate::files::reread_file::RereadFile;
 use crate::kube::unread::{IfPresent, if_present};
+use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "KernelDeadlock",

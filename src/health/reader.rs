@@ -1,5 +1,5 @@
 //! Reads of kernel files for the look at the board's health. A look ends after a second as a whole
-//! (`files/root.rs`), and what comes behind a slow file is then not read. From the third such look
+//! (`os/root.rs`), and what comes behind a slow file is then not read. From the third such look
 //! in a row on, each leaves out its slowest file for an hour, until the rest fits into the second:
 //! a driver that waits for a bus or a firmware must neither delay the Lease nor hide other sources.
 //! Once is no sign of that: the process may have been paused, or the machine suspended.
@@ -9,13 +9,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::mounted::Filesystem;
-use crate::files::guard;
-use crate::files::read::{Enough, LARGE, SMALL, is_end};
-use crate::files::reread_file::RereadFile;
-use crate::files::root::{HostRoot, Look, NOT_REACHED, READ_BUDGET, text, unread};
-use crate::files::scan;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::unread::{IfPresent, Read, Unread};
+use crate::os::guard;
+use crate::os::read::{Enough, LARGE, SMALL, is_end};
+use crate::os::reread_file::RereadFile;
+use crate::os::root::{HostRoot, Look, NOT_REACHED, READ_BUDGET, text, unread};
+use crate::os::scan;
 
 /// So many looks in a row may take longer than [`READ_BUDGET`] before a file is left out.
 const MOST_LONG: u8 = 3;
@@ -225,8 +225,8 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::files::tree::Tree;
     use crate::kube::time::Wall;
+    use crate::os::tree::Tree;
 
     /// The time, and what passes after each of the next questions for it.
     type Clock = Rc<RefCell<(Duration, VecDeque<Duration>)>>;

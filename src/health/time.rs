@@ -7,14 +7,14 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::condition_state::RuleResult;
 use super::reader::HealthReader;
 use super::source::{CheckTexts, ConditionKind};
-use crate::files::guard;
-use crate::files::read::{SMALL, read};
-use crate::files::reread_file::RereadFile;
-use crate::files::root::HostRoot;
-use crate::files::write::{self, Op};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::text::VERBOSE;
 use crate::kube::time::Wall;
+use crate::os::guard;
+use crate::os::read::{SMALL, read};
+use crate::os::reread_file::RereadFile;
+use crate::os::root::HostRoot;
+use crate::os::write::{self, Op};
 
 pub(super) const NTP: ConditionKind = ConditionKind {
     name: "NTPProblem",
@@ -445,7 +445,7 @@ fn parse(line: &str) -> Option<Boot> {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     const BUILT: u64 = 1_735_689_600;
     const SERVER: u64 = 1_783_000_000;

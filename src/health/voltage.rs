@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
 use super::source::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::files::reread_file::RereadFile;
 use crate::kube::instant::Mono;
 use crate::kube::unread::{IfPresent, Read};
+use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "UnderVoltage",
@@ -158,10 +158,10 @@ fn is_dip(before: bool, now: bool, woken: bool) -> bool {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use crate::files::root::HostRoot;
-    use crate::files::tree::Tree;
     use crate::health::tests::Board;
     use crate::kube::instant::Now;
+    use crate::os::root::HostRoot;
+    use crate::os::tree::Tree;
 
     fn new_board() -> Board<UnderVoltage, IfPresent<Voltage>> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))

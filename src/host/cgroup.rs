@@ -7,13 +7,13 @@
 
 use procfs::{CGroupControllers, FromBufRead};
 
-use crate::files::read::SMALL;
 use crate::kube::unread::{Read, Unread, if_present};
+use crate::os::read::SMALL;
 
-use crate::files::mounts::{self, Mount};
-use crate::files::reread_file::RereadFile;
-use crate::files::root::HostRoot;
-use crate::files::scan;
+use crate::os::mounts::{self, Mount};
+use crate::os::reread_file::RereadFile;
+use crate::os::root::HostRoot;
+use crate::os::scan;
 
 const CONTROLLERS: &str = "sys/fs/cgroup/cgroup.controllers";
 
@@ -126,7 +126,7 @@ pub fn controllers(root: &HostRoot) -> Read<CGroupControllers> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     #[test]
     fn on_v2_the_memory_controller_is_read_from_cgroup_controllers() {

@@ -5,11 +5,11 @@
 //! offline CPU. A count of zero is unread. `proc/cpuinfo` is not used: on old ARM kernels its lines
 //! are wrong.
 
-use crate::files::read::SMALL;
 use crate::kube::unread::{Read, Unread, if_present};
+use crate::os::read::SMALL;
 
-use crate::files::reread_file::RereadFile;
-use crate::files::root::HostRoot;
+use crate::os::reread_file::RereadFile;
+use crate::os::root::HostRoot;
 
 const NODES: &str = "sys/devices/system/node";
 const CPUS: &str = "sys/devices/system/cpu";
@@ -109,7 +109,7 @@ fn has_topology(root: &HostRoot, cpu: u64) -> Read<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     fn count(tree: &Tree) -> Read<u64> {
         let mut cpus = Err(Unread::new("sys", "not counted"));

@@ -15,12 +15,12 @@ use std::rc::Rc;
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 
-use crate::files::guard::{self, Resolved, resolve_path};
-use crate::files::mounts::{self, Mount, without_root};
-use crate::files::read::open_with;
 use crate::node::facts::{FileSystem, Read, Unread};
+use crate::os::guard::{self, Resolved, resolve_path};
+use crate::os::mounts::{self, Mount, without_root};
+use crate::os::read::open_with;
 
-use crate::files::root::{HostRoot, unread};
+use crate::os::root::{HostRoot, unread};
 
 /// A file system that is measured again and again.
 #[derive(Debug, Default)]
@@ -174,7 +174,7 @@ fn existing(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> io::Result<Path
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     fn mount(point: &str, fs_type: &str) -> Mount {
         Mount { point: point.into(), fs_type: fs_type.into() }

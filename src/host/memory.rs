@@ -8,13 +8,13 @@
 use nix::errno::Errno;
 use nix::sys::sysinfo::SysInfo;
 
-use crate::files::read::SMALL;
 use crate::kube::unread::{Read, Unread, if_present};
 use crate::node::facts::{HugePages, Memory};
+use crate::os::read::SMALL;
 
-use crate::files::reread_file::RereadFile;
-use crate::files::root::{HostRoot, unread};
-use crate::files::scan;
+use crate::os::reread_file::RereadFile;
+use crate::os::root::{HostRoot, unread};
+use crate::os::scan;
 
 /// The file with the memory counters.
 pub(super) const MEMINFO: &str = "proc/meminfo";
@@ -180,7 +180,7 @@ pub fn has_pressure(root: &HostRoot) -> Read<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     #[test]
     fn lines_become_bytes() {

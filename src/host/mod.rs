@@ -16,13 +16,13 @@ pub mod usage;
 
 use std::path::{Path, PathBuf};
 
-pub use crate::files::root::HostRoot;
+pub use crate::os::root::HostRoot;
 
 use self::mounts::Mounts;
-use crate::files::guard::{self, Resolved};
-use crate::files::read::cause;
-use crate::files::reread_file::RereadFile;
 use crate::node::facts::{Facts, FileSystem, Network, Read, is_machine_id};
+use crate::os::guard::{self, Resolved};
+use crate::os::read::cause;
+use crate::os::reread_file::RereadFile;
 
 /// The sources of the facts about one machine.
 #[derive(Debug)]
@@ -221,7 +221,7 @@ impl Host {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::mounts::pretend;
+    use crate::os::mounts::pretend;
 
     #[test]
     fn what_a_look_did_not_come_to_is_read_by_the_next_one() {

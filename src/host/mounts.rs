@@ -3,9 +3,9 @@
 
 use std::rc::Rc;
 
-use crate::files::mounts::{MOUNTINFO, Mount, all_mounts, parse_mountinfo, parse_mounts};
-use crate::files::root::{HostRoot, unread};
 use crate::node::facts::Read;
+use crate::os::mounts::{MOUNTINFO, Mount, all_mounts, parse_mountinfo, parse_mounts};
+use crate::os::root::{HostRoot, unread};
 
 const MOUNTS: &str = "proc/mounts";
 
@@ -52,9 +52,9 @@ fn table(root: &HostRoot, path: &str, parse: fn(&str) -> Option<Mount>) -> Read<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::mounts::pretend;
-    use crate::files::tree::Tree;
     use crate::node::facts::Unread;
+    use crate::os::mounts::pretend;
+    use crate::os::tree::Tree;
 
     #[test]
     fn a_table_that_is_not_the_current_one_may_have_changed() {

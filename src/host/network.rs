@@ -14,12 +14,12 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
-use crate::files::hosts;
-use crate::files::read::LARGE;
 use crate::kube::unread::{Read, Unread, if_present};
 use crate::node::facts::{DefaultRoute, Interface, Network};
+use crate::os::hosts;
+use crate::os::read::LARGE;
 
-use crate::files::root::{HostRoot, unread};
+use crate::os::root::{HostRoot, unread};
 
 const HOSTS: &str = "etc/hosts";
 const ROUTE: &str = "proc/net/route";
@@ -137,7 +137,7 @@ fn address_v6(hex: &str) -> Option<Ipv6Addr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     #[test]
     fn loopback_is_among_the_interfaces_of_this_process() {

@@ -6,9 +6,9 @@
 
 use crate::node::facts::{Pids, Read, Unread};
 
-use crate::files::reread_file::RereadFile;
-use crate::files::root::HostRoot;
-use crate::files::scan;
+use crate::os::reread_file::RereadFile;
+use crate::os::root::HostRoot;
+use crate::os::scan;
 
 const LIMITS: [&str; 2] = ["proc/sys/kernel/pid_max", "proc/sys/kernel/threads-max"];
 const LOADAVG: &str = "proc/loadavg";
@@ -94,7 +94,7 @@ pub fn parse_running(loadavg: &[u8]) -> Read<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     #[test]
     fn sysinfo_counts_the_threads_if_it_agrees_with_the_file_and_has_enough_bits() {

@@ -5,10 +5,10 @@
 
 use nix::sys::utsname::uname;
 
-use crate::files::read::SMALL;
 use crate::node::facts::{Read, Unread};
+use crate::os::read::SMALL;
 
-use crate::files::root::{HostRoot, text, unread};
+use crate::os::root::{HostRoot, text, unread};
 
 /// machineID and systemUUID.
 pub(super) fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {
@@ -106,7 +106,7 @@ pub fn parse_os_image(os_release: &str) -> String {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     #[test]
     fn the_pretty_name_is_cadvisors_first_match() {

@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use crate::files::read::SMALL;
 use crate::node::facts::{FileSystem, Read, Unread};
+use crate::os::read::SMALL;
 
 use super::disk::{MeasuredPath, ancestor};
 use super::{Host, Sources, memory};
-use crate::files::reread_file::RereadFile;
-use crate::files::root::{HostRoot, unread};
-use crate::files::scan;
+use crate::os::reread_file::RereadFile;
+use crate::os::root::{HostRoot, unread};
+use crate::os::scan;
 
 pub(super) const CPU_STAT: &str = "sys/fs/cgroup/cpu.stat";
 pub(super) const STAT: &str = "proc/stat";
@@ -157,7 +157,7 @@ pub fn parse_traffic(line: &str) -> Option<Traffic> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     #[test]
     fn cpu_time_is_that_of_the_root_cgroup() {

@@ -6,11 +6,11 @@ use zeroize::Zeroizing;
 
 use crate::check::units::{SERVE_SOCKET, is_enabled};
 use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
-use crate::files::guard;
-use crate::files::read::{SMALL, read};
-use crate::files::root::HostRoot;
-use crate::files::write::{self, Op, PRIVATE, PUBLIC};
 use crate::kube::text::Fault;
+use crate::os::guard;
+use crate::os::read::{SMALL, read};
+use crate::os::root::HostRoot;
+use crate::os::write::{self, Op, PRIVATE, PUBLIC};
 
 /// The kubeconfigs of a kubelet.
 const KUBECONFIGS: [&str; 3] = [

@@ -27,13 +27,13 @@ use crate::check::{Finding, Report};
 use crate::config::version;
 use crate::credentials::kubeconfig;
 use crate::credentials::pki::stored_certificate;
-use crate::files::guard;
-use crate::files::write::{self, Disk};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::x509::Leaf;
-use crate::process::command::{CommandFailure, End, no_core_file, print, proxy_variable};
-use crate::process::logging;
+use crate::os::command::{CommandFailure, End, no_core_file, print, proxy_variable};
+use crate::os::guard;
+use crate::os::logging;
+use crate::os::write::{self, Disk};
 
 use self::command::{JoinCommand, Reset};
 use self::files::JoinPaths;

@@ -13,14 +13,14 @@ use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Pem};
 use crate::client::endpoint::Endpoint;
 use crate::client::reach::{dial, resolve};
-use crate::files::read::read;
-use crate::files::write::Disk;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::message::{Answer, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::process::clock::{self, Clock};
-use crate::process::command::End;
+use crate::os::clock::{self, Clock};
+use crate::os::command::End;
+use crate::os::read::read;
+use crate::os::write::Disk;
 
 /// The names of the steps, which stay the same from version to version.
 pub(super) const CHECKS: [&str; 18] = [

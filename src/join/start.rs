@@ -8,11 +8,11 @@ use crate::check::units::SERVE_SOCKET;
 use crate::check::{Finding, Mark};
 use crate::client::api::Api;
 use crate::client::api_config::ApiConfig;
-use crate::files::{guard, write};
 use crate::kube::json;
 use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object::{self, LEASES};
 use crate::kube::text::Fault;
+use crate::os::{guard, write};
 
 const SERVICE: &str = "nodelet.service";
 const PATH: &str = "nodelet.path";
@@ -206,7 +206,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     /// A board on which systemd runs, with these units and links.
     fn found(links: &[(&str, &str)], is_running: bool, is_stale: bool) -> (Tree, String) {

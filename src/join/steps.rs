@@ -20,12 +20,12 @@ use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::config::flags::Values;
 use crate::credentials::kubeconfig::render::{KubeconfigUser, render};
-use crate::files::guard::{self, writable};
-use crate::files::read::{cause, read, read_stream};
-use crate::files::write::{self, Lock, Op};
 use crate::kube::text::Fault;
-use crate::process::clock::Clock;
-use crate::process::command::{self, CommandFailure, End};
+use crate::os::clock::Clock;
+use crate::os::command::{self, CommandFailure, End};
+use crate::os::guard::{self, writable};
+use crate::os::read::{cause, read, read_stream};
+use crate::os::write::{self, Lock, Op};
 use crate::serve::ServeConfig;
 
 /// Bytes of a file with a token.

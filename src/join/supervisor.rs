@@ -22,11 +22,11 @@ use crate::client::api_config::{ApiConfig, Authorization, ClientCertificate, Pem
 use crate::credentials::certificate::supervisor::{self, NODE_IP, NODE_NAME, NODE_PASSWORD};
 use crate::credentials::kubeconfig::read_password;
 use crate::credentials::pki::{self, key::Key};
-use crate::files::guard;
 use crate::kube::json;
 use crate::kube::message::{Accept, Request};
 use crate::kube::text::Fault;
 use crate::kube::x509::{Leaf, Purpose, Subject};
+use crate::os::guard;
 
 const CERTIFICATE: &str = "certificate";
 const CACERTS: &str = "/cacerts";

@@ -137,7 +137,7 @@ pub enum Action {
     Registered,
     /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
     PodCidrs(String),
-    /// Read the facts for the next status, within [`READ_BUDGET`](crate::files::root::READ_BUDGET)
+    /// Read the facts for the next status, within [`READ_BUDGET`](crate::os::root::READ_BUDGET)
     /// and one read of a file.
     ReadFacts,
     /// Take a step of `credentials`: one request that must end within the duration, or one

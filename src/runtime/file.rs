@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::form::{self, NOT_YET};
-use crate::files::guard;
-use crate::files::read::{LARGE, cause, from_start, open};
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::node::facts::RuntimeFacts;
+use crate::os::guard;
+use crate::os::read::{LARGE, cause, from_start, open};
 
 /// A runtime without success for this time is down (maxWaitForContainerRuntime of the kubelet).
 const DOWN_AFTER: Duration = Duration::from_secs(30);
@@ -123,7 +123,7 @@ impl RuntimeFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

@@ -24,14 +24,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::flags::Flags;
-use crate::files::guard;
-use crate::files::write::VolatileFile;
 use crate::kube::finding::Finding;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::node::facts::RuntimeFacts;
-use crate::process::clock::{pause, since_boot};
-use crate::process::command::{CommandFailure, End};
+use crate::os::clock::{pause, since_boot};
+use crate::os::command::{CommandFailure, End};
+use crate::os::guard;
+use crate::os::write::VolatileFile;
 use config::{Protocol, RuntimeConfig};
 use cri::Cri;
 use file::RuntimeFile;

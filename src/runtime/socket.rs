@@ -11,11 +11,11 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::report::{FailedAt, RuntimeFailure};
-use crate::files::guard;
-use crate::files::read::cause;
 use crate::kube::instant::Mono;
-use crate::process::clock::since_boot;
-use crate::process::unix_socket::connect_to;
+use crate::os::clock::since_boot;
+use crate::os::guard;
+use crate::os::read::cause;
+use crate::os::unix_socket::connect_to;
 
 /// The time of this process counts from the boot, as in the file of `nodelet runtime`.
 pub(super) fn now() -> Mono {

@@ -17,9 +17,9 @@ use nix::unistd::alarm;
 
 use super::answers::{Answer, Asked};
 use super::log_query::arguments;
-use crate::files::read::cause;
-use crate::process::clock::since_boot;
-use crate::process::unix_socket::connect_to;
+use crate::os::clock::since_boot;
+use crate::os::read::cause;
+use crate::os::unix_socket::connect_to;
 
 /// Time limit of a query in seconds: the kubelet's.
 const LIMIT: u32 = 30;
@@ -200,7 +200,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     /// What is answered to a request if there is no journal.
     fn refusal(method: &str, target: &str, socket: Option<&Path>, is_busy: bool) -> (u16, String) {

@@ -7,7 +7,7 @@ use super::readings::Readings;
 use crate::host::usage::resident_bytes;
 use crate::kube::instant::Now;
 use crate::kube::time::Wall;
-use crate::process::clock::since_boot;
+use crate::os::clock::since_boot;
 
 /// A text with one metric after the other, which are sorted by name.
 #[derive(Default)]

@@ -26,12 +26,12 @@ use super::reviews::Reviews;
 use super::tls::Certificates;
 use crate::config::Config;
 use crate::credentials::IdentitySource;
-use crate::files::read::cause;
 use crate::host::Host;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
-use crate::process::clock::{Clock, pause};
+use crate::os::clock::{Clock, pause};
+use crate::os::read::cause;
 
 /// Pause after an accept or a poll that failed, as without memory or descriptors.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);

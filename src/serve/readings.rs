@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::access::ReviewCounts;
 use super::config::ServeConfig;
 use crate::config::Config;
-use crate::files::read::read;
 use crate::host::Host;
 use crate::host::usage::Usage;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::time::Wall;
 use crate::node::lease_report::LeaseReport;
-use crate::process::clock::{self, since_boot};
+use crate::os::clock::{self, since_boot};
+use crate::os::read::read;
 
 /// A reading is used for so long: three scrapers at once cost one.
 const FRESH: Duration = Duration::from_secs(1);

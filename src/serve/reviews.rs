@@ -14,7 +14,7 @@ use crate::kube::instant::Mono;
 use crate::kube::message::{Answer, Request};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::process::clock::Clock;
+use crate::os::clock::Clock;
 
 /// The API server, with the node's credentials.
 #[derive(Debug)]

@@ -30,12 +30,12 @@ use crate::client::tls::{AnyServer, check_certificate};
 use crate::config::Config;
 use crate::config::flags::Flags;
 use crate::credentials::pki::key::Key;
-use crate::files::tree::Tree;
 use crate::kube::instant::Mono;
 use crate::kube::time::Wall;
 use crate::kube::x509::{
     self, AltName, BIT_STRING, DerReader, INTEGER, Leaf, SEQUENCE, Subject, element,
 };
+use crate::os::tree::Tree;
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: pi\r\n\r\n";

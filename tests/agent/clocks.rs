@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use apidouble::{Double, Validity};
 use nodelet::kube::time::Wall;
-use nodelet::process::clock;
+use nodelet::os::clock;
 
 use crate::common::api::is_ready;
 use crate::common::board::Board;

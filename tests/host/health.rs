@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use nodelet::files::root::HostRoot;
 use nodelet::health::KINDS;
 use nodelet::health::config::HealthConfig;
 use nodelet::health::monitor::Health;
 use nodelet::kube::instant::{Mono, Now};
 use nodelet::kube::time::Wall;
 use nodelet::node::health::HealthCondition;
+use nodelet::os::root::HostRoot;
 use serde_json::{Value, json};
 use support::Folder;
 

@@ -15,10 +15,10 @@ use std::time::Duration;
 use nix::net::if_::if_nametoindex;
 use nix::unistd::gethostname;
 
-use crate::files::hosts;
-use crate::files::read::read;
 use crate::kube::instant::Mono;
 use crate::kube::text::{Fault, VERBOSE};
+use crate::os::hosts;
+use crate::os::read::read;
 use exchange::Exchange;
 use lookup::{Lookup, LookupResult};
 use message::MAX_ADDRESSES;

@@ -16,10 +16,10 @@ use zeroize::Zeroizing;
 
 use crate::client::api_config::{ApiConfig, Authorization, ClientCertificate, Pem, Proxy, Secret};
 use crate::client::endpoint::Endpoint;
-use crate::files::guard::exists;
-use crate::files::read::read;
 use crate::kube::text::Fault;
 use crate::kube::yaml;
+use crate::os::guard::exists;
+use crate::os::read::read;
 
 /// The remedy of a file that has no entries: a power failure can leave the first half of one.
 const CUT_OFF: &str = "is the file cut off? Copy it again";

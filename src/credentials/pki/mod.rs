@@ -25,12 +25,12 @@ use super::kubeconfig;
 use super::kubeconfig::render::{KubeconfigUser, render};
 use crate::client::api_config::{ApiConfig, ClientCertificate, Pem};
 use crate::client::tls;
-use crate::files::guard;
-use crate::files::read::cause;
-use crate::files::write::{self, Disk, Op, PRIVATE};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Subject};
+use crate::os::guard;
+use crate::os::read::cause;
+use crate::os::write::{self, Disk, Op, PRIVATE};
 
 /// The remedy of a board without an identity.
 const JOIN: &str = "nodelet join gets one";

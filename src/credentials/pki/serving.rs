@@ -9,10 +9,10 @@ use super::store::{SERVER, Store};
 use crate::client::api_config::ClientCertificate;
 use crate::credentials::certificate::{CertificateKind, FileTask, TaskResult};
 use crate::credentials::rotation::CertificateFiles;
-use crate::files::write::{Disk, Op};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Purpose, Subject};
+use crate::os::write::{Disk, Op};
 
 /// A folder with a serving certificate.
 #[derive(Debug)]

@@ -23,12 +23,12 @@ use super::marks::Marks;
 use super::{issued, usable};
 use crate::client::api_config::ClientCertificate;
 use crate::credentials::kubeconfig::read_certificate;
-use crate::files::guard;
-use crate::files::read::{cause, read};
-use crate::files::write::{self, Op, PRIVATE};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, Leaf, Purpose, SigningRequest, Subject};
+use crate::os::guard;
+use crate::os::read::{cause, read};
+use crate::os::write::{self, Op, PRIVATE};
 
 /// What the names of the files begin with.
 pub(super) const CLIENT: &str = "kubelet-client";

@@ -14,12 +14,12 @@ use crate::credentials::pki::tests::serving::work;
 use crate::credentials::pki::tests::{Signer, day};
 use crate::credentials::signing::Supervisor;
 use crate::credentials::{Credentials, IdentitySource};
-use crate::files::tree::Tree;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::Mono;
 use crate::kube::message::Response;
 use crate::kube::time::Wall;
 use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
+use crate::os::tree::Tree;
 
 /// With `--rotate-certificates`, and its `--cert-dir` below `tree`.
 fn rotating(tree: &Tree) -> Config {

@@ -15,15 +15,15 @@ use super::reader::HealthReader;
 use super::source::{ConditionKind, RuleInput, Sign, Source};
 use super::time::{REBOOTS, Time, boots_file};
 use super::{KINDS, voltage};
-use crate::files::guard;
-use crate::files::read::{SMALL, read_found};
-use crate::files::root::HostRoot;
-use crate::files::write::Op;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::node::events::Event;
 use crate::node::health::{HealthCondition, HealthConditions};
+use crate::os::guard;
+use crate::os::read::{SMALL, read_found};
+use crate::os::root::HostRoot;
+use crate::os::write::Op;
 
 /// Reasons of `--node-condition`.
 const FILE_EXISTS: &str = "FileExists";

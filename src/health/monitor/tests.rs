@@ -1,9 +1,9 @@
 #![allow(clippy::disallowed_methods)]
 
 use super::*;
-use crate::files::tree::Tree;
-use crate::files::write::Disk;
 use crate::health::tests::{FakeClock, at, health};
+use crate::os::tree::Tree;
+use crate::os::write::Disk;
 
 const ALARM: &str = "sys/class/hwmon/hwmon3/in0_lcrit_alarm";
 

@@ -14,12 +14,12 @@ use super::condition_state::ConditionState;
 use super::config::HealthConfig;
 use super::monitor::Health;
 use super::source::{ConditionKind, RuleInput, Sign, Source};
-use crate::files::root::HostRoot;
-use crate::files::tree::Tree;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::time::Wall;
 use crate::kube::unread::{IfPresent, Unread};
 use crate::node::events::Event;
+use crate::os::root::HostRoot;
+use crate::os::tree::Tree;
 
 const BUILT: u64 = 1_735_689_600;
 /// The time at which each test begins.

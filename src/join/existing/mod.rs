@@ -19,11 +19,11 @@ use crate::client::api_config::ApiConfig;
 use crate::client::endpoint::Endpoint;
 use crate::credentials::kubeconfig;
 use crate::credentials::pki::stored_certificate;
-use crate::files::guard;
-use crate::files::read::{cause, read};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
+use crate::os::guard;
+use crate::os::read::{cause, read};
 
 pub(super) const JOINED: &str = "joined";
 /// A certificate that ends sooner than this, or than a tenth of its life, is asked for again.

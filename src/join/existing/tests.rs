@@ -5,10 +5,10 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 use super::*;
 use crate::client::api_config::ClientCertificate;
 use crate::credentials::kubeconfig::render::{KubeconfigUser, render};
-use crate::files::tree::Tree;
 use crate::join::command::{JoinCommand, parse};
 use crate::join::run::pem;
 use crate::kube::x509;
+use crate::os::tree::Tree;
 
 const BOOTSTRAP: &str = "lwxivu.2uczm8x4xi2v7hqd";
 const PASSWORD: &str = "password";

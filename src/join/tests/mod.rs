@@ -10,13 +10,13 @@ use zeroize::Zeroizing;
 use super::files::{JoinPaths, StoredFlags, Written};
 use super::run::{Board, JoinRun};
 use super::steps::{administered, parsed};
-use crate::files::power_cut;
-use crate::files::read::read;
-use crate::files::tree::Tree;
-use crate::files::write::{Disk, beside, private_folder};
 use crate::join::command::{Settings, TokenSource};
-use crate::process::clock::Clock;
-use crate::process::command::CommandFailure;
+use crate::os::clock::Clock;
+use crate::os::command::CommandFailure;
+use crate::os::power_cut;
+use crate::os::read::read;
+use crate::os::tree::Tree;
+use crate::os::write::{Disk, beside, private_folder};
 
 fn new(kubeconfig: bool) -> Written {
     let text = Some(Zeroizing::new("the new identity".to_owned()));

@@ -14,10 +14,10 @@ use support::grpc::{field, frame, prefixed, varint};
 
 use super::report::{FailedAt, RuntimeFailure};
 use super::*;
-use crate::files::mounts::pretend;
-use crate::files::tree::Tree;
 use crate::node::facts::Image;
-use crate::process::unix_socket::connect_to;
+use crate::os::mounts::pretend;
+use crate::os::tree::Tree;
+use crate::os::unix_socket::connect_to;
 
 fn config(protocol: Protocol) -> RuntimeConfig {
     RuntimeConfig {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::files::tree::Tree;
 use crate::node::facts::{Handler, Image, RuntimeFacts};
+use crate::os::tree::Tree;
 use crate::runtime::report::{Condition, Images, RuntimeVersion, Status};
 
 use super::*;

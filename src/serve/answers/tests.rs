@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
-use crate::files::tree::Tree;
 use crate::host::{Host, HostRoot};
 use crate::kube::instant::Mono;
 use crate::kube::time::Wall;
 use crate::node::lease_report::LeaseReport;
-use crate::process::clock::{self, since_boot};
+use crate::os::clock::{self, since_boot};
+use crate::os::tree::Tree;
 use crate::serve::access::ReviewCounts;
 use crate::serve::config::ServeConfig;
 

@@ -1,7 +1,7 @@
 //! `etc/hosts` and `etc/resolv.conf`.
 #![no_main]
 
-use nodelet::files::hosts;
+use nodelet::os::hosts;
 use nodelet::client::dns::Resolver;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use nodelet::files::mounts;
+use nodelet::os::mounts;
 use nodelet::host::cgroup;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {

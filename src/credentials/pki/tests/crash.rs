@@ -2,7 +2,7 @@
 //! lost: the next start finds the old identity or the new one.
 
 use super::*;
-use crate::files::power_cut;
+use crate::os::power_cut;
 
 /// [`power_cut::survives`] for the operations of a [`Pki`].
 fn survives<T>(folder: &Folder, act: impl FnOnce() -> (Pki, T), check: impl Fn(&T, &str)) -> usize {

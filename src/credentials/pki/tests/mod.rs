@@ -16,10 +16,10 @@ use rcgen::{
 };
 
 use super::*;
-use crate::files::mounts::pretend_mount;
-use crate::files::read::cause;
-use crate::files::tree::Tree;
 use crate::kube::x509::{Purpose, SigningRequest};
+use crate::os::mounts::pretend_mount;
+use crate::os::read::cause;
+use crate::os::tree::Tree;
 
 /// A folder that is removed with the test.
 struct Folder(Tree);

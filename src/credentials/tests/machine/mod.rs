@@ -23,8 +23,6 @@ use crate::credentials::pki::tests::Pem;
 use crate::credentials::tests::cluster::{self, Behavior, Cluster, Fate, START, epoch, wall};
 use crate::credentials::tests::process::{Process, Sent, Turn, live_all};
 use crate::credentials::{IdentitySource, SigningClient};
-use crate::files::recorder;
-use crate::files::tree::Tree;
 use crate::kube::delay::Jitter;
 use crate::kube::message::Method;
 use crate::kube::time::Wall;
@@ -33,6 +31,8 @@ use crate::node::facts::Facts;
 use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
 use crate::node::schedule::RequestKind;
 use crate::node::schedule::tests::Random;
+use crate::os::recorder;
+use crate::os::tree::Tree;
 
 /// The API server, and the host of an operator's mistake.
 const SERVER: &str = "10.0.0.1";

@@ -16,8 +16,6 @@ use crate::config::command_line;
 use crate::credentials::IdentitySource;
 use crate::credentials::tests::cluster::{Behavior, Cluster, wall};
 use crate::credentials::tests::process::{Process, Turn};
-use crate::files::tree::Tree;
-use crate::files::write::Disk;
 use crate::join::command::{Settings, TokenSource};
 use crate::join::files::JoinPaths;
 use crate::join::run::{Board, ClockAndNetwork, JoinRun};
@@ -29,6 +27,8 @@ use crate::kube::time::Wall;
 use crate::node::facts::Facts;
 use crate::node::kubelet::tests::storm::take_lines;
 use crate::node::schedule::tests::Random;
+use crate::os::tree::Tree;
+use crate::os::write::Disk;
 
 /// The host name: that of a Node whose flags are lost.
 const HOSTNAME: &str = "board";

@@ -14,10 +14,10 @@ use nix::errno::Errno;
 use self::board::{Line, View, World, wrong_clocks};
 use crate::credentials::tests::cluster::{Behavior, YEAR};
 use crate::credentials::tests::process::live_all;
-use crate::files::write::Op;
-use crate::files::{power_cut, recorder, tree::Tree};
 use crate::kube::time::Wall;
 use crate::node::kubelet::tests::storm::collect_lines;
+use crate::os::write::Op;
+use crate::os::{power_cut, recorder, tree::Tree};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const MINUTE: Duration = Duration::from_secs(60);

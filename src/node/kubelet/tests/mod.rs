@@ -11,13 +11,13 @@ use crate::credentials::certificate::tests as certificates;
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::credentials::rotation::{CertificateFiles, Rotation, Step as CredentialStep};
 use crate::credentials::tests::cluster::{Behavior, Cluster, Objects, User, wall};
-use crate::files::write::Op;
 use crate::kube::delay::Jitter;
 use crate::kube::message::{Answer, Method, Response, answered, status_not_found};
 use crate::kube::object;
 use crate::kube::text;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
+use crate::os::write::Op;
 
 mod guest;
 mod lease_report;

@@ -41,7 +41,7 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     #[test]
     fn a_read_is_bounded_and_does_not_wait_for_a_fifo() {

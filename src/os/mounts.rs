@@ -218,7 +218,7 @@ pub(crate) fn pretend_unreadable() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     fn mount(point: &str, fs_type: &str) -> Mount {
         Mount { point: point.into(), fs_type: fs_type.into() }

@@ -192,8 +192,8 @@ pub(crate) fn writable(folder: &Path) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::mounts::{pretend, pretend_mount, pretend_unreadable};
-    use crate::files::tree::Tree;
+    use crate::os::mounts::{pretend, pretend_mount, pretend_unreadable};
+    use crate::os::tree::Tree;
     use std::os::unix::fs::symlink;
 
     #[test]

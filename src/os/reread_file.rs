@@ -85,7 +85,7 @@ impl RereadFile {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
 
     #[test]
     fn each_read_is_anew_and_the_descriptor_is_kept() {

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::files::mounts::pretend_mount;
+use crate::os::mounts::pretend_mount;
 
 /// A folder of its own for each call, removed at the end of the test.
 pub(crate) struct Tree(PathBuf);

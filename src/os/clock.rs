@@ -42,7 +42,7 @@ pub fn wall() -> Wall {
 }
 
 /// Waits; the time in which the board is suspended counts. Only for commands: the agent waits in
-/// `process::wakeup`, where a signal ends it.
+/// `os::wakeup`, where a signal ends it.
 #[expect(clippy::disallowed_methods, reason = "a command has no loop")]
 pub fn pause(time: Duration) {
     let end = TimeSpec::from(since_boot() + time);

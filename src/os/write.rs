@@ -388,8 +388,8 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
-    use crate::files::mounts::pretend_mount;
-    use crate::files::tree::Tree;
+    use crate::os::mounts::pretend_mount;
+    use crate::os::tree::Tree;
 
     fn replaced(path: &Path) -> Result<(), Fault> {
         replace(path, PRIVATE, b"new".to_vec()).iter().try_for_each(Op::carry_out)

@@ -165,7 +165,7 @@ pub fn cause(error: &io::Error) -> Fault {
 #[allow(clippy::disallowed_methods, clippy::useless_conversion)]
 mod tests {
     use super::*;
-    use crate::files::tree::Tree;
+    use crate::os::tree::Tree;
     use nix::sys::stat::stat;
     use std::fs;
 

@@ -222,8 +222,8 @@ pub(crate) fn unread(source: &str, error: &io::Error) -> Unread {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use crate::files::read::SMALL;
-    use crate::files::tree::Tree;
+    use crate::os::read::SMALL;
+    use crate::os::tree::Tree;
     use std::io::Read as _;
     use std::os::unix::fs::symlink;
 

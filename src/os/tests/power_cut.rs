@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::tree::Tree;
-use crate::files::write::{Op, parent};
+use crate::os::write::{Op, parent};
 
 /// The folder whose entries an operation changes.
 fn changed_folder(op: &Op) -> Option<PathBuf> {

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 
 use nix::errno::Errno;
 
-use crate::files::read::cause;
-use crate::files::write::Op;
 use crate::kube::text::Fault;
+use crate::os::read::cause;
+use crate::os::write::Op;
 
 #[derive(Default)]
 struct Recorder {

@@ -21,7 +21,7 @@ use std::process::Command;
 use std::thread;
 
 use nodelet::host::{Host, HostRoot, cgroup, cpu, memory, mounts, network, pids, system};
-use nodelet::node::facts::{DefaultRoute, Facts, Read};
+use nodelet::kube::facts::{DefaultRoute, Facts, Read};
 use nodelet::os::hosts;
 use nodelet::os::mounts as table;
 use serde_json::{Value, json};
@@ -483,7 +483,7 @@ fn the_address_of_a_board_is_that_of_its_default_route() {
         };
         let mut host = Host::new(HostRoot::new(&folder), "/var/lib/kubelet");
         let mut facts = host.read("board");
-        let interface = |(name, ips): (&String, &Value)| nodelet::node::facts::Interface {
+        let interface = |(name, ips): (&String, &Value)| nodelet::kube::facts::Interface {
             name: name.clone(),
             up: true,
             loopback: false,

@@ -226,7 +226,7 @@ impl Agent {
         let _look = self.facts.host.root.begin_look(move || clock.now().mono);
         self.health.read_files();
         self.facts.set_health(self.health.conditions());
-        self.kubelet.on_health_events(self.health.take_events(), now.mono);
+        self.kubelet.on_signs(self.health.take_signs(), now.mono);
         let (node, may_wait) = (self.kubelet.node_config(), self.kubelet.may_wait());
         let watched = self.wakeup.watches_network();
         self.facts.refresh(node, may_wait, watched, || clock.now().mono);

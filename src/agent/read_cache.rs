@@ -16,9 +16,9 @@ use crate::check::setup::ask_name_servers;
 use crate::client::dns::NodeName;
 use crate::config::NodeConfig;
 use crate::host::Host;
+use crate::kube::facts::HealthConditions;
+use crate::kube::facts::{Facts, Network};
 use crate::kube::instant::Mono;
-use crate::node::facts::{Facts, Network};
-use crate::node::health::HealthConditions;
 use crate::os::clock::since_boot;
 use crate::runtime::file::RuntimeFile;
 
@@ -138,7 +138,7 @@ mod tests {
     use crate::config::Config;
     use crate::config::flags::Flags;
     use crate::host::HostRoot;
-    use crate::node::facts::Unread;
+    use crate::kube::facts::Unread;
     use crate::os::mounts::pretend;
     use crate::os::tree::Tree;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::kube::instant::Mono;
+use crate::kube::lease_report::LeaseReport;
 use crate::kube::outage_log::OutageLog;
-use crate::node::lease_report::LeaseReport;
 use crate::os::write::VolatileFile;
 
 /// How often the agent looks whether the file is still at its path.

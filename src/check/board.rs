@@ -1,10 +1,10 @@
 //! Judges the board: the kernel's files, the clock, the folders, the client certificate.
 
 use crate::host::cgroup::Mode;
+use crate::kube::facts::{FileSystem, Read, is_machine_id, no_machine_id};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, NODE, NODES, Subject};
-use crate::node::facts::{FileSystem, Read, is_machine_id, no_machine_id};
 
 use super::Finding;
 
@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
     use crate::check::Mark;
-    use crate::node::facts::Unread;
+    use crate::kube::facts::Unread;
 
     const ID: &str = "0123456789abcdef0123456789abcdef";
 

@@ -3,7 +3,7 @@
 use super::{Finding, Mark};
 use crate::health::config::HealthConfig;
 use crate::health::{CheckTexts, ConditionKind, KINDS};
-use crate::node::health::HealthConditions;
+use crate::kube::facts::HealthConditions;
 
 /// The finding for `kind`. `conditions` has those of all sources, `sources` their files.
 pub fn finding(
@@ -48,7 +48,7 @@ pub fn hint(findings: &[Finding]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::health::HealthCondition;
+    use crate::kube::facts::HealthCondition;
 
     #[test]
     fn a_source_has_a_line_and_a_problem_has_a_remedy() {

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use crate::client::dns::NodeName;
-use crate::config::flags::{Flags, log_ignored};
+use crate::config::flags::{Flags, Values, log_ignored};
 use crate::config::{Config, NodeConfig};
 use crate::health::config::HealthConfig;
 use crate::health::monitor::Health;
 use crate::host::{Host, HostRoot};
+use crate::kube::facts::Facts;
 use crate::kube::instant::Mono;
 use crate::kube::object;
 use crate::node::eviction::{Eviction, Pressures};
-use crate::node::facts::Facts;
 use crate::node::status::{self, Desired};
 use crate::os::clock::{self, Clock};
 use crate::os::command::CommandFailure;
@@ -21,6 +21,13 @@ use crate::runtime::report::RuntimeReport;
 
 /// Time limit of a question to the container runtime.
 const ASK: Duration = Duration::from_secs(5);
+
+/// The container runtime that the flags name; `None` without an endpoint.
+pub(crate) fn runtime_config(values: &Values) -> Result<Option<RuntimeConfig>, CommandFailure> {
+    let Values { runtime_endpoint, image_endpoint, max_images, runtime_facts, .. } = values;
+    RuntimeConfig::parse(runtime_endpoint, image_endpoint, *max_images, runtime_facts)
+        .map_err(CommandFailure::Usage)
+}
 
 /// The checked configuration, and the facts that its checks need.
 pub(crate) struct Setup {
@@ -45,7 +52,7 @@ impl Setup {
         host.ready_when_exists.clone_from(&values.ready_when_exists);
         let health = HealthConfig::parse(&values.node_problem_detection, &values.node_conditions)
             .map_err(CommandFailure::Usage)?;
-        let runtime = RuntimeConfig::new(values).map_err(CommandFailure::Usage)?;
+        let runtime = runtime_config(values)?;
         let hostname = || host.hostname().map_err(|unread| unread.to_string());
         let config = Config::new(flags, hostname).map_err(CommandFailure::Usage)?;
         let facts = host.read(&config.node.name);

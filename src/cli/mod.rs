@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use crate::agent;
 use crate::check;
+use crate::check::setup::runtime_config;
 use crate::config;
 use crate::config::command_line::{self, Command, shown};
 use crate::config::file;
@@ -61,7 +62,10 @@ fn run_command(args: Vec<OsString>) -> End {
             command::no_core_file();
             serve::run(of_a_service(flags, args)?)
         }
-        Command::Runtime => runtime::run(of_a_service(flags, args)?.as_ref()),
+        Command::Runtime => {
+            let flags = of_a_service(flags, args)?;
+            runtime::run(runtime_config(&flags.values)?)
+        }
         Command::Logs => Err(CommandFailure::Other(serve::logs::answer_one())),
     }
 }

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::health::filesystems::tests::{ext4, mounted, vfat};
     use crate::health::tests::Board;
-    use crate::node::facts::Read;
+    use crate::kube::facts::Read;
 
     /// The mounted file systems, and the errors of a btrfs.
     type Look = (IfPresent<Rc<[Filesystem]>>, Vec<Read<u64>>);

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::reader::{HealthReader, count, is_numbered};
-use super::source::{Sign, grew};
+use super::source::grew;
+use crate::kube::facts::Sign;
 use crate::kube::instant::Mono;
 use crate::kube::unread::Read;
 use crate::os::reread_file::RereadFile;

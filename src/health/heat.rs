@@ -335,7 +335,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::health::tests::{Board, FakeClock};
-    use crate::node::facts::Unread;
+    use crate::kube::facts::Unread;
     use crate::os::root::HostRoot;
     use crate::os::root::NOT_REACHED;
     use crate::os::tree::Tree;

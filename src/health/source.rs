@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::condition_state::{Problem, RuleResult};
 use super::reader::HealthReader;
+use crate::kube::facts::Sign;
 use crate::kube::instant::Now;
 use crate::kube::object;
 use crate::kube::unread::IfPresent;
@@ -82,9 +83,6 @@ pub(super) trait Source: fmt::Debug {
     /// The kernel reported a change.
     fn on_report(&mut self, _: &mut HealthReader) {}
 }
-
-/// Reason and message of a warning that is no condition.
-pub(super) type Sign = (&'static str, String);
 
 /// What a rule is asked with.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 
-use crate::node::facts::{FileSystem, Read, Unread};
+use crate::kube::facts::{FileSystem, Read, Unread};
 use crate::os::guard::{self, Resolved, resolve_path};
 use crate::os::mounts::{self, Mount, without_root};
 use crate::os::read::open_with;

@@ -8,8 +8,8 @@
 use nix::errno::Errno;
 use nix::sys::sysinfo::SysInfo;
 
+use crate::kube::facts::{HugePages, Memory};
 use crate::kube::unread::{Read, Unread, if_present};
-use crate::node::facts::{HugePages, Memory};
 use crate::os::read::SMALL;
 
 use crate::os::reread_file::RereadFile;

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub use crate::os::root::HostRoot;
 
 use self::mounts::Mounts;
-use crate::node::facts::{Facts, FileSystem, Network, Read, is_machine_id};
+use crate::kube::facts::{Facts, FileSystem, Network, Read, is_machine_id};
 use crate::os::guard::{self, Resolved};
 use crate::os::read::cause;
 use crate::os::reread_file::RereadFile;

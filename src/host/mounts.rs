@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use crate::node::facts::Read;
+use crate::kube::facts::Read;
 use crate::os::mounts::{MOUNTINFO, Mount, all_mounts, parse_mountinfo, parse_mounts};
 use crate::os::root::{HostRoot, unread};
 
@@ -52,7 +52,7 @@ fn table(root: &HostRoot, path: &str, parse: fn(&str) -> Option<Mount>) -> Read<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::facts::Unread;
+    use crate::kube::facts::Unread;
     use crate::os::mounts::pretend;
     use crate::os::tree::Tree;
 

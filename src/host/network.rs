@@ -14,8 +14,8 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
+use crate::kube::facts::{DefaultRoute, Interface, Network};
 use crate::kube::unread::{Read, Unread, if_present};
-use crate::node::facts::{DefaultRoute, Interface, Network};
 use crate::os::hosts;
 use crate::os::read::LARGE;
 

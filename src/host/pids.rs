@@ -4,7 +4,7 @@
 //! One of the two limits is enough. For a malformed loadavg the kubelet uses the 16-bit count of
 //! sysinfo(2); here the fact is unread. For most statuses sysinfo(2) counts the threads here too.
 
-use crate::node::facts::{Pids, Read, Unread};
+use crate::kube::facts::{Pids, Read, Unread};
 
 use crate::os::reread_file::RereadFile;
 use crate::os::root::HostRoot;

@@ -5,7 +5,7 @@
 
 use nix::sys::utsname::uname;
 
-use crate::node::facts::{Read, Unread};
+use crate::kube::facts::{Read, Unread};
 use crate::os::read::SMALL;
 
 use crate::os::root::{HostRoot, text, unread};

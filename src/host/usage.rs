@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::node::facts::{FileSystem, Read, Unread};
+use crate::kube::facts::{FileSystem, Read, Unread};
 use crate::os::read::SMALL;
 
 use super::disk::{MeasuredPath, ancestor};

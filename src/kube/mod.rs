@@ -3,10 +3,12 @@
 pub mod cluster_info;
 pub mod delay;
 pub mod describe;
+pub mod facts;
 pub mod finding;
 pub mod instant;
 pub mod json;
 pub mod keys;
+pub mod lease_report;
 pub mod message;
 pub mod names;
 pub mod object;

@@ -3,11 +3,11 @@
 //! The server's list is the only memory: a type is on it from its first True until it has been
 //! False for 24 hours. So a restart changes nothing, and a healthy board sends nothing.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::kube::facts::{HealthCondition, HealthConditions};
 use crate::kube::object;
 use crate::kube::time::Wall;
 use crate::node::conditions::{condition, drop_doubles, is, status};
@@ -15,33 +15,6 @@ use crate::node::events::Event;
 
 /// How long a False stays on the list.
 const FALSE_STAYS: Duration = Duration::from_secs(24 * 3600);
-
-/// One condition, without its times.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HealthCondition {
-    /// The condition type.
-    pub name: Cow<'static, str>,
-    /// The status: True is a problem.
-    pub is_true: bool,
-    /// A CamelCase word.
-    pub reason: Cow<'static, str>,
-    /// One line.
-    pub message: Cow<'static, str>,
-    /// The reason of the event, if the status changes.
-    pub event_reason: &'static str,
-    /// It is on the list also before its first True, and after 24 hours of False.
-    pub is_always_listed: bool,
-}
-
-/// The state of all conditions about the board's health. A type that is in neither list is not
-/// touched.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct HealthConditions {
-    /// The conditions that are True or False.
-    pub known: Vec<HealthCondition>,
-    /// The types that have no condition: they are deleted from the Node.
-    pub absent: Vec<&'static str>,
-}
 
 impl HealthConditions {
     /// Whether a problem begins or ends compared with the Node's `list`, which is worth a patch of

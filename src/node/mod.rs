@@ -8,11 +8,9 @@
 pub mod conditions;
 pub mod events;
 pub mod eviction;
-pub mod facts;
 pub mod health;
 pub mod kubelet;
 pub mod lease;
-pub mod lease_report;
 pub mod object;
 pub mod patch;
 pub mod pods;

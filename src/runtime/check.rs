@@ -80,8 +80,8 @@ pub(super) fn facts_file(path: &Path, fresh: Result<(), Fault>, exists: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::facts::Image;
     use crate::kube::finding::Mark;
-    use crate::node::facts::Image;
     use crate::runtime::report::{Images, RuntimeFailure, RuntimeVersion, Status};
 
     const CONFIG: fn() -> RuntimeConfig = || RuntimeConfig {

@@ -2,9 +2,7 @@
 //! `--container-runtime-facts`.
 //! Error texts: cri-client `pkg/util/util_unix.go`.
 
-use std::path::PathBuf;
-
-use crate::config::flags::Values;
+use std::path::{Path, PathBuf};
 
 /// Bytes of the path of a socket: `sun_path` of unix(7) without its last zero.
 const MAX_PATH: usize = 107;
@@ -36,9 +34,14 @@ pub struct RuntimeConfig {
 }
 
 impl RuntimeConfig {
-    /// The runtime that the flags name; `None` without an endpoint.
-    pub fn new(values: &Values) -> Result<Option<Self>, String> {
-        let (endpoint, images) = (&values.runtime_endpoint, &values.image_endpoint);
+    /// Parses the values of the flags; an error names the flag. `None` without an endpoint;
+    /// `images` is the endpoint of the image service, or empty.
+    pub fn parse(
+        endpoint: &str,
+        images: &str,
+        max_images: i32,
+        facts_file: &Path,
+    ) -> Result<Option<Self>, String> {
         if endpoint.is_empty() && !images.is_empty() {
             return Err("--image-service-endpoint needs --container-runtime-endpoint: without a \
                         runtime there are no images"
@@ -47,10 +50,10 @@ impl RuntimeConfig {
         if endpoint.is_empty() {
             return Ok(None);
         }
-        let (protocol, path) = parse("--container-runtime-endpoint", endpoint)?;
+        let (protocol, path) = parse_endpoint("--container-runtime-endpoint", endpoint)?;
         let mut image_path = None;
         if !images.is_empty() {
-            let (of_images, socket) = parse("--image-service-endpoint", images)?;
+            let (of_images, socket) = parse_endpoint("--image-service-endpoint", images)?;
             if (protocol, of_images) != (Protocol::Cri, Protocol::Cri) {
                 return Err(format!(
                     "--image-service-endpoint {images:?}: both endpoints must be unix://PATH"
@@ -58,13 +61,13 @@ impl RuntimeConfig {
             }
             image_path = Some(socket).filter(|socket| *socket != path);
         }
-        let (max_images, facts_file) = (values.max_images, values.runtime_facts.clone());
+        let facts_file = facts_file.to_owned();
         Ok(Some(Self { protocol, path, image_path, max_images, facts_file }))
     }
 }
 
 /// What the endpoint of a flag names.
-fn parse(flag: &str, endpoint: &str) -> Result<(Protocol, PathBuf), String> {
+fn parse_endpoint(flag: &str, endpoint: &str) -> Result<(Protocol, PathBuf), String> {
     let refused = |why: String| Err(format!("{flag} {endpoint:?}: {why}"));
     let (protocol, path) = match endpoint.split_once("://") {
         None => (Protocol::Cri, endpoint),
@@ -89,13 +92,7 @@ mod tests {
     use super::*;
 
     fn parsed(endpoint: &str, images: &str) -> Result<Option<RuntimeConfig>, String> {
-        RuntimeConfig::new(&Values {
-            runtime_endpoint: endpoint.to_owned(),
-            image_endpoint: images.to_owned(),
-            max_images: 10,
-            runtime_facts: "/f".into(),
-            ..Values::default()
-        })
+        RuntimeConfig::parse(endpoint, images, 10, Path::new("/f"))
     }
 
     #[test]

@@ -10,9 +10,9 @@ use super::report::{
     RuntimeReport, RuntimeVersion, Status,
 };
 use super::socket::Open;
+use crate::kube::facts::{Handler, Image};
 use crate::kube::protobuf::{Value, field, fields};
 use crate::kube::text::one_line;
-use crate::node::facts::{Handler, Image};
 
 /// Paths of the calls.
 const VERSION: &str = "/runtime.v1.RuntimeService/Version";

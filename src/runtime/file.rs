@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::form::{self, NOT_YET};
+use crate::kube::facts::RuntimeFacts;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
-use crate::node::facts::RuntimeFacts;
 use crate::os::guard;
 use crate::os::read::{LARGE, cause, from_start, open};
 

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use crate::node::facts::RuntimeFacts;
+use crate::kube::facts::RuntimeFacts;
 
 /// Ready's line before the first success.
 pub const NOT_YET: &str = "container runtime status check may not have completed yet";

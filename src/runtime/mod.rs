@@ -23,13 +23,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::config::flags::Flags;
+use crate::kube::facts::RuntimeFacts;
 use crate::kube::finding::Finding;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
-use crate::node::facts::RuntimeFacts;
 use crate::os::clock::{pause, since_boot};
-use crate::os::command::{CommandFailure, End};
+use crate::os::command::End;
 use crate::os::guard;
 use crate::os::write::VolatileFile;
 use config::{Protocol, RuntimeConfig};
@@ -46,14 +45,12 @@ const DETAILS_OVERDUE: Duration = Duration::from_secs(10);
 
 /// Asks the container runtime for the agent, until the process is ended. Without a runtime there is
 /// nothing to do, which is no failure: the unit is started with the agent's.
-pub fn run(flags: &Flags) -> End {
-    match RuntimeConfig::new(&flags.values).map_err(CommandFailure::Usage)? {
-        Some(config) => serve(&config),
-        None => {
-            log::info!("no --container-runtime-endpoint, so there is nothing to do");
-            Ok(())
-        }
-    }
+pub fn run(config: Option<RuntimeConfig>) -> End {
+    let Some(config) = config else {
+        log::info!("no --container-runtime-endpoint, so there is nothing to do");
+        return Ok(());
+    };
+    serve(&config)
 }
 
 /// Asks and writes until the process is ended. Its times count from the boot, as in the file.

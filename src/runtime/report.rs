@@ -1,9 +1,9 @@
 //! What one question to a container runtime found, as plain values.
 //! Upstream: `pkg/kubelet/util/sliceutils`, `pkg/kubelet/nodestatus/setters.go` Images.
 
+use crate::kube::facts::{Handler, Image};
 use crate::kube::text::Fault;
 use crate::kube::version::{is_padded, is_suffix};
-use crate::node::facts::{Handler, Image};
 
 /// Bytes of a list of images above which it is asked for less often.
 pub const LARGE_LIST: usize = 1 << 20;

@@ -9,9 +9,9 @@ use super::report::{
     RuntimeVersion, Status,
 };
 use super::socket::{Open, failed};
+use crate::kube::facts::Image;
 use crate::kube::text::{Fault, one_line};
 use crate::kube::{json, object, protobuf};
-use crate::node::facts::Image;
 
 const MAX_HEAD: usize = 8 << 10;
 const MAX_BODY: usize = 4 << 20;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::config::Protocol;
 use super::form::{self, NOT_YET};
 use super::report::{RuntimeQuery, RuntimeReport};
+use crate::kube::facts::RuntimeFacts;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
-use crate::node::facts::RuntimeFacts;
 
 /// Time between two questions, and after one that failed.
 const EVERY: Duration = Duration::from_secs(10);

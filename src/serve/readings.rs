@@ -9,8 +9,8 @@ use crate::config::Config;
 use crate::host::Host;
 use crate::host::usage::Usage;
 use crate::kube::instant::{Mono, Now};
+use crate::kube::lease_report::LeaseReport;
 use crate::kube::time::Wall;
-use crate::node::lease_report::LeaseReport;
 use crate::os::clock::{self, since_boot};
 use crate::os::read::read;
 

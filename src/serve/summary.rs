@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::readings::Readings;
 use crate::host::usage::Traffic;
+use crate::kube::facts::FileSystem;
 use crate::kube::instant::Now;
 use crate::kube::object;
 use crate::kube::time::Wall;
-use crate::node::facts::FileSystem;
 
 /// The interface whose traffic is the node's, by the kubelet's rule
 /// (`pkg/kubelet/stats/helper.go`).

@@ -8,6 +8,7 @@ mod common;
 mod reads;
 
 use std::cell::Cell;
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use apidouble::{Double, Recorded};
@@ -283,9 +284,7 @@ fn bytes_and_heap_of_a_look_at_the_runtime() {
         let mut runtime = Runtime::start(&folder.path().join("c.sock"), images);
         let endpoint = runtime.endpoint();
         let (_, endpoint) = endpoint.split_once('=').unwrap();
-        let mut flags = Flags::default();
-        flags.values.runtime_endpoint = endpoint.to_owned();
-        let endpoint = RuntimeConfig::new(&flags.values).unwrap().unwrap();
+        let endpoint = RuntimeConfig::parse(endpoint, "", 10, Path::new("/f")).unwrap().unwrap();
         // The process has the mount table since its first question.
         drop(own_mounts());
         let look = allocation_counter::measure(|| {

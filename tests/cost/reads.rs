@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nodelet::host::{Host, HostRoot};
-use nodelet::node::facts::{Facts, Read};
+use nodelet::kube::facts::{Facts, Read};
 use support::Folder;
 
 use crate::common::tree;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use nodelet::host::{Host, HostRoot};
-use nodelet::node::facts::Facts;
+use nodelet::kube::facts::Facts;
 use support::{Folder, skip};
 
 use crate::common::shell::shell;

@@ -14,9 +14,9 @@ use std::time::Duration;
 use nodelet::health::KINDS;
 use nodelet::health::config::HealthConfig;
 use nodelet::health::monitor::Health;
+use nodelet::kube::facts::HealthCondition;
 use nodelet::kube::instant::{Mono, Now};
 use nodelet::kube::time::Wall;
-use nodelet::node::health::HealthCondition;
 use nodelet::os::root::HostRoot;
 use serde_json::{Value, json};
 use support::Folder;
@@ -124,7 +124,7 @@ fn every_tree_has_its_conditions_and_events() {
         shown.set(Now { mono: now.mono.after(Duration::from_secs(300)), ..now });
         assert!(health.look());
         health.let_it_last(clock("serverDate"));
-        let (conditions, events) = (health.conditions(), health.take_events());
+        let (conditions, signs) = (health.conditions(), health.take_signs());
         let got = listed(&conditions.known);
         if got != want {
             wrong.push(format!("{}: {got} instead of {want}", tree.display()));
@@ -138,10 +138,10 @@ fn every_tree_has_its_conditions_and_events() {
         // Without the events of the conditions themselves.
         let is_condition =
             |reason: &str| want.as_object().unwrap().values().any(|c| c["reason"] == reason);
-        let events: Vec<Value> = events
+        let events: Vec<Value> = signs
             .iter()
-            .filter(|event| !is_condition(event.reason))
-            .map(|event| json!({"reason": event.reason, "type": event.kind}))
+            .filter(|(reason, _)| !is_condition(reason))
+            .map(|(reason, _)| json!({"reason": reason, "type": "Warning"}))
             .collect();
         let want = expected["events"].as_array().cloned().unwrap_or_default();
         if events != want {

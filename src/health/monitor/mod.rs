@@ -12,14 +12,13 @@ use super::condition_state::{ConditionState, MAX_MESSAGE, cut};
 use super::config::{FileCondition, HealthConfig};
 use super::events::EventSources;
 use super::reader::HealthReader;
-use super::source::{ConditionKind, RuleInput, Sign, Source};
+use super::source::{ConditionKind, RuleInput, Source};
 use super::time::{REBOOTS, Time, boots_file};
 use super::{KINDS, voltage};
+use crate::kube::facts::{HealthCondition, HealthConditions, Sign};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
 use crate::kube::time::Wall;
-use crate::node::events::Event;
-use crate::node::health::{HealthCondition, HealthConditions};
 use crate::os::guard;
 use crate::os::read::{SMALL, read_found};
 use crate::os::root::HostRoot;
@@ -52,7 +51,7 @@ pub struct Health {
     event_sources: EventSources,
     /// The first line of each `--node-condition` file; `None`: it does not exist.
     files: Vec<Option<String>>,
-    events: Vec<Event>,
+    signs: Vec<Sign>,
     /// Types that are not detected and that an earlier process left on the Node. Deleted once:
     /// afterwards they may be another program's, which may use the same reasons.
     leftovers: Vec<&'static str>,
@@ -92,7 +91,7 @@ impl Health {
             time: Time::new(boots_file(root, root_dir), built),
             event_sources: EventSources::default(),
             files: Vec::new(),
-            events: Vec::new(),
+            signs: Vec::new(),
             leftovers: Vec::new(),
             foreign: Vec::new(),
             has_adopted: false,
@@ -123,7 +122,7 @@ impl Health {
         let now = self.reader.now();
         let is_new_boot = !self.time.history.knows_this_boot();
         let signs = self.event_sources.judge(is_new_boot, now.mono);
-        self.events.extend(signs.into_iter().map(warning));
+        self.signs.extend(signs);
         self.judge(true, now);
         true
     }
@@ -174,7 +173,7 @@ impl Health {
             };
             state.step(result, |reason| kind.clear(reason), now.mono);
             if self.config.detects(kind.name) {
-                self.events.extend(signs.into_iter().map(warning));
+                self.signs.extend(signs);
             }
         }
     }
@@ -279,9 +278,9 @@ impl Health {
         found
     }
 
-    /// The events since the last call.
-    pub fn take_events(&mut self) -> Vec<Event> {
-        std::mem::take(&mut self.events)
+    /// What is worth an event, since the last call.
+    pub fn take_signs(&mut self) -> Vec<Sign> {
+        std::mem::take(&mut self.signs)
     }
 
     fn is_suspect(&self) -> bool {
@@ -351,10 +350,6 @@ fn first_line(path: &Path) -> Option<String> {
     let bytes = read_found(path).ok()?;
     let line = bytes.split(|byte| *byte == b'\n').next()?;
     Some(String::from_utf8_lossy(line).into_owned())
-}
-
-fn warning((reason, message): Sign) -> Event {
-    Event::of_health("Warning", reason, message)
 }
 
 /// A `--node-condition`, from the file's first line: `text`, or `Reason: text`. Without a text the

@@ -1,8 +1,8 @@
 //! The life of a condition on the Node: listing, ownership, transition times.
 
 use super::*;
+use crate::kube::facts::HealthCondition;
 use crate::node::conditions;
-use crate::node::health::HealthCondition;
 use serde_json::json;
 
 const ALARM: &str = "sys/class/hwmon/hwmon1/in0_lcrit_alarm";

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::kube::delay::TokenBucket;
+use crate::kube::facts::Sign;
 use crate::kube::instant::Mono;
 use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
@@ -50,6 +51,11 @@ impl Event {
     /// About the board's health.
     pub fn of_health(kind: &'static str, reason: &'static str, message: impl Into<String>) -> Self {
         Self { is_of_health: true, ..Self::new(kind, reason, message) }
+    }
+
+    /// A warning about the board's health that is no change of a condition.
+    pub fn of_sign((reason, message): Sign) -> Self {
+        Self::of_health("Warning", reason, message)
     }
 
     /// The Node was cordoned, or uncordoned.

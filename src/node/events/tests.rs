@@ -234,7 +234,8 @@ fn after_a_burst_the_rate_is_limited() {
 fn events_about_the_boards_health_have_a_limit() {
     let mut queue = EventQueue::new("pi", 0, 0);
     let mut admits = |reason, seconds| {
-        let event = Event::of_health("Warning", reason, "x");
+        let event = Event::of_sign((reason, "x".to_owned()));
+        assert_eq!((event.kind, event.is_of_health), ("Warning", true));
         queue.admits(&event, Mono::START.after(Duration::from_secs(seconds)))
     };
     for (seconds, want) in [(0, true), (1, false), (599, false), (600, true)] {

@@ -10,9 +10,9 @@
 use std::time::Duration;
 
 use crate::config::thresholds::{Signal, Threshold};
+use crate::kube::facts::{Facts, FileSystem, Read};
 use crate::kube::instant::Mono;
 use crate::kube::quantity::Quantity;
-use crate::node::facts::{Facts, FileSystem, Read};
 
 /// Whether each pressure condition is True; `None` if that was never known since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

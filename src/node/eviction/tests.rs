@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::thresholds::{Amount, default_thresholds};
-use crate::node::facts::{FileSystem, Memory, Pids, Read, Unread};
+use crate::kube::facts::{FileSystem, Memory, Pids, Read, Unread};
 
 const GI: u64 = 1 << 30;
 const MI: u64 = 1 << 20;

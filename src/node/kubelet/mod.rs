@@ -13,16 +13,16 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::config::{Config, NodeConfig};
+use crate::kube::facts::{Facts, Sign};
 use crate::kube::instant::{Moment, Mono, Now};
+use crate::kube::lease_report::LeaseReport;
 use crate::kube::message::{Answer, Request, RequestError, Response};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::VERBOSE;
 use crate::node::Progress;
 use crate::node::events::{Event, EventQueue};
 use crate::node::eviction::{Eviction, Pressures};
-use crate::node::facts::Facts;
 use crate::node::lease::Lease;
-use crate::node::lease_report::LeaseReport;
 use crate::node::object::{self, Node};
 use crate::node::pods::Pods;
 use crate::node::schedule::{Action, DueTimes, LeaseTimings, RequestKind, Schedule};
@@ -251,10 +251,10 @@ impl Kubelet {
         self.node.conditions()
     }
 
-    /// Takes events about the board's health that are no change of a condition.
-    pub fn on_health_events(&mut self, events: Vec<Event>, now: Mono) {
-        for event in events {
-            self.events.record(event, false, now);
+    /// Takes the signs about the board's health that were found since the last call.
+    pub fn on_signs(&mut self, signs: Vec<Sign>, now: Mono) {
+        for sign in signs {
+            self.events.record(Event::of_sign(sign), false, now);
         }
     }
 

@@ -23,6 +23,8 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::kube::delay::Jitter;
+use crate::kube::facts::Facts;
+use crate::kube::facts::HealthConditions;
 use crate::kube::instant::Mono;
 use crate::kube::json::{self, MAX_VALUES};
 use crate::kube::message::{self, Accept, Answer, Refused, Request, RequestError, accepted};
@@ -31,8 +33,6 @@ use crate::node::Progress;
 use crate::node::conditions;
 use crate::node::events::Event;
 use crate::node::eviction::Pressures;
-use crate::node::facts::Facts;
-use crate::node::health::HealthConditions;
 use crate::node::patch;
 use crate::node::schedule::RequestKind;
 use crate::node::status::{self, Desired};

@@ -15,11 +15,11 @@ pub use resources::check_reservations;
 use serde_json::{Value, json};
 
 use crate::config::Config;
+use crate::kube::facts::Facts;
 use crate::kube::object::{self, ATTACH_DETACH, DOCUMENTATION};
 use crate::kube::time::Wall;
 use crate::node::conditions::{self, DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE};
 use crate::node::eviction::Pressures;
-use crate::node::facts::Facts;
 pub use addresses::needs_lookup;
 
 /// The value of [`DOCUMENTATION`], as the unit names the manual. Each response to a status has it.

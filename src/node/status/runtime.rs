@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::kube::facts::{Handler, Image, RuntimeFacts};
 use crate::kube::object;
-use crate::node::facts::{Handler, Image, RuntimeFacts};
 
 const VERSION: &str = "containerRuntimeVersion";
 /// The version of a Node without a runtime. UIs split it at "://".

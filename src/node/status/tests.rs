@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 use crate::config::flags::Flags;
+use crate::kube::facts::{Network, Unread};
 use crate::kube::object::is_read_annotation;
-use crate::node::facts::{Network, Unread};
 use crate::node::patch;
 
 fn flags(words: &[&str]) -> Flags {

@@ -14,7 +14,7 @@ use support::grpc::{field, frame, prefixed, varint};
 
 use super::report::{FailedAt, RuntimeFailure};
 use super::*;
-use crate::node::facts::Image;
+use crate::kube::facts::Image;
 use crate::os::mounts::pretend;
 use crate::os::tree::Tree;
 use crate::os::unix_socket::connect_to;

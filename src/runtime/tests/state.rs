@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
-use crate::node::facts::{Handler, Image, RuntimeFacts};
+use crate::kube::facts::{Handler, Image, RuntimeFacts};
 use crate::os::tree::Tree;
 use crate::runtime::report::{Condition, Images, RuntimeVersion, Status};
 

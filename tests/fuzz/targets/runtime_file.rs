@@ -1,7 +1,7 @@
 //! The file of `nodelet runtime`, as the agent reads it.
 #![no_main]
 
-use nodelet::node::facts::RuntimeFacts;
+use nodelet::kube::facts::RuntimeFacts;
 use nodelet::runtime::form;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {

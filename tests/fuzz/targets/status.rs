@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use nodelet::config::flags::Flags;
 use nodelet::config::Config;
 use nodelet::node::eviction::Pressures;
-use nodelet::node::facts::Facts;
+use nodelet::kube::facts::Facts;
 use nodelet::host::{Host, HostRoot};
 use nodelet::kube::time::Wall;
 use nodelet::node::{patch, status};

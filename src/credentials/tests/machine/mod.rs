@@ -24,10 +24,10 @@ use crate::credentials::tests::cluster::{self, Behavior, Cluster, Fate, START, e
 use crate::credentials::tests::process::{Process, Sent, Turn, live_all};
 use crate::credentials::{IdentitySource, SigningClient};
 use crate::kube::delay::Jitter;
+use crate::kube::facts::Facts;
 use crate::kube::message::Method;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Subject, Wanted};
-use crate::node::facts::Facts;
 use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
 use crate::node::schedule::RequestKind;
 use crate::node::schedule::tests::Random;

@@ -3,9 +3,9 @@ use serde_json::json;
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
+use crate::kube::facts::{Facts, HugePages};
 use crate::kube::time::Wall;
 use crate::node::eviction::Pressures;
-use crate::node::facts::{Facts, HugePages};
 use crate::node::status;
 
 fn config() -> Config {

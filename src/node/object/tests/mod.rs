@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
+use crate::kube::facts::{Facts, Unread};
+use crate::kube::facts::{HealthCondition, HealthConditions};
 use crate::kube::message::{
     Accept, Answer, Method, Request, RequestError, Response, answered, not_found,
 };
@@ -14,8 +16,6 @@ use crate::kube::time::Wall;
 use crate::node::Progress;
 use crate::node::conditions;
 use crate::node::eviction::{Eviction, Pressures};
-use crate::node::facts::{Facts, Unread};
-use crate::node::health::{HealthCondition, HealthConditions};
 use crate::node::kubelet::tests::is_check;
 use crate::node::status;
 

@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde_json::{Value, json};
 
 use crate::config::{self, NodeConfig};
+use crate::kube::facts::{Interface, Network};
 use crate::kube::object::{self, K3S_HOSTNAME, K3S_INTERNAL_IP, PROVIDED_NODE_IP};
-use crate::node::facts::{Interface, Network};
 
 /// The setter NodeAddress.
 pub(super) fn set(node: &mut Value, config: &NodeConfig, network: &Network) -> Result<(), String> {

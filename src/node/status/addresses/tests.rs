@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
-use crate::node::facts::{DefaultRoute, Facts, Read, Unread};
+use crate::kube::facts::{DefaultRoute, Facts, Read, Unread};
 
 /// `eth0 192.0.2.10 fe80::2`; `!` before the name: down, `>`: point-to-point.
 fn interfaces(lines: &[&str]) -> Read<Vec<Interface>> {

@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use crate::config::Config;
 use crate::config::thresholds::Signal;
+use crate::kube::facts::{Facts, Read, is_machine_id, no_machine_id};
 use crate::kube::names;
 use crate::kube::object::{self, quantity, set_quantity};
 use crate::kube::quantity::Quantity;
-use crate::node::facts::{Facts, Read, is_machine_id, no_machine_id};
 
 /// The setter MachineInfo, without the members that need a runtime.
 pub(super) fn set(node: &mut Value, config: &Config, facts: &Facts, missing: &mut Vec<String>) {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::flags::Flags;
 use crate::config::thresholds::{self, Threshold};
-use crate::node::facts::{FileSystem, HugePages, Memory, Unread};
+use crate::kube::facts::{FileSystem, HugePages, Memory, Unread};
 
 /// A configuration that reserves nothing but these thresholds, as upstream's cases.
 fn config(max_pods: i32, pods_per_core: i32, thresholds: &[Threshold]) -> Config {

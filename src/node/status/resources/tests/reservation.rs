@@ -5,9 +5,9 @@
 
 use super::super::*;
 use crate::config::flags::Flags;
+use crate::kube::facts::{FileSystem, Memory, Unread};
 use crate::kube::time::Wall;
 use crate::node::eviction::Pressures;
-use crate::node::facts::{FileSystem, Memory, Unread};
 use crate::node::status;
 
 const GI: u64 = 1 << 30;

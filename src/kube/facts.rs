@@ -3,12 +3,12 @@
 //! Each fact is its own `Result`: an unreadable file makes one fact missing and does not end the
 //! turn. `agent::read_cache` reads the files; some facts are up to 60 s old.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
 pub use crate::kube::unread::{Read, Unread};
-use crate::node::health::HealthConditions;
 
 /// All facts about the machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -242,6 +242,37 @@ pub struct Interface {
     pub point_to_point: bool,
     /// Addresses in kernel order.
     pub addresses: Vec<IpAddr>,
+}
+
+/// Reason and message of an event that warns about the board's health and is no change of a
+/// condition.
+pub type Sign = (&'static str, String);
+
+/// One condition about the board's health, without its times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HealthCondition {
+    /// The condition type.
+    pub name: Cow<'static, str>,
+    /// The status: True is a problem.
+    pub is_true: bool,
+    /// A CamelCase word.
+    pub reason: Cow<'static, str>,
+    /// One line.
+    pub message: Cow<'static, str>,
+    /// The reason of the event, if the status changes.
+    pub event_reason: &'static str,
+    /// It is on the list also before its first True, and after 24 hours of False.
+    pub is_always_listed: bool,
+}
+
+/// The state of all conditions about the board's health. A type that is in neither list is not
+/// touched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HealthConditions {
+    /// The conditions that are True or False.
+    pub known: Vec<HealthCondition>,
+    /// The types that have no condition: they are deleted from the Node.
+    pub absent: Vec<&'static str>,
 }
 
 #[cfg(test)]

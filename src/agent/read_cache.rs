@@ -134,6 +134,8 @@ mod tests {
     use std::collections::BTreeSet;
     use std::net::Ipv4Addr;
 
+    use support::members;
+
     use super::*;
     use crate::config::Config;
     use crate::config::flags::Flags;
@@ -152,77 +154,65 @@ mod tests {
         NodeConfig { name: "localhost".to_owned(), ..config.unwrap().node }
     }
 
-    /// A cache whose facts are all wrong.
+    /// A cache whose facts are all of another machine.
     fn spoilt(root: &HostRoot) -> ReadCache {
         let mut host = Host::new(root.clone(), "/");
-        let first = host.read("localhost");
-        let mut cache = ReadCache::new(host, "localhost", first);
-        spoil(&mut cache.facts);
+        let asked_once = host.read("localhost").node_fs.unwrap().asked_once;
+        let mut cache = ReadCache::new(host, "localhost", spoilt_facts());
+        cache.facts.node_fs.as_mut().unwrap().asked_once = asked_once;
         cache
     }
 
-    /// A valid machine id, because one that is not is read again.
-    const WRONG: &str = "ffffffffffffffffffffffffffffffff";
+    fn spoilt_facts() -> Facts {
+        Facts { cpus: Ok(9999), os_image: Ok("spoilt".to_owned()), ..Facts::example() }
+    }
 
-    fn spoil(facts: &mut Facts) {
-        let wrong = || Ok(WRONG.to_owned());
-        facts.cpus = Ok(9999);
-        facts.working_set_bytes = Ok(1);
-        facts.os_image = wrong();
-        (facts.machine_id, facts.system_uuid) = (wrong(), wrong());
-        (facts.boot_id, facts.kernel_version) = (wrong(), wrong());
-        if let Ok(pids) = &mut facts.pids {
-            (pids.max, pids.running) = (1, 1);
-        }
-        facts.node_fs.as_mut().unwrap().capacity_bytes = 1;
-        facts.network.interfaces = Ok(Vec::new());
-        facts.network.hosts = Vec::new();
+    /// Which facts are not as spoilt.
+    fn not_spoilt(facts: &Facts) -> BTreeSet<String> {
+        let members = |facts: &Facts| members(&format!("{facts:#?}\n{:#?}", facts.network));
+        let (wrong, mut found) = (members(&spoilt_facts()), members(facts));
+        found.remove("network");
+        found.retain(|name, value| wrong.get(name) != Some(value));
+        found.into_keys().collect()
     }
 
     /// Which facts the cache has read since they were spoilt, which they then are again.
-    fn read(cache: &mut ReadCache, watched: bool, second: u64) -> BTreeSet<&'static str> {
+    fn read(cache: &mut ReadCache, watched: bool, second: u64) -> BTreeSet<String> {
         let at = Mono::START.after(Duration::from_secs(second));
         cache.refresh(&config(), false, watched, || at);
-        let facts = cache.facts();
-        let is_wrong = |text: &str| text == WRONG;
-        let pids = facts.pids.clone().unwrap();
-        let read = [
-            ("cpus", facts.cpus != Ok(9999)),
-            ("usage", facts.working_set_bytes != Ok(1)),
-            ("usage", facts.node_fs.clone().unwrap().capacity_bytes != 1),
-            ("usage", pids.running != 1),
-            ("minute", !is_wrong(facts.os_image.as_ref().unwrap())),
-            ("boot", !is_wrong(facts.machine_id.as_ref().unwrap())),
-            ("boot", !is_wrong(facts.system_uuid.as_ref().unwrap())),
-            ("boot", !is_wrong(facts.boot_id.as_ref().unwrap())),
-            ("boot", !is_wrong(facts.kernel_version.as_ref().unwrap())),
-            ("network", facts.network.interfaces != Ok(Vec::new())),
-        ];
-        spoil(&mut cache.facts);
-        for (name, is_read) in read {
-            let group = read.iter().filter(|(other, _)| *other == name);
-            assert!(group.clone().all(|(_, also)| *also == is_read), "{read:?}");
-        }
-        let read = read.into_iter().filter(|(_, is_read)| *is_read);
-        read.map(|(name, _)| name).collect()
+        let read = not_spoilt(cache.facts());
+        cache.facts = spoilt_facts();
+        read
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
     }
 
     #[test]
     fn each_fact_is_read_as_often_as_it_may_change_unannounced() {
         let mut cache = spoilt(&HostRoot::default());
-        let usage = BTreeSet::from(["usage"]);
-        let minute = BTreeSet::from(["usage", "minute"]);
-        let all = BTreeSet::from(["usage", "minute", "boot", "cpus", "network"]);
-        assert_eq!(read(&mut cache, true, 0), usage);
-        assert_eq!(read(&mut cache, true, 1), minute, "registered late");
-        assert_eq!(read(&mut cache, true, 60), usage);
-        assert_eq!(read(&mut cache, true, 61), minute);
-        assert_eq!(read(&mut cache, true, 120), usage);
-        assert_eq!(read(&mut cache, true, 121), minute);
-        assert_eq!(read(&mut cache, true, 3599), minute);
-        assert_eq!(read(&mut cache, true, 3600), all);
-        assert_eq!(read(&mut cache, true, 3601), usage);
-        assert_eq!(read(&mut cache, true, 7200), all);
+        let usage = read(&mut cache, true, 0);
+        assert!(usage.is_superset(&names(&["memory", "working_set_bytes", "node_fs", "pids"])));
+        let minute = read(&mut cache, true, 1);
+        assert!(minute.is_superset(&usage) && minute.contains("os_image"), "registered late");
+        let rest = names(&["cpus", "machine_id", "boot_id", "kernel_version", "interfaces"]);
+        assert!(minute.is_disjoint(&rest), "{minute:?}");
+        let all = not_spoilt(&Host::new(HostRoot::default(), "/").read("localhost"));
+        assert!(all.is_superset(&rest), "{all:?}");
+        for (second, want) in [
+            (60, &usage),
+            (61, &minute),
+            (120, &usage),
+            (121, &minute),
+            (3599, &minute),
+            (3600, &all),
+            (3601, &usage),
+            (7200, &all),
+        ] {
+            assert_eq!(read(&mut cache, true, second), *want, "{second}");
+        }
+        assert!(!usage.contains("os_image"), "{usage:?}");
     }
 
     #[test]
@@ -230,41 +220,38 @@ mod tests {
         pretend("1 0 0:1 / / rw - nfs4 server:/ rw\n");
         let mut cache = spoilt(&HostRoot::default());
         assert!(cache.facts.node_fs.as_ref().unwrap().asked_once);
-        cache.facts.network.hosts = vec![Ipv4Addr::LOCALHOST.into()];
-        cache.facts.network.dns = vec![Ipv4Addr::BROADCAST.into()];
         for second in [1, 61, 3600, 7200] {
+            cache.facts.network.hosts = vec![Ipv4Addr::LOCALHOST.into()];
+            cache.facts.network.dns = vec![Ipv4Addr::BROADCAST.into()];
             cache.on_network_change();
             let at = Mono::START.after(Duration::from_secs(second));
             cache.refresh(&config(), false, true, || at);
-            let facts = cache.facts();
-            assert_ne!(facts.working_set_bytes, Ok(1), "{second}");
-            assert_ne!(facts.network.interfaces, Ok(Vec::new()), "{second}");
-            assert_eq!(facts.network.hosts, [Ipv4Addr::LOCALHOST], "{second}");
-            assert_eq!(facts.network.dns, [Ipv4Addr::BROADCAST], "{second}");
-            for text in [&facts.os_image, &facts.machine_id, &facts.boot_id] {
-                assert_eq!(text.as_deref(), Ok(WRONG), "{second}");
-            }
-            spoil(&mut cache.facts);
-            cache.facts.network.hosts = vec![Ipv4Addr::LOCALHOST.into()];
+            let network = &cache.facts().network;
+            assert_eq!(network.hosts, [Ipv4Addr::LOCALHOST], "{second}");
+            assert_eq!(network.dns, [Ipv4Addr::BROADCAST], "{second}");
+            let read = not_spoilt(cache.facts());
+            assert!(read.is_superset(&names(&["working_set_bytes", "interfaces"])), "{read:?}");
+            assert!(read.is_disjoint(&names(&["os_image", "machine_id", "boot_id"])), "{read:?}");
+            cache.facts = spoilt_facts();
         }
     }
 
     #[test]
     fn a_missing_fact_is_read_within_a_minute() {
         let mut cache = spoilt(&HostRoot::default());
-        assert!(read(&mut cache, true, 1).contains("minute"));
+        let mut want = read(&mut cache, true, 1);
         let facts = &mut cache.facts;
         facts.cpus = Err(missing());
         (facts.boot_id, facts.kernel_version) = (Err(missing()), Err(missing()));
         facts.machine_id = Ok("uninitialized".to_owned());
-        let want = BTreeSet::from(["usage", "minute", "boot", "cpus"]);
+        want.extend(names(&["cpus", "boot_id", "kernel_version", "machine_id", "system_uuid"]));
         assert_eq!(read(&mut cache, true, 61), want);
     }
 
     #[test]
     fn after_a_mount_the_next_look_of_a_minute_reads_other_files() {
         let mut cache = spoilt(&HostRoot::default());
-        assert!(read(&mut cache, true, 1).contains("minute"));
+        assert!(read(&mut cache, true, 1).contains("os_image"));
         assert!(!read(&mut cache, true, 61).contains("cpus"));
         pretend("1 0 0:1 / / rw - ext4 /dev/root rw\n");
         assert!(read(&mut cache, true, 121).contains("cpus"));
@@ -273,18 +260,18 @@ mod tests {
     #[test]
     fn the_network_is_read_when_it_is_announced_and_each_minute_without_announcements() {
         let mut cache = spoilt(&HostRoot::default());
-        assert!(!read(&mut cache, true, 1).contains("network"));
+        assert!(!read(&mut cache, true, 1).contains("interfaces"));
         cache.on_network_change();
-        assert!(read(&mut cache, true, 2).contains("network"));
-        assert!(!read(&mut cache, true, 3).contains("network"));
-        assert!(!read(&mut cache, false, 60).contains("network"));
-        assert!(read(&mut cache, false, 61).contains("network"));
-        assert!(!read(&mut cache, false, 120).contains("network"));
-        assert!(read(&mut cache, false, 121).contains("network"));
+        assert!(read(&mut cache, true, 2).contains("interfaces"));
+        assert!(!read(&mut cache, true, 3).contains("interfaces"));
+        assert!(!read(&mut cache, false, 60).contains("interfaces"));
+        assert!(read(&mut cache, false, 61).contains("interfaces"));
+        assert!(!read(&mut cache, false, 120).contains("interfaces"));
+        assert!(read(&mut cache, false, 121).contains("interfaces"));
         cache.facts.network.default_routes = Err(missing());
-        assert!(!read(&mut cache, true, 122).contains("network"));
+        assert!(!read(&mut cache, true, 122).contains("interfaces"));
         cache.facts.network.default_routes = Err(missing());
-        assert!(read(&mut cache, true, 181).contains("network"), "it was unread");
+        assert!(read(&mut cache, true, 181).contains("interfaces"), "it was unread");
     }
 
     #[test]

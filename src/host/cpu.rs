@@ -5,6 +5,7 @@
 //! offline CPU. A count of zero is unread. `proc/cpuinfo` is not used: on old ARM kernels its lines
 //! are wrong.
 
+use crate::kube::facts::Facts;
 use crate::kube::unread::{Read, Unread, if_present};
 use crate::os::read::SMALL;
 
@@ -28,11 +29,11 @@ impl Online {
         Self { file: RereadFile::new("sys/devices/system/cpu/online"), counted: None }
     }
 
-    /// Counts `cpus` anew if another set is online, or if the last count failed.
-    pub(super) fn refresh(&mut self, root: &HostRoot, cpus: &mut Read<u64>) {
+    /// Counts the CPUs anew if another set is online, or if the last count failed.
+    pub(super) fn refresh(&mut self, root: &HostRoot, facts: &mut Facts) {
         let list = self.file.text(root);
-        if cpus.is_err() || list.as_ref().ok() != self.counted.as_ref() {
-            *cpus = count(root, &list);
+        if facts.cpus.is_err() || list.as_ref().ok() != self.counted.as_ref() {
+            facts.cpus = count(root, &list);
             self.counted = list.ok();
         }
     }
@@ -111,10 +112,14 @@ mod tests {
     use super::*;
     use crate::os::tree::Tree;
 
+    fn refreshed(online: &mut Online, tree: &Tree, cpus: Read<u64>) -> Read<u64> {
+        let mut facts = Facts { cpus, ..Facts::example() };
+        online.refresh(&HostRoot::new(tree.path()), &mut facts);
+        facts.cpus
+    }
+
     fn count(tree: &Tree) -> Read<u64> {
-        let mut cpus = Err(Unread::new("sys", "not counted"));
-        Online::new().refresh(&HostRoot::new(tree.path()), &mut cpus);
-        cpus
+        refreshed(&mut Online::new(), tree, Err(Unread::new("sys", "not counted")))
     }
 
     fn add_cpu(tree: &Tree, cpu: u64, node: Option<u64>, core: &str) {
@@ -154,14 +159,10 @@ mod tests {
     #[test]
     fn cpus_are_counted_again_when_another_set_is_online_and_after_an_error() {
         let tree = Tree::new("cpu-refresh");
-        let root = HostRoot::new(tree.path());
         (0..4).for_each(|cpu| add_cpu(&tree, cpu, None, "0\n"));
         tree.write("sys/devices/system/cpu/online", b"0-3\n");
         let mut online = Online::new();
-        let mut refreshed = |mut cpus: Read<u64>| {
-            online.refresh(&root, &mut cpus);
-            cpus
-        };
+        let mut refreshed = |cpus| refreshed(&mut online, &tree, cpus);
         let wrong = || Ok(9999);
         assert_eq!(refreshed(wrong()), Ok(4), "the first count");
         assert_eq!(refreshed(wrong()), wrong());

@@ -8,7 +8,7 @@
 use nix::errno::Errno;
 use nix::sys::sysinfo::SysInfo;
 
-use crate::kube::facts::{HugePages, Memory};
+use crate::kube::facts::{Facts, HugePages, Memory};
 use crate::kube::unread::{Read, Unread, if_present};
 use crate::os::read::SMALL;
 
@@ -61,9 +61,32 @@ impl Meminfo {
         self.last = None;
     }
 
+    /// Sets memory, working set and huge pages. `used` is the working set of the memory controller.
+    /// Pages that were read are not listed again, unless `may_list`.
+    pub(super) fn refresh(
+        &mut self,
+        root: &HostRoot,
+        sysinfo: Option<SysInfo>,
+        used: Option<u64>,
+        may_list: bool,
+        facts: &mut Facts,
+    ) {
+        let meminfo = self.values(root, sysinfo, used.is_none());
+        facts.memory = meminfo.memory.clone();
+        facts.working_set_bytes = used.map_or_else(|| meminfo.working_set_bytes.clone(), Ok);
+        let had_huge_pages = match &facts.huge_pages {
+            Ok(sizes) => sizes.iter().any(|size| size.count > 0),
+            Err(_) => true,
+        };
+        let may_list = may_list || facts.huge_pages.is_err();
+        if (had_huge_pages || meminfo.has_huge_pages) && may_list {
+            facts.huge_pages = huge_pages(root);
+        }
+    }
+
     /// The values of the last read, if it succeeded and RAM and swap have the same size since, by
     /// `sysinfo`. With `counters`, which change all the time, the file is always read.
-    pub(super) fn values(
+    fn values(
         &mut self,
         root: &HostRoot,
         sysinfo: Option<SysInfo>,
@@ -142,7 +165,7 @@ pub(super) fn line_bytes<const N: usize>(meminfo: &[u8], names: [&str; N]) -> [O
 /// Every size of huge pages, ascending, from the folders `hugepages-<n>kB`. A kernel without
 /// hugetlbfs has none, which is no error. An unreadable count makes the whole fact unread, so that
 /// no size is dropped silently.
-pub(super) fn huge_pages(root: &HostRoot) -> Read<Vec<HugePages>> {
+fn huge_pages(root: &HostRoot) -> Read<Vec<HugePages>> {
     let names = if_present(root.list(HUGE_PAGES)).transpose()?.unwrap_or_default();
     let mut sizes = Vec::new();
     for name in names {

@@ -2,7 +2,8 @@
 //! [`HostRoot`]. An unreadable file makes only its own fact unread.
 //!
 //! [`Host::read`] reads all of them. The functions below it read those that change for a status,
-//! that change unannounced, and that the kernel announces; `agent::read_cache` calls them.
+//! that change unannounced, and that the kernel announces; `agent::read_cache` calls them. Each
+//! calls the `refresh` of its subsystems, which sets their facts.
 
 pub mod cgroup;
 pub mod cpu;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub use crate::os::root::HostRoot;
 
 use self::mounts::Mounts;
-use crate::kube::facts::{Facts, FileSystem, Network, Read, is_machine_id};
+use crate::kube::facts::{Facts, FileSystem, Network, Read};
 use crate::os::guard::{self, Resolved};
 use crate::os::read::cause;
 use crate::os::reread_file::RereadFile;
@@ -96,7 +97,7 @@ impl Host {
         self.sources = None;
         let hosts = network::hosts(&self.root, hostname);
         let mut facts = Facts::unread(network::read(&self.root, hosts));
-        self.read_files(&mut facts);
+        system::refresh(&self.root, &mut facts);
         self.read_unannounced(&mut facts);
         self.refresh_usage(&mut facts);
         facts
@@ -114,23 +115,10 @@ impl Host {
         let sources = self.sources.get_or_insert_with(|| Sources::new(root));
         let sysinfo = root.sysinfo();
         let used = sources.working_set.read(root);
-        let meminfo = sources.meminfo.values(root, sysinfo, used.is_none());
-        facts.memory = meminfo.memory.clone();
-        facts.working_set_bytes = match used {
-            Some(bytes) => Ok(bytes),
-            None => meminfo.working_set_bytes.clone(),
-        };
-        let had_huge_pages = match &facts.huge_pages {
-            Ok(sizes) => sizes.iter().any(|size| size.count > 0),
-            Err(_) => true,
-        };
-        let may_list = !sources.root_can_block || facts.huge_pages.is_err();
-        if (had_huge_pages || meminfo.has_huge_pages) && may_list {
-            facts.huge_pages = memory::huge_pages(root);
-        }
+        sources.meminfo.refresh(root, sysinfo, used, !sources.root_can_block, facts);
         let (folder, mounts) = (&self.node_root_dir, &sources.mounts.own);
         facts.node_fs = sources.node_fs.read(root, folder, mounts, disk::ancestor);
-        facts.pids = sources.threads.read(root, sysinfo.map(|info| info.process_count()));
+        sources.threads.refresh(root, sysinfo, facts);
         // What the last look found is kept if this one did not come so far.
         if root.may_read().is_ok() {
             facts.unhealthy = self.unhealthy();
@@ -144,7 +132,7 @@ impl Host {
     pub fn refresh_unannounced(&mut self, facts: &mut Facts, hostname: &str) {
         self.read_unannounced(facts);
         if !self.root_can_block() {
-            self.read_files(facts);
+            system::refresh(&self.root, facts);
             facts.network.hosts = network::hosts(&self.root, hostname);
         }
     }
@@ -158,25 +146,7 @@ impl Host {
         }
         sources.meminfo.forget();
         sources.threads.forget();
-        sources.online.refresh(root, &mut facts.cpus);
-    }
-
-    /// Reads what a boot or a person changes.
-    fn read_files(&self, facts: &mut Facts) {
-        let root = &self.root;
-        facts.os_image = system::os_image(root);
-        let is_missing = |text: &Read<String>| text.as_deref().unwrap_or_default().is_empty();
-        // The first boot of an image writes it.
-        let has_id = facts.machine_id.as_deref().is_ok_and(is_machine_id);
-        if !has_id || is_missing(&facts.system_uuid) {
-            (facts.machine_id, facts.system_uuid) = system::identities(root);
-        }
-        if is_missing(&facts.boot_id) {
-            facts.boot_id = system::boot_id(root);
-        }
-        if is_missing(&facts.kernel_version) {
-            facts.kernel_version = system::kernel_version(root);
-        }
+        sources.online.refresh(root, facts);
     }
 
     /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.

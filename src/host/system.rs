@@ -5,13 +5,30 @@
 
 use nix::sys::utsname::uname;
 
-use crate::kube::facts::{Read, Unread};
+use crate::kube::facts::{Facts, Read, Unread, is_machine_id};
 use crate::os::read::SMALL;
 
 use crate::os::root::{HostRoot, text, unread};
 
+/// Sets what a boot or a person changes.
+pub(super) fn refresh(root: &HostRoot, facts: &mut Facts) {
+    facts.os_image = os_image(root);
+    let is_missing = |text: &Read<String>| text.as_deref().unwrap_or_default().is_empty();
+    // The first boot of an image writes it.
+    let has_id = facts.machine_id.as_deref().is_ok_and(is_machine_id);
+    if !has_id || is_missing(&facts.system_uuid) {
+        (facts.machine_id, facts.system_uuid) = identities(root);
+    }
+    if is_missing(&facts.boot_id) {
+        facts.boot_id = line(root, "proc/sys/kernel/random/boot_id");
+    }
+    if is_missing(&facts.kernel_version) {
+        facts.kernel_version = kernel_version(root);
+    }
+}
+
 /// machineID and systemUUID.
-pub(super) fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {
+fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {
     let etc = trimmed(root, "etc/machine-id");
     let machine = first(&[&|| etc.clone(), &|| trimmed(root, "var/lib/dbus/machine-id")]);
     let system = first(&[
@@ -49,13 +66,8 @@ fn device_tree(root: &HostRoot, path: &str) -> Read<String> {
     Ok(text(path, bytes)?.trim().to_owned())
 }
 
-/// `proc/sys/kernel/random/boot_id`.
-pub fn boot_id(root: &HostRoot) -> Read<String> {
-    line(root, "proc/sys/kernel/random/boot_id")
-}
-
 /// `uname -r`; for a kernel without sysctl files, from `proc/version`.
-pub fn kernel_version(root: &HostRoot) -> Read<String> {
+fn kernel_version(root: &HostRoot) -> Read<String> {
     line(root, "proc/sys/kernel/osrelease").or_else(|unread| {
         let version = root.text("proc/version", SMALL).ok();
         version.as_deref().and_then(parse_version).ok_or(unread)
@@ -85,7 +97,7 @@ fn line(root: &HostRoot, path: &str) -> Read<String> {
 }
 
 /// PRETTY_NAME of `etc/os-release`, or of `usr/lib/os-release` if the first is missing.
-pub(super) fn os_image(root: &HostRoot) -> Read<String> {
+fn os_image(root: &HostRoot) -> Read<String> {
     let text = match root.text("etc/os-release", SMALL) {
         Err(unread) if unread.absent => root.text("usr/lib/os-release", SMALL),
         text => text,

@@ -4,12 +4,16 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     clippy::indexing_slicing,
     clippy::disallowed_methods,
-    missing_docs
+    clippy::cast_precision_loss,
+    missing_docs,
+    unreachable_pub
 )]
 
-use std::fs::{self, File};
+use std::collections::BTreeSet;
+use std::fs::File;
 use std::hint::black_box;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -17,61 +21,29 @@ use std::time::{Duration, Instant};
 
 use nodelet::host::{Host, HostRoot, network};
 
+use crate::common::opened::{BOARDS, of_board};
+
+#[path = "../common/mod.rs"]
+mod common;
+
 const ROUNDS: usize = 1000;
+/// `--root-dir`.
+const FOLDER: &str = "/var/lib/kubelet";
 
-/// The files that `facts` reads, with its fallbacks.
-const FILES: &[&str] = &[
-    "/proc/meminfo",
-    "/proc/self/mountinfo",
-    "/proc/loadavg",
-    "/proc/sys/kernel/pid_max",
-    "/proc/sys/kernel/threads-max",
-    "/proc/sys/kernel/osrelease",
-    "/proc/sys/kernel/random/boot_id",
-    "/proc/net/route",
-    "/proc/net/ipv6_route",
-    "/sys/class/dmi/id/product_uuid",
-    "/sys/devices/system/cpu/online",
-    "/sys/fs/cgroup/memory.stat",
-    "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-    "/sys/fs/cgroup/memory/memory.stat",
-    "/etc/machine-id",
-    "/etc/os-release",
-    "/etc/hosts",
-];
+/// The files that the facts of the boards are read from, on this machine.
+fn files() -> BTreeSet<PathBuf> {
+    let facts = |root: &Path| drop(Host::new(HostRoot::new(root), FOLDER).read("board"));
+    let opened = BOARDS.iter().flat_map(|name| of_board(name, facts).into_keys());
+    let here = opened.map(|path| Path::new("/").join(path));
+    here.filter(|path| path.is_file()).collect()
+}
 
-/// Folders that are listed, and the files below their entries.
-const FOLDERS: [(&str, &str, &[&str]); 2] = [
-    ("/sys/kernel/mm/hugepages", "hugepages-", &["nr_hugepages"]),
-    (
-        "/sys/devices/system/node/node0",
-        "cpu",
-        &["topology/core_id", "topology/physical_package_id"],
-    ),
-];
-
-fn read_all(buffer: &mut Vec<u8>) -> (usize, usize) {
-    let (mut files, mut bytes) = (0, 0);
-    let mut read = |path: &Path| {
+fn read_all(files: &BTreeSet<PathBuf>, buffer: &mut Vec<u8>) -> usize {
+    let read = |path| {
         buffer.clear();
-        if let Ok(mut file) = File::open(path)
-            && let Ok(length) = file.read_to_end(buffer)
-        {
-            files += 1;
-            bytes += length;
-        }
+        File::open(path).and_then(|mut file| file.read_to_end(buffer)).unwrap_or_default()
     };
-    FILES.iter().for_each(|file| read(Path::new(file)));
-    for (folder, prefix, names) in FOLDERS {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            if name.to_string_lossy().starts_with(prefix) {
-                let path = PathBuf::from(folder).join(name);
-                names.iter().for_each(|name| read(&path.join(name)));
-            }
-        }
-    }
-    (files, bytes)
+    files.iter().map(read).sum()
 }
 
 fn timed<T>(times: &mut Vec<Duration>, act: impl FnOnce() -> T) {
@@ -81,18 +53,19 @@ fn timed<T>(times: &mut Vec<Duration>, act: impl FnOnce() -> T) {
 }
 
 fn main() {
-    let mut host = Host::new(HostRoot::default(), "/var/lib/kubelet");
+    let mut host = Host::new(HostRoot::default(), FOLDER);
     let mut buffer = Vec::with_capacity(64 << 10);
-    let (files, bytes) = read_all(&mut buffer);
+    let files = files();
+    let bytes = read_all(&files, &mut buffer);
     let [mut facts, mut reading, mut interfaces, mut file_system] =
         std::array::from_fn(|_| Vec::with_capacity(ROUNDS));
     for _ in 0..ROUNDS {
         timed(&mut facts, || host.read("board"));
-        timed(&mut reading, || read_all(&mut buffer));
+        timed(&mut reading, || read_all(&files, &mut buffer));
         timed(&mut interfaces, network::interfaces);
         timed(&mut file_system, || nix::sys::statvfs::statvfs("/"));
     }
-    println!("{ROUNDS} rounds in turn; {files} files with {bytes} bytes");
+    println!("{ROUNDS} rounds in turn; {} files with {bytes} bytes", files.len());
     println!("{:<32} {:>10} {:>10}", "", "median", "99 %");
     for (name, mut times) in [
         ("all facts", facts),

@@ -9,6 +9,7 @@ pub mod command;
 pub mod front;
 pub mod lease;
 pub mod namespace;
+pub mod opened;
 pub mod process;
 pub mod prometheus;
 pub mod proxy;

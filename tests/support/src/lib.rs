@@ -1,6 +1,7 @@
 //! What the test binaries of nodelet and of its API double share.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::panic)]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -48,4 +49,22 @@ pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Opti
         assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// The members of a struct, each with its value, as `{:#?}` prints them.
+#[must_use]
+pub fn members(debug: &str) -> BTreeMap<String, String> {
+    let mut members = BTreeMap::new();
+    let mut name = String::new();
+    for line in debug.lines().filter_map(|line| line.strip_prefix("    ")) {
+        let value = match line.split_once(": ") {
+            Some((member, value)) if !member.starts_with(' ') => {
+                member.clone_into(&mut name);
+                value
+            }
+            _ => line,
+        };
+        members.entry(name.clone()).or_insert_with(String::new).push_str(value);
+    }
+    members
 }

@@ -20,10 +20,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use nodelet::host::{Host, HostRoot, cgroup, cpu, memory, mounts, network, pids, system};
+use nodelet::host::{Host, cgroup, cpu, memory, mounts, network, pids, system};
 use nodelet::kube::facts::{DefaultRoute, Facts, Read};
 use nodelet::os::hosts;
 use nodelet::os::mounts as table;
+use nodelet::os::root::HostRoot;
 use serde_json::{Value, json};
 use support::{Folder, members, skip};
 use tree::files;

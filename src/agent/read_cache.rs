@@ -139,9 +139,9 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::config::flags::Flags;
-    use crate::host::HostRoot;
     use crate::kube::facts::Unread;
     use crate::os::mounts::pretend;
+    use crate::os::root::HostRoot;
     use crate::os::tree::Tree;
 
     fn missing() -> Unread {

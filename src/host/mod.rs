@@ -17,13 +17,12 @@ pub mod usage;
 
 use std::path::{Path, PathBuf};
 
-pub use crate::os::root::HostRoot;
-
 use self::mounts::Mounts;
 use crate::kube::facts::{Facts, FileSystem, Network, Read};
 use crate::os::guard::{self, Resolved};
 use crate::os::read::cause;
 use crate::os::reread_file::RereadFile;
+use crate::os::root::HostRoot;
 
 /// The sources of the facts about one machine.
 #[derive(Debug)]

@@ -33,10 +33,11 @@ use self::port::Port;
 use crate::config::Config;
 use crate::config::flags::{Flags, log_ignored};
 use crate::credentials::IdentitySource;
-use crate::host::{Host, HostRoot};
+use crate::host::Host;
 use crate::os::clock;
 use crate::os::command::{CommandFailure, End, credentials_folder, systemd_folder};
 use crate::os::read::cause;
+use crate::os::root::HostRoot;
 
 /// A start that fails at once would follow itself 15 times a second, because systemd keeps the
 /// socket and its waiting connection: it is delayed to six a minute.

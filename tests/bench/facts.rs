@@ -19,7 +19,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use nodelet::host::{Host, HostRoot, network};
+use nodelet::host::{Host, network};
+use nodelet::os::root::HostRoot;
 
 use crate::common::opened::{BOARDS, of_board};
 

@@ -165,6 +165,8 @@ fn start(double: &Double, folder: &Folder, more: &[&str]) -> Board {
     let path = folder.write("kubeconfig", double.kubeconfig_for_node("a-board"));
     let kubeconfig = format!("--kubeconfig={}", path.display());
     let mut args = vec![kubeconfig.as_str(), "--hostname-override=a-board", "--node-ip=127.0.0.1"];
+    // A full disk of this machine changes nothing.
+    args.push("--eviction-hard=memory.available<1");
     args.extend(more);
     Board::start(&args)
 }

@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
-use nodelet::host::{Host, HostRoot};
+use nodelet::host::Host;
 use nodelet::kube::facts::Facts;
+use nodelet::os::root::HostRoot;
 
 use crate::common::opened::{BOARDS, board, of_board};
 

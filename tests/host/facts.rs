@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use nodelet::host::{Host, HostRoot};
+use nodelet::host::Host;
 use nodelet::kube::facts::Facts;
+use nodelet::os::root::HostRoot;
 use support::{Folder, skip};
 
 use crate::common::shell::shell;

@@ -345,6 +345,7 @@ mod tests {
     use crate::kube::instant::Mono;
     use crate::kube::message::{Method, Response, answered, not_found};
     use crate::kube::text::Fault;
+    use crate::node::patch::tests::apply;
 
     const UID: &str = "7a82201a";
 
@@ -361,26 +362,27 @@ mod tests {
         answered(code, json!({"kind": "PartialObjectMetadata", "metadata": {"name": "pi"}}))
     }
 
-    fn stored(renew_time: &str, owners: Value) -> Answer {
-        answered(
-            200,
-            json!({
-                "metadata": {"name": "pi", "resourceVersion": "528", "ownerReferences": owners},
-                "spec": {"holderIdentity": "pi", "leaseDurationSeconds": 40, "renewTime": renew_time},
-            }),
-        )
+    /// Our Lease, as the server holds it.
+    fn good() -> Value {
+        json!({
+            "metadata": {
+                "name": "pi", "resourceVersion": "528",
+                "ownerReferences": [{"kind": "Node", "uid": UID}],
+            },
+            "spec": {"holderIdentity": "pi", "leaseDurationSeconds": 25, "renewTime": "yesterday"},
+        })
+    }
+
+    fn stored(renew_time: &str) -> Answer {
+        answered(200, apply(good(), &json!({"spec": {"renewTime": renew_time}})))
     }
 
     /// A Lease after this response to its first read.
     fn read(outcome: Answer) -> Lease {
-        let mut lease = Lease::new("pi", 40);
+        let mut lease = Lease::new("pi", 25);
         lease.request(UID, at(0));
         assert_eq!(lease.on_response(UID, outcome), Ok(Progress::Continue));
         lease
-    }
-
-    fn ours() -> Value {
-        json!([{"kind": "Node", "uid": UID}])
     }
 
     fn is_refused(step: Result<Progress, RequestError>) -> bool {
@@ -389,6 +391,16 @@ mod tests {
 
     fn body(request: &Request) -> Value {
         serde_json::from_slice(&request.body).unwrap()
+    }
+
+    /// The body of the next request.
+    fn sent(lease: &mut Lease, second: u64) -> Value {
+        body(&lease.request(UID, at(second)))
+    }
+
+    /// The body of a renewal that repairs nothing.
+    fn renewal(second: u64) -> Value {
+        json!({"spec": {"renewTime": now(second).micro_time()}})
     }
 
     #[test]
@@ -418,36 +430,23 @@ mod tests {
 
         let first = lease.request(UID, at(11));
         assert_eq!(first.method, Method::Patch);
-        assert_eq!(
-            body(&first),
-            json!({
-                "metadata": {"managedFields": [{}]},
-                "spec": {"renewTime": "1970-01-01T00:00:11.000000Z"},
-            })
-        );
+        let clears = json!({"metadata": {"managedFields": [{}]}});
+        assert_eq!(body(&first), apply(renewal(11), &clears));
         // It is sent until the server has it.
         lease.on_response(UID, Err("slow".into()));
-        assert_eq!(body(&lease.request(UID, at(12)))["metadata"], body(&first)["metadata"]);
+        assert_eq!(sent(&mut lease, 12)["metadata"], clears["metadata"]);
         assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
-        assert_eq!(
-            body(&lease.request(UID, at(22))),
-            json!({"spec": {"renewTime": "1970-01-01T00:00:22.000000Z"}})
-        );
+        assert_eq!(sent(&mut lease, 22), renewal(22));
     }
 
     #[test]
     fn an_existing_lease_keeps_its_owner_and_its_renew_time_increases() {
-        let mut lease = read(stored("1970-01-01T00:00:58.999999Z", ours()));
-        assert_eq!(
-            body(&lease.request(UID, at(1))),
-            json!({"spec": {"renewTime": "1970-01-01T00:00:59.000000Z"}})
-        );
+        let mut lease = read(stored("1970-01-01T00:00:58.999999Z"));
+        assert_eq!(sent(&mut lease, 1), renewal(59));
         // An unanswered renewal may have been applied.
         assert_eq!(lease.on_response(UID, Err("slow".into())), Err(Fault::from("slow").into()));
-        assert_eq!(
-            body(&lease.request(UID, at(1))),
-            json!({"spec": {"renewTime": "1970-01-01T00:00:59.000001Z"}})
-        );
+        let later = json!({"spec": {"renewTime": "1970-01-01T00:00:59.000001Z"}});
+        assert_eq!(sent(&mut lease, 1), later);
         assert!(!lease.went_back());
     }
 
@@ -457,9 +456,9 @@ mod tests {
     fn a_renew_time_of_the_future_is_replaced_once() {
         for (ahead, is_replaced) in [(60, false), (61, true), (10 * 365 * 86_400, true)] {
             let last = now(1000 + ahead);
-            let mut lease = read(stored(&last.micro_time(), ours()));
+            let mut lease = read(stored(&last.micro_time()));
             let mut renew = |second, outcome| {
-                let renewal = body(&lease.request(UID, at(second)));
+                let renewal = sent(&mut lease, second);
                 let is_done = lease.on_response(UID, outcome) == Ok(Progress::Done);
                 let time = Wall::parse(renewal["spec"]["renewTime"].as_str().unwrap()).unwrap();
                 (time, is_done && lease.went_back())
@@ -476,62 +475,51 @@ mod tests {
     /// The time of a deleted Lease does not come back with the next one.
     #[test]
     fn a_lease_that_was_deleted_is_created_with_the_time_of_the_clock() {
-        let mut lease = read(stored("2036-11-21T06:18:58.000000Z", ours()));
+        let mut lease = read(stored("2036-11-21T06:18:58.000000Z"));
         lease.request(UID, at(1));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
         lease.request(UID, at(2));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
-        let create = body(&lease.request(UID, at(2)));
-        assert_eq!(create["spec"]["renewTime"], now(2).micro_time());
+        assert_eq!(sent(&mut lease, 2)["spec"]["renewTime"], now(2).micro_time());
         assert_eq!(lease.on_response(UID, written(201)), Ok(Progress::Done));
         assert!(lease.went_back());
     }
 
     #[test]
-    fn a_lease_of_an_earlier_node_gets_our_owner_with_the_precondition() {
-        for (owners, want) in [
-            (json!(null), json!([{"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID}])),
+    fn what_another_client_wrote_is_repaired_once_with_the_precondition() {
+        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID});
+        let other = json!({"kind": "Other", "uid": "x"});
+        let of_earlier_node = json!([{"kind": "Node", "uid": "old"}, other]);
+        for (theirs, repair) in [
             (
-                json!([{"kind": "Node", "uid": "old"}, {"kind": "Other", "uid": "x"}]),
-                json!([
-                    {"kind": "Other", "uid": "x"},
-                    {"apiVersion": "v1", "kind": "Node", "name": "pi", "uid": UID},
-                ]),
+                json!({"spec": {"leaseDurationSeconds": 60}}),
+                json!({"spec": {"leaseDurationSeconds": 25}}),
+            ),
+            (
+                json!({"metadata": {"managedFields": [{"manager": "kubelet"}]}}),
+                json!({"metadata": {"managedFields": [{}]}}),
+            ),
+            (
+                json!({"metadata": {"ownerReferences": null}}),
+                json!({"metadata": {"ownerReferences": [owner]}}),
+            ),
+            (
+                json!({"metadata": {"ownerReferences": of_earlier_node}}),
+                json!({"metadata": {"ownerReferences": [other, owner]}}),
             ),
         ] {
-            let mut lease = read(stored("yesterday", owners));
-            assert_eq!(
-                body(&lease.request(UID, at(1))),
-                json!({
-                    "metadata": {"resourceVersion": "528", "ownerReferences": want},
-                    "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
-                })
-            );
+            let mut lease = read(answered(200, apply(good(), &theirs)));
+            let renewal_of_read =
+                apply(renewal(1), &json!({"metadata": {"resourceVersion": "528"}}));
+            assert_eq!(sent(&mut lease, 1), apply(renewal_of_read, &repair), "{theirs}");
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
-            assert_eq!(
-                body(&lease.request(UID, at(2))),
-                json!({"spec": {"renewTime": "1970-01-01T00:00:02.000000Z"}})
-            );
+            assert_eq!(sent(&mut lease, 2), renewal(2), "{theirs}");
         }
     }
 
     #[test]
-    fn a_foreign_duration_is_repaired() {
-        let mut lease = Lease::new("pi", 60);
-        lease.request(UID, at(1));
-        lease.on_response(UID, stored("", ours()));
-        assert_eq!(
-            body(&lease.request(UID, at(1))),
-            json!({
-                "metadata": {"resourceVersion": "528"},
-                "spec": {"leaseDurationSeconds": 60, "renewTime": "1970-01-01T00:00:01.000000Z"},
-            })
-        );
-    }
-
-    #[test]
     fn after_a_404_or_a_409_the_lease_is_read() {
-        let mut lease = read(stored("", ours()));
+        let mut lease = read(stored(""));
         lease.request(UID, at(1));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
         assert_eq!(lease.request(UID, at(1)).method, Method::Get);
@@ -562,7 +550,7 @@ mod tests {
     /// After a false success the Node would not be read when renewals work again.
     #[test]
     fn a_200_without_the_lease_is_no_renewal() {
-        let mut lease = read(stored("", ours()));
+        let mut lease = read(stored(""));
         for invalid in [
             json!({}),
             json!([1]),
@@ -599,28 +587,6 @@ mod tests {
             let step = lease.on_response(UID, receipt(kind, name));
             assert_eq!(step == Ok(Progress::Done), counts, "{kind} {name}: {step:?}");
         }
-    }
-
-    #[test]
-    fn managed_fields_of_a_kubelet_are_cleared_once() {
-        let old = json!({
-            "metadata": {
-                "name": "pi", "resourceVersion": "7", "ownerReferences": [{"kind": "Node", "uid": UID}],
-                "managedFields": [{"manager": "kubelet"}],
-            },
-            "spec": {"leaseDurationSeconds": 40},
-        });
-        let mut lease = read(answered(200, old));
-        assert_eq!(
-            body(&lease.request(UID, at(1))),
-            json!({
-                "metadata": {"resourceVersion": "7", "managedFields": [{}]},
-                "spec": {"renewTime": "1970-01-01T00:00:01.000000Z"},
-            })
-        );
-        assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
-        let next = body(&lease.request(UID, at(11)));
-        assert_eq!(next.get("metadata"), None);
     }
 
     fn owner_refused() -> Answer {
@@ -690,20 +656,19 @@ mod tests {
     fn a_repair_that_meets_another_write_is_renewed_and_read_again_without_a_word() {
         for is_ours in [true, false] {
             let mut lease = read(answered(200, orphan()));
-            let repair = lease.request(UID, at(1));
+            let repair = sent(&mut lease, 1);
             assert!(lease.on_response(UID, Err("lost".into())).is_err());
-            assert_eq!(body(&lease.request(UID, at(1)))["metadata"], body(&repair)["metadata"]);
+            assert_eq!(sent(&mut lease, 1)["metadata"], repair["metadata"]);
             let conflict = answered(409, json!({"reason": "Conflict", "message": "was modified"}));
             assert_eq!(lease.on_response(UID, conflict), Ok(Progress::Continue));
-            assert_eq!(body(&lease.request(UID, at(2))).get("metadata"), None);
+            assert_eq!(sent(&mut lease, 2), renewal(2));
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
             assert_eq!(lease.request(UID, at(12)).method, Method::Get);
-            let seen = if is_ours { stored("", ours()) } else { answered(200, orphan()) };
+            let seen = if is_ours { stored("") } else { answered(200, orphan()) };
             assert_eq!(lease.on_response(UID, seen), Ok(Progress::Continue));
-            let renewal = body(&lease.request(UID, at(12)));
-            assert_eq!(renewal.get("metadata").is_none(), is_ours);
+            assert_eq!(sent(&mut lease, 12).get("metadata").is_none(), is_ours);
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
-            assert_eq!(body(&lease.request(UID, at(22))).get("metadata"), None);
+            assert_eq!(sent(&mut lease, 22), renewal(22));
         }
     }
 
@@ -713,7 +678,7 @@ mod tests {
         let mut busy = Response::test(429, "");
         busy.retry_after = Some(Duration::from_secs(1));
         assert!(is_refused(lease.on_response(UID, Ok(busy))));
-        assert_eq!(body(&lease.request(UID, at(1))).get("metadata"), None);
+        assert_eq!(sent(&mut lease, 1).get("metadata"), None);
     }
 
     /// The read for another repair fails for good: the renewals go on.
@@ -738,32 +703,32 @@ mod tests {
     #[test]
     fn a_refused_owner_is_not_tried_again() {
         let mut lease = read(answered(200, orphan()));
-        let repair = body(&lease.request(UID, at(1)));
-        assert_eq!(repair["metadata"]["ownerReferences"][0]["uid"], UID);
+        assert_eq!(sent(&mut lease, 1)["metadata"]["ownerReferences"][0]["uid"], UID);
         assert!(matches!(lease.on_response(UID, owner_refused()), Ok(Progress::Note(_))));
         for second in 2..6 {
-            assert_eq!(body(&lease.request(UID, at(second))).get("metadata"), None);
+            assert_eq!(sent(&mut lease, second).get("metadata"), None);
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
         }
         assert_eq!(lease.request(UID, at(6)).method, Method::Get);
         lease.on_response(UID, answered(200, orphan()));
-        let again = body(&lease.request(UID, at(7)));
-        assert_eq!(again["metadata"], json!({"resourceVersion": "7", "managedFields": [{}]}));
+        assert_eq!(
+            sent(&mut lease, 7)["metadata"],
+            json!({"resourceVersion": "7", "managedFields": [{}]})
+        );
     }
 
     #[test]
     fn each_renewal_changes_the_lease_even_after_the_last_time() {
         for last in ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999998Z"] {
-            let mut lease = read(stored(last, ours()));
-            let mut sent = vec![last.to_owned()];
+            let mut lease = read(stored(last));
+            let mut times = vec![Value::from(last)];
             for second in 2..6 {
-                let renewal = body(&lease.request(UID, at(second)));
-                sent.push(renewal["spec"]["renewTime"].as_str().unwrap().to_owned());
+                times.push(sent(&mut lease, second)["spec"]["renewTime"].take());
                 lease.on_response(UID, written(200));
             }
-            sent.dedup();
-            assert_eq!(sent.len(), 5, "{sent:?}");
-            assert_eq!(sent.last().unwrap(), "1970-01-01T00:00:05.000000Z");
+            times.dedup();
+            assert_eq!(times.len(), 5, "{times:?}");
+            assert_eq!(times[4], "1970-01-01T00:00:05.000000Z");
         }
     }
 }

@@ -4,10 +4,8 @@ use super::*;
 
 /// Writes of the Lease so far: each is an attempt with a result.
 fn writes(world: &World) -> u64 {
-    let is_write = |(kind, line): &&(RequestKind, String)| {
-        *kind == RequestKind::Lease && !line.starts_with("Get ")
-    };
-    world.sent.iter().filter(is_write).count() as u64
+    let lease = RequestKind::Lease;
+    (world.count(lease, "") - world.count(lease, "Get ")) as u64
 }
 
 fn report(world: &World) -> LeaseReport {
@@ -29,10 +27,9 @@ fn renewals_and_failures_are_counted_and_times_are_since_boot() {
     };
     assert_eq!(report(&world), well);
     let end = world.now.after(Duration::from_secs(30));
-    for behavior in [Behavior::Refuses(500, None), Behavior::Silent(false)].into_iter().cycle() {
-        if world.now >= end {
-            break;
-        }
+    let mut faults = [Behavior::Refuses(500, None), Behavior::Silent(false)].into_iter().cycle();
+    while world.now < end {
+        let behavior = faults.next().unwrap();
         world.turn(&Step { behavior, takes: 1000, ..correct() }).unwrap();
     }
     let outage = report(&world);

@@ -67,20 +67,16 @@ struct Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    (
-        behavior(),
-        prop_oneof![Just(1000), 0..1000_u32],
-        any::<bool>(),
-        any::<bool>(),
-        0..4_000_000_000_u64,
-    )
-        .prop_map(|(behavior, takes, connected, woken, wall)| Step {
+    let takes = prop_oneof![Just(1000), 0..1000_u32];
+    (behavior(), takes, any::<bool>(), any::<bool>(), 0..4_000_000_000_u64).prop_map(
+        |(behavior, takes, connected, woken, wall)| Step {
             behavior,
             takes,
             connected,
             woken,
             wall,
-        })
+        },
+    )
 }
 
 /// Whether a patch has its precondition alone.
@@ -194,12 +190,7 @@ enum Held {
 }
 
 fn held() -> impl Strategy<Value = Held> {
-    prop_oneof![
-        Just(Held::Permanent),
-        Just(Held::OneMinute),
-        Just(Held::AtSupervisor),
-        Just(Held::None)
-    ]
+    prop::sample::select(vec![Held::Permanent, Held::OneMinute, Held::AtSupervisor, Held::None])
 }
 
 /// A pod that is bound to the Node and was never started.
@@ -559,9 +550,7 @@ fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
             let after = world.now.since(Mono::START).as_secs();
             let clocks = format!("{} {}", early.time(), late.time());
             assert!((6999..7020).contains(&after), "{after}: {clocks}");
-            let asked: Vec<_> =
-                world.sent.iter().filter(|(work, _)| *work == RequestKind::Certificate).collect();
-            assert_eq!(asked.len(), 1, "{asked:?}");
+            assert_eq!(world.count(RequestKind::Certificate, ""), 1, "{:?}", world.sent);
         }
     }
 }
@@ -601,9 +590,7 @@ fn the_first_renewal_at_a_supervisor_follows_the_first_lease() {
     let certificate =
         Certificate::new(kind, certificates::subject(), Some(leaf), true, Jitter::NONE);
     let mut world = World::with_certificate(Some(certificate));
-    while world.files.renewed == 0 {
-        world.turn(&correct()).unwrap();
-    }
+    world.run_while(|world| world.files.renewed == 0);
     let works: Vec<RequestKind> = world.sent.iter().map(|(work, _)| *work).collect();
     let first = |work| works.iter().position(|sent| *sent == work).unwrap();
     assert!(first(RequestKind::Lease) < first(RequestKind::Certificate), "{works:?}");
@@ -625,17 +612,12 @@ fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_
         world
     };
     let hour = |world: &mut World| {
-        let (end, sent) = (world.now.after(3600 * second), world.sent.len());
-        while world.now < end {
-            world.turn(&Step { takes: 1, ..correct() }).unwrap();
-        }
-        let works = world.sent.iter().skip(sent).map(|(work, _)| *work);
-        works.filter(|work| *work == RequestKind::Certificate).count()
+        world.sent.clear();
+        world.run_until(world.now.after(3600 * second));
+        world.count(RequestKind::Certificate, "")
     };
     let mut world = start(None);
-    while world.files.renewed == 0 {
-        world.turn(&Step { takes: 1, ..correct() }).unwrap();
-    }
+    world.run_while(|world| world.files.renewed == 0);
     // The garbage collector of k3s has deleted the password of a former Node by then.
     let after = world.now.since(Mono::START);
     assert!((10 * second..12 * second).contains(&after), "{after:?}");
@@ -665,8 +647,7 @@ fn an_agent_that_starts_with_an_expired_certificate_of_a_supervisor_finds_anothe
     assert!(longest <= Some(Duration::from_secs(61)), "{longest:?}");
     assert!(world.files.searched.len() < 200, "{}", world.files.searched.len());
     // The server, which refuses it for certain, is asked ever more rarely.
-    let is_asked = |(work, _): &&(RequestKind, String)| *work == RequestKind::Certificate;
-    let asked = world.sent.iter().filter(is_asked).count();
+    let asked = world.count(RequestKind::Certificate, "");
     assert!((10..15).contains(&asked), "{asked}");
     let end = true_time(world.now).after(hour * 1000);
     world.files.in_files = Some(certificates::leaf(true_time(world.now), end));
@@ -694,15 +675,13 @@ fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_
         world.kubelet.on_connect_failed("tested", world.now);
         let due = Mono::START.after(Duration::from_millis(100));
         if world.now < due {
-            let turn = world.next(now(&world), false);
-            assert_eq!(turn, Action::Wait(due));
+            assert_eq!(world.next(now(&world), false), Action::Wait(due));
             world.now = due;
         }
-        let turn = world.next(now(&world), false);
-        assert_eq!(turn, Action::ReadFacts);
+        assert_eq!(world.next(now(&world), false), Action::ReadFacts);
         world.kubelet.on_facts(world.now);
-        let turn = world.next(now(&world), false);
-        assert_eq!(turn, Action::Send(RequestKind::WriteNode, limit));
+        let write = Action::Send(RequestKind::WriteNode, limit);
+        assert_eq!(world.next(now(&world), false), write);
         assert_eq!(world.kubelet.node_log.last_error(), Some("tested"));
         world.turn(&correct()).unwrap();
         assert_eq!(world.kubelet.node_log.last_error(), None);
@@ -747,19 +726,17 @@ fn an_idle_hour_costs_one_request_a_renewal_and_three_a_report() {
         world.turn(&step).unwrap();
     }
     let waits = world.waits;
-    let count = |work, method: &str| {
-        let calls = world.sent.iter().filter(|call| call.0 == work && call.1.starts_with(method));
-        calls.count()
-    };
-    let renewals = count(RequestKind::Lease, "Patch");
+    let renewals = world.count(RequestKind::Lease, "Patch");
     assert!((346..=359).contains(&renewals), "{renewals} renewals");
-    let reports = count(RequestKind::WriteNode, "Patch");
-    assert!((11..=12).contains(&reports), "{reports} reports");
-    let pods = count(RequestKind::Pods, "Get");
-    assert!((11..=12).contains(&pods), "{pods} lists of stray pods");
-    let checks = count(RequestKind::WriteNode, "Check");
-    assert!((11..=12).contains(&checks), "{checks} checks for changes of the Node");
-    assert_eq!(world.sent.len(), renewals + reports + pods + checks);
+    let reports = [
+        (RequestKind::WriteNode, "Patch"),
+        (RequestKind::Pods, "Get"),
+        // For changes of the Node by others.
+        (RequestKind::WriteNode, "Check"),
+    ]
+    .map(|(work, method)| world.count(work, method));
+    assert!(reports.iter().all(|count| (11..=12).contains(count)), "{reports:?}");
+    assert_eq!(world.sent.len(), renewals + reports.iter().sum::<usize>());
     assert!(waits <= renewals + 1, "{waits} wakeups, {renewals} renewals");
 }
 
@@ -767,20 +744,13 @@ fn an_idle_hour_costs_one_request_a_renewal_and_three_a_report() {
 #[test]
 fn after_an_unanswered_certificate_request_the_lease_is_next() {
     let mut world = World::holding(Held::OneMinute);
-    while world.kubelet.renewed.is_none() {
-        world.turn(&correct()).unwrap();
-    }
-    let now = Now { mono: world.now, wall: true_time(world.now) };
-    assert_ne!(
-        world.next(now, true),
-        Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
-    );
+    world.run_while(|world| world.kubelet.renewed.is_none());
+    let (now, lease) =
+        (now(&world), Action::Send(RequestKind::Lease, LAW.connect_and_call_budget()));
+    assert_ne!(world.next(now, true), lease);
     let silent = Err("tested".into());
     world.kubelet.on_answer(RequestKind::Certificate, &silent, now.mono);
-    assert_eq!(
-        world.next(now, true),
-        Action::Send(RequestKind::Lease, LAW.connect_and_call_budget())
-    );
+    assert_eq!(world.next(now, true), lease);
 }
 
 /// In a suspended process no request fails, but the control plane sets the Node to Unknown.
@@ -805,10 +775,21 @@ impl Kubelet {
 }
 
 impl World {
-    fn run_until(&mut self, end: Mono) {
-        while self.now < end {
+    /// Turns with a correct server while this holds.
+    fn run_while(&mut self, holds: impl Fn(&Self) -> bool) {
+        while holds(self) {
             self.turn(&correct()).unwrap();
         }
+    }
+
+    fn run_until(&mut self, end: Mono) {
+        self.run_while(|world| world.now < end);
+    }
+
+    /// How many requests of this kind begin with this.
+    fn count(&self, work: RequestKind, start: &str) -> usize {
+        let is_it = |sent: &&(RequestKind, String)| sent.0 == work && sent.1.starts_with(start);
+        self.sent.iter().filter(is_it).count()
     }
 
     /// Seconds from `mark`, which is made at `at`, until the Node is Ready again.
@@ -816,9 +797,7 @@ impl World {
         self.run_until(at);
         self.cluster["pi"].mark();
         let marked = self.now;
-        while !self.cluster["pi"].is_ready() {
-            self.turn(&correct()).unwrap();
-        }
+        self.run_while(|world| !world.cluster["pi"].is_ready());
         self.now.since(marked).as_secs()
     }
 }
@@ -831,9 +810,7 @@ fn a_node_that_the_control_plane_has_marked_is_ready_soon() {
     for second in 0..150 {
         if second < 120 {
             let mut world = World::new();
-            while world.cluster["pi"].lease.is_none() {
-                world.turn(&correct()).unwrap();
-            }
+            world.run_while(|world| world.cluster["pi"].lease.is_none());
             let start = world.now;
             longest.0 = world.repair_time(start.after(Duration::from_secs(second))).max(longest.0);
         }
@@ -845,11 +822,8 @@ fn a_node_that_the_control_plane_has_marked_is_ready_soon() {
         }
         // The first renewal follows within 10 s.
         let time = world.repair_time(end_of_outage.after(Duration::from_secs(second)));
-        if second < 120 {
-            longest.0 = time.max(longest.0)
-        } else {
-            longest.1 = time.max(longest.1)
-        }
+        let longest_of_both = if second < 120 { &mut longest.0 } else { &mut longest.1 };
+        *longest_of_both = time.max(*longest_of_both);
         let later = world.now.after(Duration::from_secs(200 + second * 2));
         longest.1 = world.repair_time(later).max(longest.1);
     }
@@ -859,21 +833,14 @@ fn a_node_that_the_control_plane_has_marked_is_ready_soon() {
 /// A world with a correct server, after 30 s.
 fn settled() -> World {
     let mut world = World::new();
-    while world.now < Mono::START.after(Duration::from_secs(30)) {
-        world.turn(&correct()).unwrap();
-    }
+    world.run_until(Mono::START.after(Duration::from_secs(30)));
     world
 }
 
 /// A turn with a correct server that responds in no time.
 fn correct() -> Step {
-    Step {
-        behavior: Behavior::Correct,
-        takes: 0,
-        connected: true,
-        woken: false,
-        wall: 1_800_000_000,
-    }
+    let behavior = Behavior::Correct;
+    Step { behavior, takes: 0, connected: true, woken: false, wall: 1_800_000_000 }
 }
 
 /// The same, with a clock that is right.
@@ -985,18 +952,13 @@ fn nothing_is_written_while_the_time_is_unknown() {
     };
     assert!(world.sent.iter().all(is_probe), "{:?}", world.sent);
     assert_eq!(world.sent.len(), 6);
-    assert!(
-        world
-            .kubelet
-            .summary(world.now, None)
-            .contains("registering; clock: 1970-01-01T00:00:50Z is before the build of nodelet at")
-    );
+    let summary = world.kubelet.summary(world.now, None);
+    let clock = "registering; clock: 1970-01-01T00:00:50Z is before the build of nodelet at";
+    assert!(summary.contains(clock), "{summary}");
 
     // The clock is set.
     let set = world.now;
-    while !world.kubelet.registered {
-        world.turn(&correct()).unwrap();
-    }
+    world.run_while(|world| !world.kubelet.registered);
     assert!(world.now <= set.after(CLOCK_TICK));
     let now = now(&world);
     let cluster_now = world.kubelet.wall_clock.cluster_now(now).unwrap();
@@ -1020,24 +982,20 @@ fn with_the_servers_time_the_board_becomes_ready() {
     };
     let late = true_time(world.now).since(renewed(&world));
     assert!(late < Duration::from_secs(15), "{late:?}");
-    let conditions =
-        object::list(world.cluster["pi"].node.as_ref().unwrap(), &["status", "conditions"]);
-    assert!(conditions.iter().all(|condition| {
-        let times = ["lastHeartbeatTime", "lastTransitionTime"];
-        times
-            .iter()
-            .all(|key| Wall::parse(object::text(condition, &[key])) >= Some(true_time(Mono::START)))
-    }));
+    let node = world.cluster["pi"].node.as_ref().unwrap();
+    for condition in object::list(node, &["status", "conditions"]) {
+        for key in ["lastHeartbeatTime", "lastTransitionTime"] {
+            let time = Wall::parse(object::text(condition, &[key]));
+            assert!(time >= Some(true_time(Mono::START)), "{condition}");
+        }
+    }
     let summary = world.kubelet.summary(world.now, None);
     assert!(summary.starts_with("Ready since 2027-01-15T08:00:0"), "{summary}");
     assert!(summary.contains("; clock: 1970-01-01T00:00:05Z is 20833 days behind"));
 
     // The clock is stepped by a day and by years, in both directions: renewTime follows. After a
     // step back a report follows at once, without which the control plane would ignore it.
-    let patches_of_status = |world: &World| {
-        let is_patch = |(_, line): &&(RequestKind, String)| line.starts_with("Patch /api/v1/nodes");
-        world.sent.iter().filter(is_patch).count()
-    };
+    let patches_of_status = |world: &World| world.count(RequestKind::WriteNode, "Patch");
     for (wall, is_back) in [
         (86_400, false),
         (0, false),
@@ -1069,12 +1027,26 @@ fn with_the_servers_time_the_board_becomes_ready() {
     }
 }
 
+/// A sign of the board's health, such as of a process that was killed.
+#[test]
+fn a_sign_becomes_one_warning_event_on_the_server() {
+    let mut world = settled();
+    world.kubelet.on_signs(vec![("Tested", "a sign".to_owned())], world.now);
+    let at = world.kubelet.wall_clock.cluster_now(now(&world)).unwrap();
+    let event = world.kubelet.events.request("u1", at).unwrap();
+    let event: Value = serde_json::from_slice(&event.body).unwrap();
+    assert_eq!((&event["type"], &event["message"]), (&json!("Warning"), &json!("a sign")));
+    world.run_until(world.now.after(MINUTE));
+    let events = &world.cluster["pi"].events;
+    assert_eq!(events.iter().filter(|reason| *reason == "Tested").count(), 1, "{events:?}");
+}
+
 #[test]
 fn only_the_first_registration_has_an_effect() {
     let mut world = World::new();
     let mut registered = 0;
     for _ in 0..3 {
-        let now = Now { mono: Mono::START, wall: true_time(Mono::START) };
+        let now = now(&world);
         let kind = world.kubelet.node.next();
         let request = world.kubelet.request(kind, now, &Facts::example()).unwrap();
         let outcome = world.answer(&request);

@@ -17,6 +17,7 @@ use crate::node::Progress;
 use crate::node::conditions;
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::kubelet::tests::is_check;
+use crate::node::patch::tests::apply;
 use crate::node::status;
 
 /// `--node-status-update-frequency=10s`, and 4 %.
@@ -111,10 +112,29 @@ impl NodeTest {
         test
     }
 
+    /// A POST that meets a Node.
+    fn exists(flags: Flags) -> Self {
+        let mut test = Self::new(flags);
+        test.turn(|_| refuse(409, "AlreadyExists"));
+        test
+    }
+
+    /// The cached Node.
+    fn seen(&self) -> Value {
+        self.node.seen.clone().unwrap()
+    }
+
+    /// A read at once, of the Node after another client set the member at `path`.
+    fn read_with(&mut self, path: &[&str], value: Value) {
+        let mut node = self.seen();
+        object::set(&mut node, path, value);
+        self.node.read_again(self.now.mono());
+        assert_eq!(self.turn(|_| answered(200, node)), Some(Ok(Progress::Read)));
+    }
+
     /// A Node that existed before; it was just read.
     fn found(existing: Value) -> Self {
-        let mut test = Self::new(Flags::default());
-        test.turn(|_| refuse(409, "AlreadyExists"));
+        let mut test = Self::exists(Flags::default());
         assert_eq!(test.turn(|_| answered(200, existing)), Some(Ok(Progress::Read)));
         test
     }
@@ -167,13 +187,9 @@ fn unchanged(request: &Request) -> Answer {
 /// The response to a patch: metadata alone.
 fn patched(request: &Request) -> Answer {
     assert_eq!((request.method, request.accept), (Method::Patch, Accept::Metadata));
-    answered(
-        200,
-        json!({"kind": "PartialObjectMetadata", "metadata":
-        {"name": "pi", "uid": "u1", "resourceVersion": "600", "labels": {
-            "kubernetes.io/os": "nodelet", "kubernetes.io/arch": status::ARCHITECTURE,
-        }}}),
-    )
+    let labels = json!({"kubernetes.io/os": "nodelet", "kubernetes.io/arch": status::ARCHITECTURE});
+    let metadata = json!({"name": "pi", "uid": "u1", "resourceVersion": "600", "labels": labels});
+    answered(200, json!({"kind": "PartialObjectMetadata", "metadata": metadata}))
 }
 
 #[test]
@@ -192,13 +208,8 @@ fn a_node_is_created_with_one_request() {
 fn registration_is_retried_after_100_ms_doubled_to_7_s() {
     let mut test = NodeTest::new(Flags::default());
     let mut pauses = vec![test.node.due().since(Mono::START).as_millis()];
-    for outcome in [
-        refuse(500, ""),
-        refuse(409, "Conflict"),
-        refuse(422, "Invalid"),
-        refuse(401, "Unauthorized"),
-    ] {
-        assert!(is_refused(test.turn(|_| outcome)));
+    for (code, reason) in [(500, ""), (409, "Conflict"), (422, "Invalid"), (401, "Unauthorized")] {
+        assert!(is_refused(test.turn(|_| refuse(code, reason))));
         pauses.push(test.pause().as_millis());
     }
     for _ in 0..5 {
@@ -255,8 +266,7 @@ fn an_existing_node_is_adopted_with_one_patch() {
 
 #[test]
 fn after_a_failed_adoption_the_node_is_created() {
-    let mut test = NodeTest::new(Flags::default());
-    test.turn(|_| refuse(409, "AlreadyExists"));
+    let mut test = NodeTest::exists(Flags::default());
     assert!(is_refused(test.turn(|_| refuse(500, ""))));
     assert_eq!(test.pause(), Duration::from_millis(200));
     test.turn(|_| refuse(409, "AlreadyExists"));
@@ -270,10 +280,8 @@ fn after_a_failed_adoption_the_node_is_created() {
 fn without_a_node_the_403_of_the_create_is_reported() {
     let mut test = NodeTest::new(Flags::default());
     test.turn(|_| refuse(403, "Forbidden"));
-    let step = test.turn(|_| not_found("nodes", "pi"));
-    assert!(
-        matches!(step, Some(Err(RequestError { refused: Some(refused), .. })) if refused.code == 403)
-    );
+    let turn = test.turn(|_| not_found("nodes", "pi"));
+    assert_eq!(turn.unwrap().unwrap_err().refused.unwrap().code, 403);
     assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
 }
 
@@ -303,14 +311,12 @@ fn only_the_changed_members_of_the_status_are_sent() {
 #[test]
 fn a_change_has_one_event_after_the_server_stored_it() {
     let mut test = NodeTest::registered();
-    assert_eq!(
-        test.reasons(),
-        ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]
-    );
+    let first = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
+    assert_eq!(test.reasons(), first);
     test.pressures.memory = Some(true);
     test.turn(|_| refuse(500, ""));
     assert_eq!(test.reasons(), [] as [&str; 0]);
-    let shown = answered(200, test.node.seen.clone().unwrap());
+    let shown = answered(200, test.seen());
     test.turn(|_| shown);
     test.turn(patched);
     assert_eq!(test.reasons(), ["NodeHasInsufficientMemory"]);
@@ -319,12 +325,8 @@ fn a_change_has_one_event_after_the_server_stored_it() {
     test.turn(patched);
     assert_eq!(test.reasons(), ["Rebooted"]);
 
-    let mut cordoned = test.node.seen.clone().unwrap();
-    cordoned["spec"]["unschedulable"] = true.into();
     for want in [&["NodeNotSchedulable"][..], &[]] {
-        test.node.read_again(test.now.mono());
-        let shown = answered(200, cordoned.clone());
-        test.turn(|_| shown);
+        test.read_with(&["spec", "unschedulable"], true.into());
         assert_eq!(test.reasons(), want);
     }
 }
@@ -357,7 +359,7 @@ fn a_report_is_one_patch_after_the_period() {
 fn a_409_is_read_then_patched_again_five_times_at_once() {
     let mut test = NodeTest::registered();
     test.facts.cpus = Ok(2);
-    let mut theirs = test.node.seen.clone().unwrap();
+    let mut theirs = test.seen();
     theirs["metadata"]["resourceVersion"] = "513".into();
     theirs["status"]["conditions"].as_array_mut().unwrap().insert(0, json!({"type": "Theirs"}));
     for _ in 0..4 {
@@ -374,16 +376,6 @@ fn a_409_is_read_then_patched_again_five_times_at_once() {
     assert_eq!(body["metadata"]["resourceVersion"], "513");
     assert_eq!(body["status"]["conditions"][0], json!({"type": "Theirs"}));
     assert_eq!(body["status"]["capacity"], json!({"cpu": "2"}));
-}
-
-#[test]
-fn a_deleted_node_is_registered_again() {
-    let mut test = NodeTest::registered();
-    test.facts.cpus = Ok(2);
-    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
-    assert_eq!(test.node.uid(), None);
-    assert_eq!(test.pause(), Duration::from_millis(100));
-    assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
 }
 
 /// All that etcd stores: 6,500 images, 7,000 annotations and their managedFields.
@@ -410,11 +402,8 @@ fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
     let labels: Value = (0..20_000).map(|n| (format!("l{n}"), json!(""))).collect();
     let labels = json!({ "labels": labels });
     let huge = answered(200, foreign(labels.clone(), json!({})));
-    let mut test = NodeTest::new(Flags::default());
-    test.turn(|_| refuse(409, "AlreadyExists"));
-    let Some(Err(RequestError { refused: Some(refused), .. })) = test.turn(|_| huge) else {
-        panic!("no refusal")
-    };
+    let mut test = NodeTest::exists(Flags::default());
+    let refused = test.turn(|_| huge).unwrap().unwrap_err().refused.unwrap();
     assert_eq!(
         refused.to_string(),
         "200: the Node has more than 32768 values; kubectl get node -o yaml shows what to remove"
@@ -436,31 +425,14 @@ fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
         test.turn(|_| outcome);
         assert_eq!(test.last().accept, Accept::Object);
         assert!(!test.node.is_registered());
-        assert_eq!(
-            test.turn(|_| answered(200, foreign(json!({}), json!({})))),
-            Some(Ok(Progress::Read))
-        );
+        let small = foreign(json!({}), json!({}));
+        assert_eq!(test.turn(|_| answered(200, small)), Some(Ok(Progress::Read)));
         // And a Node that is gone has no uid.
         test.turn(patched);
         test.node.read_again(test.now.mono());
         assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
         assert_eq!(test.node.uid(), None);
     }
-}
-
-/// A cache before the server may be broken.
-#[test]
-fn the_node_of_another_name_is_not_ours() {
-    let mut test = NodeTest::new(Flags::default());
-    test.turn(|_| refuse(409, "AlreadyExists"));
-    let other = || answered(200, foreign(json!({"name": "other"}), json!({})));
-    assert_eq!(test.turn(|_| other()), Some(Err(Refused::nonsense("a Node").into())));
-    assert_eq!(test.node.uid(), None);
-    let mut test = NodeTest::registered();
-    test.facts.cpus = Ok(2);
-    assert_eq!(test.turn(|_| other()), Some(Ok(Progress::Done)));
-    assert!(test.node.next() == RequestKind::ReadNode);
-    assert_eq!(test.node.uid(), Some("u1"));
 }
 
 #[test]
@@ -489,10 +461,7 @@ fn after_an_unanswered_patch_the_node_is_read_before_the_next_one() {
     test.facts.cpus = Ok(2);
     assert!(is_silent(test.turn(|_| Err("slow".into()))));
     // The server had applied the patch, so no further request is needed.
-    let mut stored = test.node.seen.clone().unwrap();
-    let facts = test.facts.clone();
-    stored =
-        status::desired(&test.config, &facts, Pressures::default(), &stored, test.now.wall()).node;
+    let stored = apply(test.seen(), &test.body());
     test.turn(|_| answered(200, stored));
     assert_eq!(test.turn(|_| unreachable!()), None);
     assert_eq!(test.calls(), ["Post ~", "Patch ~/pi/status", "Get ~/pi"]);
@@ -504,22 +473,24 @@ fn after_an_unanswered_patch_the_node_is_read_before_the_next_one() {
 
 #[test]
 fn invalid_bodies_change_nothing() {
-    let invalid = [
-        b"<html>".to_vec(),
-        b"{}".to_vec(),
-        b"7".to_vec(),
-        br#"{"kind": "Status", "metadata": {}}"#.to_vec(),
-        br#"{"kind": "Node", "metadata": {"uid": "u9", "resourceVersion": ""}}"#.to_vec(),
-        br#"{"kind": "Node", "metadata": {"uid": "", "resourceVersion": "9"}}"#.to_vec(),
-    ];
-    for body in invalid {
-        let invalid = || Ok(Response::test(200, body.clone()));
+    for body in [
+        "<html>",
+        "{}",
+        "7",
+        r#"{"kind": "Status", "metadata": {"name": "pi"}}"#,
+        r#"{"kind": "Node", "metadata": {"name": "pi", "uid": "u9", "resourceVersion": ""}}"#,
+        r#"{"kind": "Node", "metadata": {"name": "pi", "uid": "", "resourceVersion": "9"}}"#,
+        // A cache before the server may be broken.
+        r#"{"kind": "Node", "metadata": {"name": "other", "uid": "u9", "resourceVersion": "9"}}"#,
+    ] {
+        let invalid = || Ok(Response::test(200, body));
         // After a create the Node is unknown, and a read changes nothing.
         let mut test = NodeTest::new(Flags::default());
-        assert!(is_refused(test.turn(|_| invalid())));
+        assert!(is_refused(test.turn(|_| invalid())), "{body}");
         assert_eq!(test.node.uid(), None);
         test.turn(|_| refuse(409, "AlreadyExists"));
-        assert!(is_refused(test.turn(|_| invalid())));
+        let nonsense = Refused::nonsense("a Node").into();
+        assert_eq!(test.turn(|_| invalid()), Some(Err(nonsense)), "{body}");
         assert_eq!(test.node.uid(), None);
 
         // A patch counts as accepted, so the Lease keeps its owner; then the Node is read.
@@ -540,8 +511,7 @@ fn invalid_bodies_change_nothing() {
 #[test]
 fn an_adoption_within_one_second_of_the_last_heartbeat_sends_a_patch() {
     let mut test = NodeTest::registered();
-    let stored = test.node.seen.clone().unwrap();
-    let mut again = NodeTest::found(stored);
+    let mut again = NodeTest::found(test.seen());
     again.now = ClusterNow::test(again.now.mono(), test.now.wall());
     test.pass(Duration::ZERO);
     assert_eq!(again.turn(patched), Some(Ok(Progress::Adopted)));
@@ -568,9 +538,7 @@ fn no_patch_after_the_adoption_has_an_annotation_that_nothing_changed() {
     assert_eq!(adopted.turn(patched), Some(Ok(Progress::Adopted)));
     assert!(adopted.body()["metadata"]["annotations"].is_object());
     for mut test in [adopted, NodeTest::registered()] {
-        let shown = answered(200, test.node.seen.clone().unwrap());
-        test.node.read_again(test.now.mono());
-        test.turn(|_| shown);
+        test.read_with(&["kind"], "Node".into());
         test.facts.memory.as_mut().unwrap().total_bytes *= 2;
         assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
         assert_eq!(test.body()["metadata"].get("annotations"), None);
@@ -681,8 +649,8 @@ fn whatever_a_check_does_not_confirm_is_read() {
         assert_eq!(turn.clone().map(|turn| turn.is_err()), Some(is_error), "{turn:?}");
         assert_eq!(test.pause(), pause, "{turn:?}");
         assert_eq!(test.node.uid(), Some("u1"));
-        let read = shown(&test, &["spec", "unschedulable"], true.into());
-        assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)), "{turn:?}");
+        assert!(test.node.next() == RequestKind::ReadNode, "{turn:?}");
+        test.read_with(&["spec", "unschedulable"], true.into());
         assert_eq!(test.reasons(), ["NodeNotSchedulable"]);
         // Nothing is wrong with our part, and the next check is not due before its period.
         let calls = test.calls().len();
@@ -695,6 +663,7 @@ fn whatever_a_check_does_not_confirm_is_read() {
     }
     let mut test = NodeTest::registered();
     assert_eq!(check(&mut test, |_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+    assert_eq!((test.node.uid(), test.pause()), (None, Duration::from_millis(100)));
     assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
 }
 
@@ -706,8 +675,8 @@ fn another_client_that_writes_before_each_check_is_no_failure() {
     for _ in 0..10 {
         let turn = check(&mut test, |_| refuse(409, "Conflict"));
         assert_eq!(turn, Some(Ok(Progress::Continue)));
-        let read = answered(200, test.node.seen.clone().unwrap());
-        assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+        assert!(test.node.next() == RequestKind::ReadNode);
+        test.read_with(&["kind"], "Node".into());
         assert_eq!(test.turn(|_| unreachable!()), None);
     }
 }
@@ -731,11 +700,10 @@ fn the_events_of_an_unanswered_patch_follow_when_a_read_shows_it() {
     for applied in [true, false] {
         let mut test = NodeTest::registered();
         test.node.take_events();
-        let before = test.node.seen.clone().unwrap();
+        let before = test.seen();
         test.pressures.memory = Some(true);
         test.turn(|_| Err("slow".into()));
-        let stored =
-            if applied { crate::node::patch::tests::apply(before, &test.body()) } else { before };
+        let stored = if applied { apply(before, &test.body()) } else { before };
         test.turn(|_| answered(200, stored));
         assert_eq!(test.node.take_events().len(), usize::from(applied));
         if !applied {
@@ -753,9 +721,7 @@ fn an_unanswered_patch_of_a_node_that_was_deleted_has_no_second_event() {
     assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
     assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
     assert!(test.reasons().contains(&"NodeHasInsufficientMemory"));
-    test.node.read_again(test.now.mono());
-    let shown = answered(200, test.node.seen.clone().unwrap());
-    assert_eq!(test.turn(|_| shown), Some(Ok(Progress::Read)));
+    test.read_with(&["kind"], "Node".into());
     assert_eq!(test.reasons(), [""; 0]);
 }
 
@@ -795,28 +761,19 @@ fn doubles_of_our_conditions_are_removed_and_those_of_others_stay() {
     test.pass(Duration::from_secs(3600));
     test.turn(patched);
     let good = test.node.conditions().to_vec();
-    let kinds = |list: &[Value]| -> Vec<String> {
-        list.iter().map(|c| object::text(c, &["type"]).to_owned()).collect()
-    };
     assert_eq!(good.len(), 5, "{good:?}");
     let other = json!({"type": "Theirs", "status": "True"});
-    let mut list = good.clone();
-    list.extend([other.clone(), other]);
-    for double in &good {
-        let mut double = double.clone();
+    let mut doubles = good.clone();
+    for double in &mut doubles {
         double["status"] = if double["type"] == "Ready" { "False" } else { "True" }.into();
-        list.push(double);
     }
-    let mut stored = test.node.seen.clone().unwrap();
-    stored["status"]["conditions"] = list.into();
-    test.node.read_again(test.now.mono());
-    test.turn(|_| answered(200, stored));
+    let wanted = [good, vec![other.clone(), other]].concat();
+    test.read_with(&["status", "conditions"], [wanted.clone(), doubles].concat().into());
     test.pass(Duration::from_secs(3600));
     test.turn(patched);
-    let sent = test.body()["status"]["conditions"].as_array().unwrap().clone();
-    let mut want = kinds(&good);
-    want.extend(["Theirs".to_owned(), "Theirs".to_owned()]);
-    assert_eq!(kinds(&sent), want);
+    let sent = test.body()["status"]["conditions"].take();
+    let kinds = |list: &[Value]| list.iter().map(|c| c["type"].clone()).collect::<Vec<_>>();
+    assert_eq!(kinds(sent.as_array().unwrap()), kinds(&wanted));
     assert_eq!(conditions::find(&test.body(), "Ready").unwrap()["status"], "True");
 }
 
@@ -850,22 +807,10 @@ fn compute_status_by_does_not_move_a_retry() {
     assert_eq!(test.pause(), pause);
 }
 
-/// The response to a GET after another client set the member at `path`.
-fn shown(test: &NodeTest, path: &[&str], value: Value) -> Answer {
-    let mut node = test.node.seen.clone().unwrap();
-    let (last, parents) = path.split_last().unwrap();
-    object::members(&mut node, parents).insert((*last).to_owned(), value);
-    object::members(&mut node, &[]).insert("kind".into(), "Node".into());
-    answered(200, node)
-}
-
 #[test]
 fn new_pod_cidrs_are_returned_once_and_force_one_patch() {
     let mut test = NodeTest::registered();
-    let cidrs = json!(["10.244.1.0/24", "fd00::/64"]);
-    test.node.read_again(test.now.mono());
-    let read = shown(&test, &["spec", "podCIDRs"], cidrs);
-    assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+    test.read_with(&["spec", "podCIDRs"], json!(["10.244.1.0/24", "fd00::/64"]));
     let cidrs = test.node.new_pod_cidrs();
     assert_eq!(cidrs.as_deref(), Some("10.244.1.0/24,fd00::/64"));
     assert_eq!(test.node.new_pod_cidrs(), None);
@@ -874,9 +819,7 @@ fn new_pod_cidrs_are_returned_once_and_force_one_patch() {
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     assert_eq!(test.body().get("spec"), None);
     assert_eq!(test.turn(|_| unreachable!()), None);
-    test.node.read_again(test.now.mono());
-    let read = shown(&test, &["spec", "podCIDR"], "10.244.1.0/24".into());
-    assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+    test.read_with(&["spec", "podCIDR"], "10.244.1.0/24".into());
     assert_eq!(test.node.new_pod_cidrs(), None);
     assert_eq!(test.turn(|_| unreachable!()), None);
 }
@@ -892,19 +835,15 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
         // The other board was rebooted.
         ("another", vec!["NodeNameConflict"]),
     ] {
-        test.node.read_again(test.now.mono());
-        let read = shown(&test, &boot_id, theirs.into());
-        assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+        test.read_with(&boot_id, theirs.into());
         assert_eq!(test.reasons(), want);
         assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
         assert_eq!(test.reasons(), [""; 0], "no reboot");
     }
     // The boot id of our own unanswered patch is not another board's.
     test.facts.boot_id = Ok("after-kexec".to_owned());
-    let silent = test.turn(|_| Err("slow".into()));
-    assert!(is_silent(silent));
-    let read = shown(&test, &boot_id, "after-kexec".into());
-    assert_eq!(test.turn(|_| read), Some(Ok(Progress::Read)));
+    assert!(is_silent(test.turn(|_| Err("slow".into()))));
+    test.read_with(&boot_id, "after-kexec".into());
     assert_eq!(test.reasons(), ["Rebooted"]);
 }
 
@@ -923,10 +862,7 @@ fn a_node_of_an_earlier_boot_is_not_another_boards() {
 fn a_foreign_change_is_repaired_after_a_read_without_new_facts() {
     let mut test = NodeTest::registered();
     assert_eq!(test.turn(|_| unreachable!()), None);
-    test.node.read_again(test.now.mono());
-    let mut other = test.node.seen.clone().unwrap();
-    other["status"]["capacity"]["memory"] = json!("1Ki");
-    assert_eq!(test.turn(|_| answered(200, other)), Some(Ok(Progress::Read)));
+    test.read_with(&["status", "capacity", "memory"], "1Ki".into());
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     let capacity = &test.body()["status"]["capacity"];
     assert_eq!(*capacity, json!({"memory": "1Gi"}));
@@ -972,7 +908,7 @@ impl NodeTest {
 
     /// A turn whose request succeeds; a report may read first.
     fn turn_or_read(&mut self) {
-        let stored = self.node.seen.clone().unwrap();
+        let stored = self.seen();
         self.turn(|request| match request.method {
             Method::Get => answered(200, stored),
             _ => patched(request),
@@ -1020,14 +956,11 @@ fn a_lost_or_conflicting_patch_of_the_health_is_sent_again_at_once_and_has_one_e
         [(Err("slow".into()), false), (Err("slow".into()), true), (refuse(409, "Conflict"), false)]
     {
         let mut test = NodeTest::registered();
-        let before = test.node.seen.clone().unwrap();
+        let mut stored = test.seen();
         test.set_health(&[condition("UnderVoltage", true, "a")]);
         test.turn(|_| lost);
-        let mut stored = before;
         if is_applied {
-            test.facts
-                .health
-                .apply(object::elements(&mut stored, &["status", "conditions"]), test.now.wall());
+            stored = apply(stored, &test.body());
         }
         assert_eq!(test.turn(|_| answered(200, stored)), Some(Ok(Progress::Read)));
         test.turn(patched);
@@ -1044,22 +977,17 @@ fn a_type_with_two_writers_is_written_as_often_as_the_other_one_writes() {
     let writes = |every: u64| {
         let mut test = NodeTest::registered();
         test.set_health(&[condition("KernelDeadlock", true, "c")]);
-        let mut stored = test.node.seen.clone().unwrap();
-        let (mut theirs, mut count) = (Mono::START, 0);
+        let (mut stored, mut theirs, mut count) = (test.seen(), Mono::START, 0);
         while test.now.mono() < Mono::START.after(Duration::from_secs(3600)) {
             if test.now.mono() >= theirs {
                 theirs = test.now.mono().after(Duration::from_secs(every));
-                let said = HealthConditions {
-                    known: vec![HealthCondition {
-                        is_always_listed: true,
-                        ..condition("KernelDeadlock", false, "m")
-                    }],
-                    ..HealthConditions::default()
+                let false_and_listed = HealthCondition {
+                    is_always_listed: true,
+                    ..condition("KernelDeadlock", false, "m")
                 };
-                said.apply(
-                    object::elements(&mut stored, &["status", "conditions"]),
-                    test.now.wall(),
-                );
+                let said = HealthConditions { known: vec![false_and_listed], absent: Vec::new() };
+                let list = object::elements(&mut stored, &["status", "conditions"]);
+                said.apply(list, test.now.wall());
                 let version: u64 = resource_version(&stored).parse().unwrap();
                 stored["metadata"]["resourceVersion"] = (version + 1).to_string().into();
             }

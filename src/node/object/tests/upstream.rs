@@ -2,7 +2,6 @@
 //! against a server that stores the Node.
 
 use super::*;
-use crate::node::patch::tests::apply;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::config::flags::Flags;
 use crate::kube::message::{Method, Response, answered};
 use crate::kube::text::Fault;
+use crate::node::patch::tests::apply;
 use crate::node::schedule::tests::Random;
 
 /// The boot by the server's clock.
@@ -36,7 +37,7 @@ fn pod(name: &str, changes: Value) -> Value {
         "spec": {"nodeName": "pi"},
         "status": {"phase": "Pending"},
     });
-    crate::node::patch::tests::apply(pod, &changes)
+    apply(pod, &changes)
 }
 
 fn list(pods: &[Value]) -> Answer {
@@ -49,6 +50,12 @@ fn ok() -> Answer {
 
 fn refused(code: u16, reason: &str) -> Answer {
     answered(code, json!({"reason": reason, "message": "no"}))
+}
+
+/// The step of this answer to the next request.
+fn answer(pods: &mut Pods, outcome: Answer, now: Mono) -> Result<Progress, RequestError> {
+    pods.request(now);
+    pods.on_response(outcome, Some(boot()), now)
 }
 
 /// One list of `pods`, and its step.
@@ -130,53 +137,28 @@ fn a_terminating_pod_and_a_mirror_pod_are_deleted_with_their_uid() {
 
 #[test]
 fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
-    let running = |since: &str| json!([{"state": {"running": {"startedAt": since}}}]);
-    for (name, status, boot, acts) in [
-        ("never started", json!({}), Some(boot()), 1),
-        ("never started, no time", json!({}), None, 1),
-        ("before", json!({"startTime": "2026-11-21T05:58:00Z"}), Some(boot()), 1),
-        ("before, no time", json!({"startTime": "2026-11-21T05:58:00Z"}), None, 0),
-        ("tolerance", json!({"startTime": "2026-11-21T05:59:30Z"}), Some(boot()), 0),
-        ("since", json!({"startTime": "2026-11-21T06:00:01Z"}), Some(boot()), 0),
-        ("in the future", json!({"startTime": "2036-11-21T06:00:01Z"}), Some(boot()), 0),
-        ("no time at all", json!({"startTime": "soon"}), Some(boot()), 0),
-        (
-            "containers since, of a pod from before",
-            json!({"startTime": "2026-11-01T00:00:00Z",
-                "containerStatuses": running("2026-11-21T06:01:00Z")}),
-            Some(boot()),
-            0,
-        ),
-        (
-            "init containers since",
-            json!({"startTime": "2026-11-01T00:00:00Z",
-                "initContainerStatuses": running("2026-11-21T06:01:00Z")}),
-            Some(boot()),
-            0,
-        ),
-        (
-            "an ephemeral container that ended since",
-            json!({"startTime": "2026-11-01T00:00:00Z",
-                "ephemeralContainerStatuses": [{"lastState":
-                    {"terminated": {"startedAt": "2026-11-21T06:01:00Z"}}}]}),
-            Some(boot()),
-            0,
-        ),
-        (
-            "containers before",
-            json!({"startTime": "2026-11-01T00:00:00Z",
-                "containerStatuses": running("2026-11-01T00:01:00Z")}),
-            Some(boot()),
-            1,
-        ),
-        (
-            "containers without startTime",
-            json!({"containerStatuses": running("2026-11-01T00:01:00Z")}),
-            Some(boot()),
-            0,
-        ),
-        ("containers without times", json!({"containerStatuses": [{}]}), Some(boot()), 0),
+    let started = |at: &str| json!({"startTime": at});
+    let old = started("2026-11-01T00:00:00Z");
+    let run =
+        |kind: &str, since: &str| json!({kind: [{"state": {"running": {"startedAt": since}}}]});
+    let ended = json!({"ephemeralContainerStatuses":
+        [{"lastState": {"terminated": {"startedAt": "2026-11-21T06:01:00Z"}}}]});
+    let (before, since) = ("2026-11-01T00:01:00Z", "2026-11-21T06:01:00Z");
+    for (name, status, containers, acts) in [
+        ("never started", json!({}), json!({}), 1),
+        ("before", started("2026-11-21T05:58:00Z"), json!({}), 1),
+        ("tolerance", started("2026-11-21T05:59:30Z"), json!({}), 0),
+        ("since", started("2026-11-21T06:00:01Z"), json!({}), 0),
+        ("in the future", started("2036-11-21T06:00:01Z"), json!({}), 0),
+        ("no time at all", started("soon"), json!({}), 0),
+        ("containers since", old.clone(), run("containerStatuses", since), 0),
+        ("init containers since", old.clone(), run("initContainerStatuses", since), 0),
+        ("an ephemeral container that ended since", old.clone(), ended, 0),
+        ("containers before", old, run("containerStatuses", before), 1),
+        ("containers without startTime", json!({}), run("containerStatuses", before), 0),
+        ("containers without times", json!({}), json!({"containerStatuses": [{}]}), 0),
     ] {
+        let status = apply(status, &containers);
         for metadata in [
             json!({}),
             json!({"deletionTimestamp": "2026-11-21T07:00:00Z"}),
@@ -184,7 +166,10 @@ fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
         ] {
             let pod = pod("web", json!({"metadata": metadata, "status": status}));
             let found = json!({"kind": "PodList", "items": [pod]});
-            assert_eq!(count(&found, "pi", boot), Some((acts, 1 - acts)), "{name}");
+            assert_eq!(count(&found, "pi", Some(boot())), Some((acts, 1 - acts)), "{name}");
+            // Without the time of the boot each start counts.
+            let never = usize::from(name == "never started");
+            assert_eq!(count(&found, "pi", None), Some((never, 1 - never)), "{name}");
         }
     }
     // The clock of the kubelet was in 1970; the server's time of the pod is not.
@@ -220,11 +205,8 @@ fn other_pods_and_invalid_names_are_ignored() {
     }
     for body in [json!({"kind": "NodeList", "items": []}), json!([])] {
         let mut pods = guest();
-        pods.request(at(1));
-        assert_eq!(
-            pods.on_response(answered(200, body), Some(boot()), at(1)),
-            Err(Refused::nonsense("a PodList").into())
-        );
+        let step = answer(&mut pods, answered(200, body), at(1));
+        assert_eq!(step, Err(Refused::nonsense("a PodList").into()));
     }
 }
 
@@ -277,19 +259,17 @@ fn a_pod_that_finalizers_keep_is_tried_again_after_an_hour() {
     for hour in 2..48 {
         listed(&mut pods, std::slice::from_ref(&kept), at(hour * 3600));
         while pods.due() == Some(Mono::START) {
-            pods.request(at(hour * 3600));
             attempts += 1;
-            lines.push(pods.on_response(answered(200, stays.clone()), None, at(hour * 3600)));
+            lines.push(answer(&mut pods, answered(200, stays.clone()), at(hour * 3600)));
         }
     }
     assert_eq!(attempts, 46);
     assert!(lines.iter().all(|line| *line == Ok(Progress::Continue)));
     let mut pods = guest();
     listed(&mut pods, &[kept], at(0));
-    pods.request(at(0));
     let want = "default/web waited for its kubelet; its finalizer \"example.org/x\" keeps it until \
                 the finalizer's controller removes it";
-    let step = pods.on_response(answered(200, stays), None, at(0));
+    let step = answer(&mut pods, answered(200, stays), at(0));
     assert_eq!(step, Ok(Progress::Note(want.to_owned())));
 }
 
@@ -329,14 +309,11 @@ fn serve(found: &[Value], request: &Request) -> Answer {
     };
     let page: Vec<&Value> = found.iter().take(number("&limit=").unwrap()).collect();
     let list = json!({"kind": "PodList", "items": page});
-    let size = list.to_string().len();
-    match answered(200, list) {
-        Ok(_) if size > request.accept.body_limit() => {
-            let limit = request.accept.body_limit();
-            Ok(Response { exceeds: Some(limit), ..Response::test(200, "") })
-        }
-        outcome => outcome,
+    let limit = request.accept.body_limit();
+    if list.to_string().len() > limit {
+        return Ok(Response { exceeds: Some(limit), ..Response::test(200, "") });
     }
+    answered(200, list)
 }
 
 /// Each of them is in the way of the others: its size, or because it stays.
@@ -363,41 +340,31 @@ fn another_pod_of_the_name_is_no_error_and_an_error_ends_the_list() {
     for code in [404, 409, 422] {
         let mut pods = guest();
         listed(&mut pods, &found, at(1));
-        pods.request(at(1));
-        let result = pods.on_response(refused(code, "x"), Some(boot()), at(1));
-        assert_eq!(result, Ok(Progress::Continue));
+        assert_eq!(answer(&mut pods, refused(code, "x"), at(1)), Ok(Progress::Continue));
         assert_eq!(changes(&mut pods, at(1)).len(), 1, "{code}: the other pod");
     }
     for code in [401, 403, 429, 500, 503] {
         let mut pods = guest();
         listed(&mut pods, &found, at(1));
-        pods.request(at(1));
-        let result = pods.on_response(refused(code, "x"), Some(boot()), at(1));
-        assert!(matches!(result, Err(RequestError { refused: Some(_), .. })), "{code}");
+        let error = answer(&mut pods, refused(code, "x"), at(1)).unwrap_err();
+        assert!(error.refused.is_some(), "{code}");
         assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0], "{code}");
         listed(&mut pods, &found, at(40));
-        let expected = match code {
-            // An admission plugin refuses this one.
-            403 => 1,
-            _ => 2,
-        };
+        // An admission plugin refuses one with 403.
+        let expected = if code == 403 { 1 } else { 2 };
         assert_eq!(changes(&mut pods, at(40)).len(), expected, "{code}");
     }
     let mut pods = guest();
     listed(&mut pods, &found, at(1));
-    pods.request(at(1));
-    let silent = Err("slow".into());
-    assert_eq!(pods.on_response(silent, Some(boot()), at(1)), Err(Fault::from("slow").into()));
+    let silent = answer(&mut pods, Err("slow".into()), at(1));
+    assert_eq!(silent, Err(Fault::from("slow").into()));
     assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0]);
 }
 
 #[test]
 fn a_403_is_told_once_and_ends_the_lists_until_the_credentials_change() {
     let mut pods = guest();
-    let forbid = |pods: &mut Pods, now| {
-        pods.request(now);
-        pods.on_response(refused(403, "Forbidden"), Some(boot()), now)
-    };
+    let forbid = |pods: &mut Pods, now| answer(pods, refused(403, "Forbidden"), now);
     assert!(matches!(forbid(&mut pods, at(1)), Ok(Progress::Note(_))));
     for seconds in 1..100 {
         pods.node_answered(at(seconds * 300));
@@ -410,9 +377,7 @@ fn a_403_is_told_once_and_ends_the_lists_until_the_credentials_change() {
     assert_eq!(pods.due(), None);
     // A list that is refused for another reason is tried again with the next report.
     let mut pods = guest();
-    pods.request(at(1));
-    let result = pods.on_response(refused(500, "x"), Some(boot()), at(1));
-    assert!(matches!(result, Err(RequestError { refused: Some(_), .. })));
+    assert!(answer(&mut pods, refused(500, "x"), at(1)).unwrap_err().refused.is_some());
     pods.node_answered(at(300));
     assert_eq!(pods.due(), Some(at(300)));
 }
@@ -447,13 +412,9 @@ fn at_most_10_pods_are_rejected_and_one_more_each_10_min() {
             let outcome = match request.method {
                 Method::Get => {
                     lists += 1;
-                    let new: Vec<Value> = (0..random.below(12))
-                        .map(|_| {
-                            serial += 1;
-                            pod(&format!("p{serial}"), json!({}))
-                        })
-                        .collect();
-                    list(&new)
+                    let new = serial..serial + random.below(12);
+                    serial = new.end;
+                    list(&new.map(|n| pod(&format!("p{n}"), json!({}))).collect::<Vec<_>>())
                 }
                 _ => {
                     rejected += 1;

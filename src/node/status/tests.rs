@@ -54,13 +54,22 @@ fn good_conditions(since: &str) -> [Value; 4] {
     conditions(lines, since)
 }
 
+/// Facts whose amounts are unread.
+fn unreadable() -> Facts {
+    let unread = || Unread::new("proc/x", "gone");
+    Facts { cpus: Err(unread()), memory: Err(unread()), node_fs: Err(unread()), ..Facts::example() }
+}
+
 #[test]
 fn each_annotation_of_the_node_is_one_that_a_read_keeps() {
-    let node = initial_node(flags(&[]));
-    let annotations = node["metadata"]["annotations"].as_object().unwrap();
-    assert!(!annotations.is_empty());
-    for name in annotations.keys() {
-        assert!(is_read_annotation(name), "{name}");
+    for (flag, want) in [
+        (true, json!({ATTACH_DETACH: "true", DOCUMENTATION: "man:nodelet(8)"})),
+        (false, json!({DOCUMENTATION: "man:nodelet(8)"})),
+    ] {
+        let node = initial_node(flags(&[&format!("--enable-controller-attach-detach={flag}")]));
+        let annotations = &node["metadata"]["annotations"];
+        assert_eq!(*annotations, want);
+        assert!(annotations.as_object().unwrap().keys().all(|name| is_read_annotation(name)));
     }
 }
 
@@ -158,71 +167,46 @@ fn architectures_have_gos_names() {
 #[test]
 fn the_spec_has_taints_and_provider_id_alone() {
     let no_pods = json!({"key": "nodelet/no-pods", "effect": "NoSchedule"});
-    let uninitialized = json!({
-        "key": "node.cloudprovider.kubernetes.io/uninitialized",
-        "value": "true",
-        "effect": "NoSchedule",
-    });
+    let no_run = json!({"key": "nodelet/no-pods", "effect": "NoExecute"});
+    let cloud = "node.cloudprovider.kubernetes.io/uninitialized";
+    let uninitialized = json!({"key": cloud, "value": "true", "effect": "NoSchedule"});
     let edge = json!({"key": "edge", "value": "yes", "effect": "NoExecute"});
-    for (name, max_pods, cloud, taints, provider_id, want) in [
-        ("none", 1, "", "", "", json!({})),
-        ("no pods", 0, "", "", "", json!({"taints": [no_pods]})),
+    let cordoned = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
+    let replaced = format!(
+        "--register-with-taints=nodelet/no-pods=mine:NoSchedule,nodelet/no-pods:NoExecute,\
+         {cloud}:NoSchedule"
+    );
+    for (words, want) in [
+        (&["--max-pods=1"][..], json!({})),
+        (&[], json!({"taints": [no_pods]})),
         (
-            "TestRegisterWithApiServerWithTaint",
-            110,
-            "",
-            "node.kubernetes.io/unschedulable:NoSchedule",
-            "",
-            json!({"taints": [
-                {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-            ]}),
+            &["--max-pods=1", "--register-with-taints=node.kubernetes.io/unschedulable:NoSchedule"],
+            json!({"taints": [cordoned]}),
         ),
         (
-            "all, in order",
-            0,
-            "external",
-            "edge=yes:NoExecute",
-            "x://1",
+            &[
+                "--cloud-provider=external",
+                "--register-with-taints=edge=yes:NoExecute",
+                "--provider-id=x://1",
+            ],
             json!({"taints": [edge, uninitialized, no_pods], "providerID": "x://1"}),
         ),
         (
-            "a configured taint replaces the default one",
-            0,
-            "external",
-            "nodelet/no-pods=mine:NoSchedule,nodelet/no-pods:NoExecute,\
-             node.cloudprovider.kubernetes.io/uninitialized:NoSchedule",
-            "",
+            &["--cloud-provider=external", &replaced],
             json!({"taints": [
                 {"key": "nodelet/no-pods", "value": "mine", "effect": "NoSchedule"},
-                {"key": "nodelet/no-pods", "effect": "NoExecute"},
-                {"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"},
+                no_run,
+                {"key": cloud, "effect": "NoSchedule"},
             ]}),
         ),
+        // Another effect is another taint.
         (
-            "another effect is another taint",
-            0,
-            "",
-            "nodelet/no-pods:NoExecute",
-            "",
-            json!({"taints": [{"key": "nodelet/no-pods", "effect": "NoExecute"}, no_pods]}),
+            &["--register-with-taints=nodelet/no-pods:NoExecute"],
+            json!({"taints": [no_run, no_pods]}),
         ),
     ] {
-        let node = initial_node(flags(&[
-            &format!("--max-pods={max_pods}"),
-            &format!("--cloud-provider={cloud}"),
-            &format!("--register-with-taints={taints}"),
-            &format!("--provider-id={provider_id}"),
-        ]));
-        assert_eq!(node["spec"], want, "{name}");
-        assert_eq!(node["status"]["capacity"]["pods"], max_pods.to_string());
+        assert_eq!(initial_node(flags(words))["spec"], want, "{words:?}");
     }
-}
-
-#[test]
-fn without_attach_detach_the_node_names_its_manual_alone() {
-    let node = initial_node(flags(&["--enable-controller-attach-detach=false"]));
-    let annotations = json!({"nodelet/documentation": "man:nodelet(8)"});
-    assert_eq!(node["metadata"]["annotations"], annotations);
 }
 
 /// setters_test.go TestVersionInfo (version error: here Unknown; proxy version cleared) and
@@ -248,13 +232,9 @@ fn test_version_info_and_daemon_endpoints() {
     }});
     let desired = desired(&config, &facts, Pressures::default(), &seen, at(NOW));
     let status = &desired.node["status"];
-    let mut info = initial_node(flags(&[]))["status"]["nodeInfo"].clone();
-    for (key, value) in
-        [("kernelVersion", json!("Unknown")), ("osImage", json!("Unknown")), ("theirs", json!(1))]
-    {
-        info[key] = value;
-    }
-    assert_eq!(status["nodeInfo"], info);
+    let info = initial_node(flags(&[]))["status"]["nodeInfo"].take();
+    let unknown = json!({"kernelVersion": "Unknown", "osImage": "Unknown", "theirs": 1});
+    assert_eq!(status["nodeInfo"], patch::tests::apply(info, &unknown));
     assert_eq!(status["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 5678}, "theirs": 1}));
     assert_eq!(status.get("images"), None);
     assert_eq!(status.get("runtimeHandlers"), None);
@@ -343,13 +323,10 @@ fn the_desired_node_needs_no_patch() {
     let facts = Facts::example();
     let unread = || Unread::new("proc/x", "gone");
     let unreadable = Facts {
-        cpus: Err(unread()),
-        memory: Err(unread()),
         huge_pages: Err(unread()),
-        node_fs: Err(unread()),
         machine_id: Err(unread()),
         network: Network { default_routes: Err(unread()), ..facts.network.clone() },
-        ..facts.clone()
+        ..unreadable()
     };
     let dual = flags(&[
         "--cloud-provider=external",
@@ -380,16 +357,9 @@ fn the_desired_node_needs_no_patch() {
 /// setters_test.go TestReadyCondition (no capacity), with all pressures.
 #[test]
 fn test_ready_condition_and_pressures() {
-    let unread = || Unread::new("proc/x", "gone");
-    let unreadable = Facts {
-        cpus: Err(unread()),
-        memory: Err(unread()),
-        node_fs: Err(unread()),
-        ..Facts::example()
-    };
     let config = config(flags(&[]));
     let pressed = Pressures { memory: Some(true), disk: Some(true), pid: Some(true) };
-    let desired = initial(&config, &unreadable, pressed, at(NOW));
+    let desired = initial(&config, &unreadable(), pressed, at(NOW));
     let lines = [
         "MemoryPressure True KubeletHasInsufficientMemory kubelet has insufficient memory available",
         "DiskPressure True KubeletHasDiskPressure kubelet has disk pressure",
@@ -412,15 +382,11 @@ fn test_ready_condition_and_pressures() {
 fn a_node_on_a_ramfs_is_ready_without_ephemeral_storage() {
     let node_fs = Err(Unread { absent: true, ..Unread::new("statvfs /var", "/ has no size") });
     let facts = Facts { node_fs, ..Facts::example() };
-    let config = config(flags(&[]));
-    let on_ramfs = initial(&config, &facts, Pressures::default(), Wall::default());
+    let on_ramfs = initial(&config(flags(&[])), &facts, Pressures::default(), at(NOW));
     assert_eq!(on_ramfs.missing, [""; 0]);
-    let mut on_disk = initial(&config, &Facts::example(), Pressures::default(), Wall::default());
-    for amounts in ["capacity", "allocatable"] {
-        let amounts = on_disk.node["status"][amounts].as_object_mut();
-        amounts.unwrap().remove("ephemeral-storage").unwrap();
-    }
-    assert_eq!(on_ramfs.node, on_disk.node);
+    let none = json!({"ephemeral-storage": null});
+    let none = json!({"status": {"capacity": none, "allocatable": none}});
+    assert_eq!(on_ramfs.node, patch::tests::apply(initial_node(flags(&[])), &none));
 }
 
 #[test]

@@ -53,6 +53,11 @@ fn bytes(n: u64) -> Amount {
     Amount::Quantity(Quantity::bytes(n))
 }
 
+/// The pressures after one pass.
+fn first_pass(thresholds: &[Threshold], facts: &Facts) -> Pressures {
+    Eviction::new(thresholds, TRANSITION).synchronize(facts, Mono::START)
+}
+
 fn soft(signal: Signal, amount: Amount, grace_period: u64) -> Threshold {
     Threshold { grace_period: Duration::from_secs(grace_period), ..Threshold::hard(signal, amount) }
 }
@@ -82,62 +87,43 @@ fn time_line(
 /// TestMakeSignalObservations, without containerfs and the pods' allocatable memory.
 #[test]
 fn pressure_starts_with_the_first_met_pass_and_ends_after_the_transition_period() {
-    let both = |signal, hard, after| {
-        [Threshold::hard(signal, bytes(hard)), soft(signal, bytes(after), 120)]
-    };
-    let signals = [
-        (Signal::MemoryAvailable, MEMORY),
-        (Signal::NodefsAvailable, DISK),
-        (Signal::ImagefsAvailable, DISK),
-        (Signal::NodefsInodesFree, DISK),
-        (Signal::ImagefsInodesFree, DISK),
-    ];
-    for (signal, on) in signals {
+    for (signal, unit, on) in [
+        (Signal::MemoryAvailable, GI, MEMORY),
+        (Signal::NodefsAvailable, GI, DISK),
+        (Signal::ImagefsAvailable, GI, DISK),
+        (Signal::NodefsInodesFree, GI, DISK),
+        (Signal::ImagefsInodesFree, GI, DISK),
+        (Signal::PidAvailable, 500, PID),
+    ] {
         time_line(
-            &both(signal, GI, 2 * GI),
+            &[Threshold::hard(signal, bytes(unit)), soft(signal, bytes(2 * unit), 120)],
             signal,
-            4 * GI,
+            4 * unit,
             &[
-                (0, 2 * GI, NONE),
+                (0, 2 * unit, NONE),
                 // Below the soft threshold: pressure before its grace period ends.
-                (MINUTE, 1500 * MI, on),
-                (3 * MINUTE, 1500 * MI, on),
-                (20 * MINUTE, 3 * GI, NONE),
-                (MINUTE, 500 * MI, on),
-                (MINUTE, 2 * GI, on),
-                (5 * MINUTE, 2 * GI, NONE),
+                (MINUTE, unit * 3 / 2, on),
+                (3 * MINUTE, unit * 3 / 2, on),
+                (20 * MINUTE, 3 * unit, NONE),
+                (MINUTE, unit / 2, on),
+                (MINUTE, 2 * unit, on),
+                (5 * MINUTE, 2 * unit, NONE),
             ],
         );
     }
-    time_line(
-        &both(Signal::PidAvailable, 1200, 1500),
-        Signal::PidAvailable,
-        2000,
-        &[
-            (0, 1700, NONE),
-            (MINUTE, 1300, PID),
-            (3 * MINUTE, 1300, PID),
-            (20 * MINUTE, 1600, NONE),
-            (MINUTE, 800, PID),
-            (MINUTE, 1700, PID),
-            (5 * MINUTE, 1700, NONE),
-        ],
-    );
 }
 
 /// eviction_manager_test.go TestMinReclaim, and helpers_test.go TestPercentageThresholdsMet with
 /// reclaim enforced, TestThresholdsFirstObservedAt and TestThresholdsMetGracePeriod.
 #[test]
 fn minimum_reclaim_is_added_to_a_met_threshold() {
+    let signal = Signal::MemoryAvailable;
     let reclaiming = |amount, reclaim| {
-        [Threshold {
-            minimum_reclaim: Some(reclaim),
-            ..Threshold::hard(Signal::MemoryAvailable, amount)
-        }]
+        [Threshold { minimum_reclaim: Some(reclaim), ..Threshold::hard(signal, amount) }]
     };
     time_line(
         &reclaiming(bytes(GI), bytes(500 * MI)),
-        Signal::MemoryAvailable,
+        signal,
         4 * GI,
         &[
             (0, 2 * GI, NONE),
@@ -152,7 +138,7 @@ fn minimum_reclaim_is_added_to_a_met_threshold() {
     );
     time_line(
         &reclaiming(Amount::Percentage(0.20), Amount::Percentage(0.05)),
-        Signal::MemoryAvailable,
+        signal,
         1000,
         &[
             (0, 225, NONE),
@@ -163,11 +149,8 @@ fn minimum_reclaim_is_added_to_a_met_threshold() {
     );
     // A soft threshold is met after its grace period.
     time_line(
-        &[Threshold {
-            minimum_reclaim: Some(bytes(100)),
-            ..soft(Signal::MemoryAvailable, bytes(200), 120)
-        }],
-        Signal::MemoryAvailable,
+        &[Threshold { minimum_reclaim: Some(bytes(100)), ..soft(signal, bytes(200), 120) }],
+        signal,
         1000,
         &[
             (0, 150, MEMORY),
@@ -202,13 +185,9 @@ fn an_amount_equal_to_the_threshold_is_no_pressure() {
         (Amount::Percentage(1.0), u64::MAX, u64::MAX, false),
     ] {
         for (signal, on) in [(Signal::MemoryAvailable, MEMORY), (Signal::NodefsInodesFree, DISK)] {
-            let want = if met { on } else { NONE };
-            time_line(
-                &[Threshold::hard(signal, amount)],
-                signal,
-                capacity,
-                &[(0, available, want)],
-            );
+            let got =
+                first_pass(&[Threshold::hard(signal, amount)], &facts(signal, available, capacity));
+            assert_eq!(got, if met { on } else { NONE }, "{available} of {signal:?} {amount:?}");
         }
     }
 }
@@ -238,14 +217,11 @@ fn the_default_thresholds_are_the_kubelets() {
         // A working set above the total: 0 bytes are available.
         (disk(150, 50, 2 * GI), MEMORY),
     ] {
-        let mut eviction = Eviction::new(&default_thresholds(), TRANSITION);
-        assert_eq!(eviction.synchronize(&facts, Mono::START), want);
+        assert_eq!(first_pass(&default_thresholds(), &facts), want);
     }
     let pids = Threshold::hard(Signal::PidAvailable, Amount::Percentage(0.10));
-    let mut eviction = Eviction::new(&[pids], TRANSITION);
-    assert_eq!(eviction.synchronize(&disk(0, 0, 0), Mono::START), PID);
-    let mut empty = Eviction::new(&[], TRANSITION);
-    assert_eq!(empty.synchronize(&disk(0, 0, 2 * GI), Mono::START), NONE);
+    assert_eq!(first_pass(&[pids], &disk(0, 0, 0)), PID);
+    assert_eq!(first_pass(&[], &disk(0, 0, 2 * GI)), NONE);
 }
 
 /// As upstream, a pass without statistics keeps all state (eviction_manager.go synchronize).
@@ -286,10 +262,8 @@ fn free_space_that_is_not_known_is_neither_pressure_nor_its_absence() {
         (Err(absent), Some(false)),
     ] {
         let bytes = Threshold::hard(Signal::NodefsAvailable, bytes(GI));
-        let mut eviction =
-            Eviction::new(&[&default_thresholds()[..], &[bytes]].concat(), TRANSITION);
         let facts = Facts { node_fs, ..Facts::example() };
-        let got = eviction.synchronize(&facts, Mono::START);
+        let got = first_pass(&[&default_thresholds()[..], &[bytes]].concat(), &facts);
         assert_eq!(got, Pressures { disk, ..NONE }, "{:?}", facts.node_fs);
     }
 }
@@ -317,14 +291,14 @@ fn the_transition_period_is_exclusive() {
 /// node's where there is no runtime.
 #[test]
 fn imagefs_is_the_file_system_of_the_images() {
-    let full = FileSystem {
+    let with = |free| FileSystem {
         capacity_bytes: 100,
-        available_bytes: 1,
+        available_bytes: free,
         inodes: 100,
-        inodes_free: 1,
+        inodes_free: free,
         asked_once: false,
     };
-    let empty = FileSystem { available_bytes: 99, inodes_free: 99, ..full };
+    let (full, empty) = (with(1), with(99));
     for (signal, node_fs, image_fs, want) in [
         (Signal::ImagefsAvailable, empty, Some(Ok(full)), DISK),
         (Signal::ImagefsInodesFree, empty, Some(Ok(full)), DISK),
@@ -338,8 +312,7 @@ fn imagefs_is_the_file_system_of_the_images() {
         let threshold =
             default_thresholds().into_iter().find(|threshold| threshold.signal == signal).unwrap();
         let facts = Facts { node_fs: Ok(node_fs), image_fs: image_fs.clone(), ..Facts::example() };
-        let mut eviction = Eviction::new(&[threshold], TRANSITION);
-        let got = eviction.synchronize(&facts, Mono::START);
+        let got = first_pass(&[threshold], &facts);
         assert_eq!(got, want, "{signal:?} {image_fs:?}");
     }
 }

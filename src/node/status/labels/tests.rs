@@ -103,15 +103,12 @@ fn a_flag_wins_over_each_default_of_a_new_guest_and_an_empty_one_removes_it() {
 #[test]
 fn a_node_of_a_kubelet_becomes_a_guest_and_keeps_the_labels_of_others() {
     let theirs = [("example.com/theirs", "1"), (ZONE, "a")];
+    let by_hand = [(DISRUPTION, "by hand"), (BALANCERS, "")];
     for (flag, existing, want) in [
         // An older nodelet, or a kubelet.
         ("", with(kubelet(), &theirs), with(guest(), &theirs)),
         ("", json!({}), guest()),
-        (
-            "",
-            with(guest(), &[(DISRUPTION, "by hand"), (BALANCERS, "")]),
-            with(guest(), &[(DISRUPTION, "by hand"), (BALANCERS, "")]),
-        ),
+        ("", with(guest(), &by_hand), with(guest(), &by_hand)),
         (
             "node.kubernetes.io/exclude-disruption=2,kubernetes.io/hostname=x",
             with(kubelet(), &[(DISRUPTION, "by hand")]),
@@ -169,31 +166,24 @@ fn with_pods_a_guests_node_gets_the_kubelets_labels_and_keeps_the_exclusions() {
 /// kubelet_node_status_test.go TestUpdateDefaultLabels.
 #[test]
 fn test_update_default_labels() {
-    let keys = [
-        "kubernetes.io/hostname",
-        "topology.kubernetes.io/zone",
-        "topology.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/region",
-        "node.kubernetes.io/instance-type",
-        "beta.kubernetes.io/instance-type",
-        "kubernetes.io/os",
-        "kubernetes.io/arch",
-    ];
     let all = |value: &str| {
-        let labels: Map<String, Value> =
-            keys.iter().map(|key| ((*key).to_owned(), value.into())).collect();
-        Value::from(labels)
+        json!({
+            "kubernetes.io/hostname": value,
+            "topology.kubernetes.io/zone": value,
+            "topology.kubernetes.io/region": value,
+            "failure-domain.beta.kubernetes.io/zone": value,
+            "failure-domain.beta.kubernetes.io/region": value,
+            "node.kubernetes.io/instance-type": value,
+            "beta.kubernetes.io/instance-type": value,
+            "kubernetes.io/os": value,
+            "kubernetes.io/arch": value,
+        })
     };
+    let with_theirs = with(all("new"), &[("please-persist", "foo")]);
     for (name, initial, existing, want) in [
         ("1 copied", all("new"), json!({}), all("new")),
         ("2 replaced", all("new"), all("old"), all("new")),
-        (
-            "3 others stay",
-            all("new"),
-            with(all("new"), &[("please-persist", "foo")]),
-            with(all("new"), &[("please-persist", "foo")]),
-        ),
+        ("3 others stay", all("new"), with_theirs.clone(), with_theirs),
         ("4 nothing is removed", json!({}), all("old"), all("old")),
         ("5 equal", all("new"), all("new"), all("new")),
         ("6 no labels at all", all("new"), json!(null), all("new")),

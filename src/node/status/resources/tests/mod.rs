@@ -6,6 +6,7 @@ use super::*;
 use crate::config::flags::Flags;
 use crate::config::thresholds::{self, Threshold};
 use crate::kube::facts::{FileSystem, HugePages, Memory, Unread};
+use crate::node::patch::tests::apply;
 
 /// A configuration that reserves nothing but these thresholds, as upstream's cases.
 fn config(max_pods: i32, pods_per_core: i32, thresholds: &[Threshold]) -> Config {
@@ -47,74 +48,54 @@ fn resources(seen: &Value, config: &Config, facts: &Facts) -> (Value, Value) {
 #[test]
 fn test_machine_info() {
     let base = json!({"cpu": "2", "memory": "1Ki", "pods": "110", "ephemeral-storage": "5Ki"});
-    let with = |changes: Value| {
-        let mut resources = base.clone();
-        let changes = changes.as_object().unwrap().clone();
-        object::members(&mut resources, &[]).extend(changes);
-        resources
-    };
-    for (name, seen, capacity, allocatable) in [
-        ("1 plain", json!({}), json!({}), json!({})),
+    let with = |changes: Value| apply(base.clone(), &changes);
+    let kept = json!({"hugepages-1Gi": "0", "attachable-volumes-x": "9"});
+    let radio = json!({"example.com/radio": "2"});
+    let equal = json!({"cpu": "2000m", "memory": "1024", "pods": "0.11k"});
+    // What the server has, and what differs from the facts of the board.
+    for (name, seen, want) in [
+        ("1 plain", [json!({}), json!({})], [json!({}), json!({})]),
         (
             "5 huge pages off memory",
-            json!({"capacity": {"hugepages-test": "1"}}),
-            json!({"hugepages-test": "1"}),
-            json!({"hugepages-test": "1", "memory": "1023"}),
+            [json!({"hugepages-test": "1"}), json!({})],
+            [json!({"hugepages-test": "1"}), json!({"hugepages-test": "1", "memory": "1023"})],
         ),
         (
             "6 negative capacity",
-            json!({"capacity": {"negative-resource": "-1"}}),
-            json!({"negative-resource": "-1"}),
-            json!({"negative-resource": "0"}),
+            [json!({"negative-resource": "-1"}), json!({})],
+            [json!({"negative-resource": "-1"}), json!({"negative-resource": "0"})],
         ),
         (
             "7 more huge pages than memory",
-            json!({"capacity": {"hugepages-test": "1025"}}),
-            json!({"hugepages-test": "1025"}),
-            json!({"hugepages-test": "1025", "memory": "0"}),
+            [json!({"hugepages-test": "1025"}), json!({})],
+            [json!({"hugepages-test": "1025"}), json!({"hugepages-test": "1025", "memory": "0"})],
         ),
         (
             "12 allocatable extended resource without capacity",
-            json!({"allocatable": {"example.com/extended": "5"}}),
-            json!({}),
-            json!({}),
+            [json!({}), json!({"example.com/extended": "5"})],
+            [json!({}), json!({})],
         ),
-        (
-            "other allocatable keys without capacity are kept",
-            json!({"allocatable": {"hugepages-1Gi": "0", "attachable-volumes-x": "9"}}),
-            json!({}),
-            json!({"hugepages-1Gi": "0", "attachable-volumes-x": "9"}),
-        ),
+        ("other keys without capacity", [json!({}), kept.clone()], [json!({}), kept]),
         (
             "a foreign capacity is allocatable",
-            json!({"capacity": {"example.com/radio": "2"}, "allocatable": {"example.com/radio": "1"}}),
-            json!({"example.com/radio": "2"}),
-            json!({"example.com/radio": "2"}),
+            [radio.clone(), json!({"example.com/radio": "1"})],
+            [radio.clone(), radio],
         ),
         (
             "equal quantities keep the server's text",
-            json!({
-                "capacity": {"cpu": "2000m", "memory": "1024", "pods": "0.11k"},
-                "allocatable": {"cpu": "2000m", "memory": "1024"},
-            }),
-            json!({"cpu": "2000m", "memory": "1024", "pods": "0.11k"}),
-            json!({"cpu": "2000m", "memory": "1024"}),
+            [equal.clone(), equal.clone()],
+            [equal.clone(), equal],
         ),
         (
             "the facts replace the server's values",
-            json!({
-                "capacity": {"cpu": "8", "memory": "7", "odd": 5},
-                "allocatable": {"cpu": "8", "memory": null},
-            }),
-            json!({"odd": 5}),
-            json!({}),
+            [json!({"cpu": "8", "memory": "7", "odd": 5}), json!({"cpu": "8", "memory": null})],
+            [json!({"odd": 5}), json!({})],
         ),
     ] {
-        assert_eq!(
-            resources(&seen, &config(110, 0, &[]), &small()),
-            (with(capacity), with(allocatable)),
-            "{name}"
-        );
+        let [capacity, allocatable] = seen;
+        let seen = json!({"capacity": capacity, "allocatable": allocatable});
+        let (capacity, allocatable) = resources(&seen, &config(110, 0, &[]), &small());
+        assert_eq!([capacity, allocatable], want.map(with), "{name}");
     }
     for (name, per_core, pods) in
         [("2 pods per core below the limit", 4, "8"), ("3 pods per core above the limit", 6, "10")]
@@ -128,42 +109,29 @@ fn test_machine_info() {
 /// cadvisor/util_test.go (hugepages-5Ki).
 #[test]
 fn huge_pages_are_named_by_size_and_subtracted_from_memory() {
-    let facts = |total_bytes, pages: &[(u64, u64)]| Facts {
-        memory: Ok(Memory { total_bytes, swap_total_bytes: 0 }),
-        huge_pages: Ok(pages
-            .iter()
-            .map(|&(page_bytes, count)| HugePages { page_bytes, count })
-            .collect()),
-        ..small()
-    };
     let config = config(110, 0, &thresholds::default_thresholds());
+    let amounts = |total_bytes, pages: &[(u64, u64)]| {
+        let pages = pages.iter().map(|&(page_bytes, count)| HugePages { page_bytes, count });
+        let memory = Ok(Memory { total_bytes, swap_total_bytes: 0 });
+        let facts = Facts { memory, huge_pages: Ok(pages.collect()), ..small() };
+        resources(&json!({}), &config, &facts)
+    };
     // A board with 4 GiB and the four page sizes of arm64.
-    assert_eq!(
-        resources(
-            &json!({}),
-            &config,
-            &facts(3_884_312 << 10, &[(64 << 10, 0), (2 << 20, 64), (32 << 20, 0), (1 << 30, 0)])
-        ),
-        (
-            json!({
-                "cpu": "2", "memory": "3884312Ki", "pods": "110", "ephemeral-storage": "5Ki",
-                "hugepages-64Ki": "0", "hugepages-2Mi": "128Mi", "hugepages-32Mi": "0",
-                "hugepages-1Gi": "0",
-            }),
-            json!({
-                "cpu": "2", "memory": "3650840Ki", "pods": "110", "ephemeral-storage": "4608",
-                "hugepages-64Ki": "0", "hugepages-2Mi": "128Mi", "hugepages-32Mi": "0",
-                "hugepages-1Gi": "0",
-            })
-        )
-    );
+    let sizes = [(64 << 10, 0), (2 << 20, 64), (32 << 20, 0), (1 << 30, 0)];
+    let capacity = json!({
+        "cpu": "2", "memory": "3884312Ki", "pods": "110", "ephemeral-storage": "5Ki",
+        "hugepages-64Ki": "0", "hugepages-2Mi": "128Mi", "hugepages-32Mi": "0",
+        "hugepages-1Gi": "0",
+    });
+    let reserved = json!({"memory": "3650840Ki", "ephemeral-storage": "4608"});
+    let allocatable = apply(capacity.clone(), &reserved);
+    assert_eq!(amounts(3_884_312 << 10, &sizes), (capacity, allocatable));
     // cadvisor/util_test.go: pages of 5 kB.
-    let (capacity, allocatable) = resources(&json!({}), &config, &facts(1 << 30, &[(5120, 10)]));
-    assert_eq!(capacity["hugepages-5Ki"], "50Ki");
-    assert_eq!(allocatable["hugepages-5Ki"], "50Ki");
+    let (capacity, allocatable) = amounts(1 << 30, &[(5120, 10)]);
+    let name = "hugepages-5Ki";
+    assert_eq!((&capacity[name], &allocatable[name]), (&json!("50Ki"), &json!("50Ki")));
     // More huge pages than memory.
-    let (_, allocatable) = resources(&json!({}), &config, &facts(1 << 20, &[(2 << 20, u64::MAX)]));
-    assert_eq!(allocatable["memory"], "0");
+    assert_eq!(amounts(1 << 20, &[(2 << 20, u64::MAX)]).1["memory"], "0");
 }
 
 fn unread<T>() -> Read<T> {
@@ -274,29 +242,32 @@ fn test_machine_info_identity_and_swap() {
         ..Facts::example()
     };
     let ids = json!({"machineID": "MachineID", "systemUUID": "SystemUUID", "bootID": "bar"});
-    let with_swap = |swap: Value| {
-        let mut info = ids.clone();
-        info["swap"] = swap;
-        info
-    };
-    assert_eq!(info(json!({}), &swap(0)), ids, "1 plain: no swap");
-    assert_eq!(
-        info(json!({"bootID": "foo", "machineID": "old", "systemUUID": 7}), &swap(0)),
-        ids,
-        "14 rebooted"
-    );
     let bytes = 20 << 30;
-    assert_eq!(info(json!({}), &swap(bytes)), with_swap(json!({"capacity": bytes})), "15 swap");
-    assert_eq!(
-        info(json!({"swap": {"capacity": bytes}}), &swap(0)),
-        with_swap(json!({"capacity": bytes})),
-        "after swapoff the size is kept"
-    );
-    assert_eq!(
-        info(json!({"swap": {"capacity": 1, "kind": "zram"}}), &swap(2)),
-        with_swap(json!({"capacity": 2, "kind": "zram"})),
-        "foreign members of swap are kept"
-    );
+    let of_swap = |swap: Value| json!({"swap": swap});
+    for (name, seen, total, more) in [
+        ("1 plain: no swap", json!({}), 0, json!({})),
+        (
+            "14 rebooted",
+            json!({"bootID": "foo", "machineID": "old", "systemUUID": 7}),
+            0,
+            json!({}),
+        ),
+        ("15 swap", json!({}), bytes, of_swap(json!({"capacity": bytes}))),
+        (
+            "after swapoff the size is kept",
+            of_swap(json!({"capacity": bytes})),
+            0,
+            of_swap(json!({"capacity": bytes})),
+        ),
+        (
+            "foreign members of swap are kept",
+            of_swap(json!({"capacity": 1, "kind": "zram"})),
+            2,
+            of_swap(json!({"capacity": 2, "kind": "zram"})),
+        ),
+    ] {
+        assert_eq!(info(seen, &swap(total)), apply(ids.clone(), &more), "{name}");
+    }
 }
 
 /// setters_test.go TestMachineInfo 4 and 8 to 11. Devices are declared with --extended-resources,
@@ -322,20 +293,22 @@ fn test_machine_info_reservations_storage_and_devices() {
         }
         resources(&json!({}), &config, &facts)
     };
-    assert_eq!(
-        storage(false, true),
+    let plain_amounts = json!({"cpu": "2", "memory": "1Ki", "pods": "110"});
+    let with = |changes: Value| apply(plain_amounts.clone(), &changes);
+    for (name, isolated, reserved, capacity, allocatable) in [
+        ("4", false, true, json!({}), json!({"cpu": "1999m", "memory": "1023"})),
         (
-            json!({"cpu": "2", "memory": "1Ki", "pods": "110"}),
-            json!({"cpu": "1999m", "memory": "1023", "pods": "110"})
+            "8 storage isolated",
+            true,
+            false,
+            json!({"ephemeral-storage": "5000"}),
+            json!({"ephemeral-storage": "5k"}),
         ),
-        "4 reserved storage that is not in the capacity"
-    );
-    let (capacity, allocatable) = storage(true, false);
-    assert_eq!(capacity["ephemeral-storage"], "5000", "8 storage isolated");
-    assert_eq!(allocatable["ephemeral-storage"], "5k", "8 storage isolated");
-    let (capacity, allocatable) = storage(false, false);
-    assert_eq!(capacity.get("ephemeral-storage"), None, "9 storage not isolated: absent");
-    assert_eq!(allocatable.get("ephemeral-storage"), None, "9 storage not isolated: absent");
+        ("9 storage not isolated: absent", false, false, json!({}), json!({})),
+    ] {
+        let want = (with(capacity), with(allocatable));
+        assert_eq!(storage(isolated, reserved), want, "{name}");
+    }
 
     let mut declares = plain;
     let three = "3".parse().unwrap();

@@ -142,11 +142,8 @@ fn test_node_allocatable_input_validation() {
     ] {
         let (cpus, memory, storage) = capacity;
         let facts = facts(cpus, memory * GI, storage * GI);
-        let want = if want.is_empty() {
-            Ok(())
-        } else {
-            Err(format!("invalid Node Allocatable configuration. {}", want.join(" ")))
-        };
+        let error = format!("invalid Node Allocatable configuration. {}", want.join(" "));
+        let want = if want.is_empty() { Ok(()) } else { Err(error) };
         assert_eq!(check_reservations(&config(words), &facts), want, "{words:?}");
     }
 }
@@ -190,9 +187,9 @@ fn without_local_storage_the_node_is_ready_without_ephemeral_storage() {
         let lacks_capacity = |line: &String| line.contains("no capacity");
         assert!(!desired.missing.iter().any(lacks_capacity), "{:?}", desired.missing);
         let status = &desired.node["status"];
-        assert_eq!(status["capacity"].get("ephemeral-storage"), None);
-        assert_eq!(status["allocatable"].get("ephemeral-storage"), None);
-        let conditions = status["conditions"].as_array().unwrap();
-        assert_eq!(conditions.last().unwrap()["status"], "True");
+        for amounts in ["capacity", "allocatable"] {
+            assert_eq!(status[amounts].get("ephemeral-storage"), None);
+        }
+        assert_eq!(status["conditions"][3]["status"], "True");
     }
 }

@@ -18,20 +18,6 @@ fn kubelet_labels(name: &str) -> Value {
         "beta.kubernetes.io/os": "linux"})
 }
 
-#[test]
-fn with_pods_the_node_is_a_kubelets_and_no_pod_is_asked_for() {
-    let site = Site::of_double("stray-kubelet");
-    site.bind("web");
-    let _board = site.start(&["--max-pods=110", "--node-status-report-frequency=1s"]);
-    site.ready();
-    site.renewed();
-    sleep(Duration::from_secs(3));
-    assert!(site.about_pods().is_empty());
-    assert_eq!(site.labels(), kubelet_labels(&site.name));
-    let node = site.cluster.node(&site.name).unwrap();
-    assert_eq!(node["spec"]["taints"], Value::Null);
-}
-
 /// A kubelet: kubemark's, or nodelet with pods in its place.
 #[test]
 fn a_kubelets_node_becomes_a_guest_and_a_kubelets_again() {

@@ -5,12 +5,9 @@ use crate::kube::message::{Method, answered};
 use crate::kube::time::Wall;
 
 fn node(boot_id: &str, statuses: [&str; 4]) -> Value {
-    let conditions: Vec<Value> = REASONS
-        .iter()
-        .zip(statuses)
-        .filter(|(_, status)| !status.is_empty())
-        .map(|((kind, _, _), status)| json!({"type": kind, "status": status}))
-        .collect();
+    let listed = REASONS.iter().zip(statuses).filter(|(_, status)| !status.is_empty());
+    let conditions: Vec<Value> =
+        listed.map(|((kind, ..), status)| json!({"type": kind, "status": status})).collect();
     json!({"status": {"nodeInfo": {"bootID": boot_id}, "conditions": conditions}})
 }
 
@@ -19,16 +16,13 @@ fn reasons(before: Option<&Value>, after: &Value) -> Vec<&'static str> {
 }
 
 const GOOD: [&str; 4] = ["False", "False", "False", "True"];
+const OFF: [&str; 3] = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
 
 #[test]
 fn a_new_node_has_events_for_its_pressure_conditions() {
-    let after = node("b", GOOD);
-    assert_eq!(
-        of_change("pi", None, &after),
-        ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"].map(
-            |reason| { Event::new("Normal", reason, format!("Node pi status is now: {reason}")) }
-        )
-    );
+    let event = |reason| Event::new("Normal", reason, format!("Node pi status is now: {reason}"));
+    let events = of_change("pi", None, &node("b", GOOD));
+    assert_eq!(events, OFF.map(event));
 }
 
 /// setters_test.go TestMemoryPressureCondition, TestPIDPressureCondition,
@@ -44,14 +38,13 @@ fn only_changes_have_events() {
     ]
     .map(|statuses| node("b", statuses));
     let on = &["NodeHasInsufficientMemory", "NodeHasDiskPressure", "NodeHasInsufficientPID"][..];
-    let off = &["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"][..];
     // New, pressure.
     assert_eq!(reasons(None, &node("b", ["True"; 4])), on);
     for (name, before, after, pressures, ready) in [
         ("good to good", &good, &good, &[][..], None),
         ("bad to bad", &bad, &bad, &[], None),
         ("good to bad", &good, &bad, on, Some("NodeNotReady")),
-        ("unknown to good", &unknown, &good, off, Some("NodeReady")),
+        ("unknown to good", &unknown, &good, &OFF, Some("NodeReady")),
         ("TestReadyCondition: False to True", &unready, &good, &[], Some("NodeReady")),
         ("TestReadyCondition: True to False", &good, &unready, &[], Some("NodeNotReady")),
         ("TestReadyCondition: False to False", &unready, &unready, &[], None),
@@ -66,10 +59,8 @@ fn only_changes_have_events() {
 #[test]
 fn a_changed_boot_id_is_a_reboot_warning() {
     let events = of_change("test-node", Some(&node("foo", GOOD)), &node("bar", GOOD));
-    assert_eq!(
-        events,
-        [Event::new("Warning", "Rebooted", "Node test-node has been rebooted, boot id: bar")]
-    );
+    let text = "Node test-node has been rebooted, boot id: bar";
+    assert_eq!(events, [Event::new("Warning", "Rebooted", text)]);
     assert_eq!(reasons(Some(&node("", GOOD)), &node("bar", GOOD)), [] as [&str; 0]);
 }
 

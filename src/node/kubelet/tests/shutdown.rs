@@ -20,6 +20,13 @@ fn announced() -> World {
     world
 }
 
+/// The same, after SIGTERM, too.
+fn stopping() -> World {
+    let mut world = announced();
+    assert!(!world.kubelet.on_stop());
+    world
+}
+
 const READY: &str = "kubelet is posting ready status";
 
 /// The server responds at once.
@@ -48,15 +55,8 @@ fn ready(world: &World) -> (String, String) {
 }
 
 #[test]
-fn without_an_announcement_a_stop_ends_at_once() {
-    let mut world = ready_world();
-    assert!(world.kubelet.on_stop());
-}
-
-#[test]
 fn an_announced_shutdown_is_told_and_then_the_process_ends() {
-    let mut world = announced();
-    assert!(!world.kubelet.on_stop());
+    let mut world = stopping();
     let start = world.now;
     run(&mut world, SECOND);
     assert!(world.ended);
@@ -84,21 +84,18 @@ fn the_server_is_told_before_sigterm() {
 
 #[test]
 fn a_second_sigterm_and_silence_and_five_seconds_end_it() {
-    let mut world = announced();
-    assert!(!world.kubelet.on_stop());
-    assert!(world.kubelet.on_stop(), "a second SIGTERM");
+    assert!(ready_world().kubelet.on_stop(), "without an announcement");
+    assert!(stopping().kubelet.on_stop(), "a second SIGTERM");
 
     let mut world = announced();
     world.turn(&quick(Behavior::Silent(false))).unwrap();
     assert!(world.kubelet.on_stop(), "silent before SIGTERM");
 
-    let mut world = announced();
-    assert!(!world.kubelet.on_stop());
+    let mut world = stopping();
     run_with(&mut world, SECOND, Behavior::Silent(false));
     assert!(world.ended, "silent after SIGTERM");
 
-    let mut world = announced();
-    assert!(!world.kubelet.on_stop());
+    let mut world = stopping();
     let start = world.now;
     run_with(&mut world, SECOND * 20, Behavior::Refuses(500, None));
     assert!(world.ended, "refused for ever");
@@ -128,8 +125,7 @@ fn a_certificate_that_is_due_does_not_keep_the_message_back() {
 /// A 409 is read and patched again, as at any other time.
 #[test]
 fn a_conflict_does_not_keep_the_message_back() {
-    let mut world = announced();
-    assert!(!world.kubelet.on_stop());
+    let mut world = stopping();
     world.turn(&quick(Behavior::Writes)).unwrap();
     assert_eq!(ready(&world).0, "True");
     run(&mut world, SECOND * 3);

@@ -11,6 +11,9 @@ use crate::node::eviction::Pressures;
 use crate::node::status;
 
 const GI: u64 = 1 << 30;
+const KUBE: &str = "--kube-reserved=cpu=100m,memory=100Mi";
+const SYSTEM: &str = "--system-reserved=cpu=50m,memory=50Mi";
+const NO_LOCAL_STORAGE: &str = "--local-storage-capacity-isolation=false";
 
 fn config(words: &[&str]) -> Config {
     Config::new(Flags::of(words), || Ok("pi".to_owned())).unwrap()
@@ -28,15 +31,13 @@ fn facts(cpus: u64, memory: u64, storage: u64) -> Facts {
 /// TestNodeAllocatableReservationForScheduling.
 #[test]
 fn test_node_allocatable_reservation_for_scheduling() {
-    let kube = "--kube-reserved=cpu=100m,memory=100Mi";
-    let system = "--system-reserved=cpu=50m,memory=50Mi";
     let none = "--eviction-hard=";
     for (name, words, want) in [
-        ("1", &[kube, system, none][..], ["150m", "150Mi", "0"]),
-        ("2", &[kube, system, "--eviction-hard=memory.available<100Mi"], ["150m", "250Mi", "0"]),
-        ("3", &[kube, system, "--eviction-hard=memory.available<5%"], ["150m", "694157320", "0"]),
+        ("1", &[KUBE, SYSTEM, none][..], ["150m", "150Mi", "0"]),
+        ("2", &[KUBE, SYSTEM, "--eviction-hard=memory.available<100Mi"], ["150m", "250Mi", "0"]),
+        ("3", &[KUBE, SYSTEM, "--eviction-hard=memory.available<5%"], ["150m", "694157320", "0"]),
         ("4, storage none", &[none], ["0", "0", "0"]),
-        ("5", &["--kube-reserved=memory=100Mi", system, none], ["50m", "150Mi", "0"]),
+        ("5", &["--kube-reserved=memory=100Mi", SYSTEM, none], ["50m", "150Mi", "0"]),
         (
             "6",
             &["--kube-reserved=cpu=50m,memory=100Mi", "--system-reserved=memory=50Mi", none],
@@ -70,13 +71,10 @@ fn test_node_allocatable_reservation_for_scheduling() {
             &["--eviction-hard=memory.available<100%,nodefs.available<0%"],
             ["0", "0", "0"],
         ),
-        ("ignored", &[kube, "--experimental-allocatable-ignore-eviction"], ["100m", "100Mi", "0"]),
+        ("ignored", &[KUBE, "--experimental-allocatable-ignore-eviction"], ["100m", "100Mi", "0"]),
         (
             "without local storage none of it is reserved",
-            &[
-                "--local-storage-capacity-isolation=false",
-                "--kube-reserved=ephemeral-storage=100Mi",
-            ],
+            &[NO_LOCAL_STORAGE, "--kube-reserved=ephemeral-storage=100Mi"],
             ["0", "100Mi", "0"],
         ),
     ] {
@@ -99,11 +97,7 @@ fn test_node_allocatable_input_validation() {
     };
     let storage = "--kube-reserved=ephemeral-storage=";
     for (words, capacity, want) in [
-        (
-            &["--kube-reserved=cpu=100m,memory=100Mi", "--system-reserved=cpu=50m,memory=50Mi"][..],
-            (10, 10, 10),
-            vec![],
-        ),
+        (&[KUBE, SYSTEM][..], (10, 10, 10), vec![]),
         (
             &["--kube-reserved=cpu=100m", "--eviction-hard=memory.available<100Mi"],
             (10, 10, 10),
@@ -134,11 +128,7 @@ fn test_node_allocatable_input_validation() {
         (&["--reserved-cpus=0-4", "--eviction-hard="], (4, 1, 1), vec![line("cpu", "5", "4")]),
         // pid is neither reported nor checked.
         (&["--system-reserved=pid=100000000"], (4, 1, 1), vec![]),
-        (
-            &["--local-storage-capacity-isolation=false", &format!("{storage}9Gi")],
-            (4, 1, 1),
-            vec![],
-        ),
+        (&[NO_LOCAL_STORAGE, &format!("{storage}9Gi")], (4, 1, 1), vec![]),
     ] {
         let (cpus, memory, storage) = capacity;
         let facts = facts(cpus, memory * GI, storage * GI);
@@ -178,11 +168,10 @@ fn a_resource_without_its_fact_is_not_checked() {
 /// setters_test.go TestReadyCondition (isolation off).
 #[test]
 fn without_local_storage_the_node_is_ready_without_ephemeral_storage() {
-    let words = ["--local-storage-capacity-isolation=false"];
     let unread = Facts { node_fs: Err(Unread::new("proc/x", "gone")), ..facts(4, GI, GI) };
     for facts in [facts(4, GI, GI), unread] {
-        let desired =
-            status::initial(&config(&words), &facts, Pressures::default(), Wall::default());
+        let config = config(&[NO_LOCAL_STORAGE]);
+        let desired = status::initial(&config, &facts, Pressures::default(), Wall::default());
         // The file system is still checked for DiskPressure.
         let lacks_capacity = |line: &String| line.contains("no capacity");
         assert!(!desired.missing.iter().any(lacks_capacity), "{:?}", desired.missing);

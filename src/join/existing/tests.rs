@@ -29,6 +29,16 @@ fn settings(args: &[&str]) -> Settings {
     }
 }
 
+/// A line for `cp` with this pin.
+fn pinned(pin: &str) -> Settings {
+    settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", pin])
+}
+
+/// What a join of `pi` with this line and a token of kubeadm finds.
+fn found(paths: &JoinPaths, settings: &Settings) -> Result<(Finding, Existing), Failed> {
+    existing(paths, settings, &Token::parse(BOOTSTRAP).unwrap(), "pi", now())
+}
+
 /// A CA as PEM, and its pin.
 fn authority() -> (String, String) {
     let key = KeyPair::generate().unwrap();
@@ -82,7 +92,7 @@ impl Joined {
     }
 
     fn found(&self, settings: &Settings) -> Result<(Finding, Existing), Failed> {
-        existing(&self.paths, settings, &Token::parse(BOOTSTRAP).unwrap(), "pi", now())
+        found(&self.paths, settings)
     }
 
     fn complete(&self, settings: &Settings) -> CompleteIdentity {
@@ -166,9 +176,7 @@ fn an_identity_is_replaced_by_force_alone() {
         }
         let mut settings = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
         settings.force = force;
-        let paths = JoinPaths::new(Some(tree.path()));
-        let token = Token::parse(BOOTSTRAP).unwrap();
-        let is = word(existing(&paths, &settings, &token, "pi", Wall::default()));
+        let is = word(found(&JoinPaths::new(Some(tree.path())), &settings));
         assert!(is.starts_with(want), "{stored:?} {force}: {is}");
     }
 }
@@ -195,50 +203,43 @@ fn a_name_with_a_semicolon_has_the_remedy_of_its_fault() {
     ] {
         tree.write(KUBECONFIG, text.as_bytes());
         let settings = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
-        let paths = JoinPaths::new(Some(tree.path()));
-        let token = Token::parse(BOOTSTRAP).unwrap();
-        let found = existing(&paths, &settings, &token, "pi", now()).unwrap_err();
+        let found = found(&JoinPaths::new(Some(tree.path())), &settings).unwrap_err();
         assert!(found.detail.ends_with(what), "{found:?}");
         assert_eq!(found.remedy, remedy);
     }
 }
 
-/// Hours since 2026-11-20; now is hour 48.
+/// Hours since 2026-11-20; now is hour 48. A certificate of k3s may begin with the birth of the CA,
+/// so a tenth of its life says nothing.
 #[test]
 fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_for() {
     let (ca, pin) = authority();
-    let line = settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &pin]);
-    for (from, until, want) in [
-        (0, 24 * 365, "complete"),
+    let line = pinned(&pin);
+    let k3s = "NODELET_JOIN_SERVER=https://cp:6443\n\
+               NODELET_JOIN_FLAGS=--k3s-supervisor=https://cp:6443\n";
+    for (from, until, flags, want) in [
+        (0, 24 * 365, None, "complete"),
         // `--cluster-signing-duration=8h`.
-        (47, 55, "complete"),
-        (41, 49, "complete"),
-        (40, 48, "another"),
-        (0, 24, "another"),
+        (47, 55, None, "complete"),
+        (41, 49, None, "complete"),
+        (40, 48, None, "another"),
+        (0, 24, None, "another"),
         // Of a year a day is enough, of 25 hours a tenth.
-        (0, 24 * 365 + 50, "complete"),
-        (24, 49, "another"),
-        (22, 51, "complete"),
+        (0, 24 * 365 + 50, None, "complete"),
+        (24, 49, None, "another"),
+        (22, 51, None, "complete"),
+        (0, 50, Some(k3s), "complete"),
+        (47, 50, Some(k3s), "complete"),
+        (0, 49, Some(k3s), "another"),
     ] {
-        let found = word(Joined::new(&ca, &pair(from, until)).found(&line));
-        assert!(found.starts_with(want), "{from} {until}: {found}");
+        let board = Joined::new(&ca, &pair(from, until));
+        if let Some(flags) = flags {
+            board.tree.write("etc/default/nodelet-join", flags.as_bytes());
+        }
+        let found = word(board.found(&line));
+        assert!(found.starts_with(want), "{from} {until} {flags:?}: {found}");
         let is_named = found.contains("ends too soon, so a new one is requested");
         assert_eq!(is_named, want != "complete", "{found}");
-    }
-}
-
-/// k3s: a certificate may begin with the birth of the CA, so a tenth of its life says nothing.
-#[test]
-fn a_certificate_of_a_day_that_a_supervisor_renews_is_kept_until_its_last_hour() {
-    let (ca, pin) = authority();
-    let line = settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &pin]);
-    for (from, until, want) in [(0, 50, "complete"), (47, 50, "complete"), (0, 49, "another")] {
-        let board = Joined::new(&ca, &pair(from, until));
-        let flags = "NODELET_JOIN_SERVER=https://cp:6443\n\
-                     NODELET_JOIN_FLAGS=--k3s-supervisor=https://cp:6443\n";
-        board.tree.write("etc/default/nodelet-join", flags.as_bytes());
-        let found = word(board.found(&line));
-        assert!(found.starts_with(want), "{from} {until}: {found}");
     }
 }
 
@@ -246,7 +247,7 @@ fn a_certificate_of_a_day_that_a_supervisor_renews_is_kept_until_its_last_hour()
 #[test]
 fn the_certificate_that_the_agent_renewed_is_the_one_to_go_on_with() {
     let (ca, pin) = authority();
-    let line = settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &pin]);
+    let line = pinned(&pin);
     let board = Joined::new(&ca, &pair(0, 24));
     let renewed = pair(12, 24 * 365);
     board.store(&renewed);
@@ -335,7 +336,6 @@ fn a_board_with_both_cas_stays_when_k3s_gets_another_root() {
 fn a_kubelet_on_the_machine_is_in_the_way() {
     let process = "proc/77/status";
     let mut line = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
-    let token = Token::parse(BOOTSTRAP).unwrap();
     for (path, text, named) in [
         ("etc/kubernetes/kubelet.conf", "", "etc/kubernetes/kubelet.conf"),
         ("var/lib/rancher/k3s/agent/kubelet.kubeconfig", "", "k3s/agent/kubelet.kubeconfig"),
@@ -351,7 +351,7 @@ fn a_kubelet_on_the_machine_is_in_the_way() {
         let paths = JoinPaths::new(Some(tree.path()));
         for force in [false, true] {
             line.force = force;
-            let found = word(existing(&paths, &line, &token, "pi", now()));
+            let found = word(found(&paths, &line));
             let refused = format!("{named}: a kubelet is on this machine; stop");
             let want = if force || named.is_empty() { "none" } else { &refused };
             assert!(found.contains(want), "{text}: {found}");
@@ -363,7 +363,7 @@ fn a_kubelet_on_the_machine_is_in_the_way() {
 #[test]
 fn an_identity_without_its_flags_is_not_complete() {
     let (ca, pin) = authority();
-    let line = settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &pin]);
+    let line = pinned(&pin);
     for text in [None, Some("# Written by nodelet join.\n")] {
         let board = Joined::new(&ca, &pair(0, 24 * 365));
         std::fs::remove_file(board.paths.flags()).unwrap();
@@ -382,11 +382,10 @@ fn what_cannot_be_seen_is_not_missing() {
     std::os::unix::fs::symlink("credstore", tree.path().join("etc/credstore")).unwrap();
     let paths = JoinPaths::new(Some(tree.path()));
     let mut line = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
-    let token = Token::parse(BOOTSTRAP).unwrap();
     for (dry_run, want) in [(true, "– joined: unknown: "), (false, "✗ joined: ")] {
         line.dry_run = dry_run;
-        let found = existing(&paths, &line, &token, "pi", now());
-        let line = found.map_or_else(|failed| failed.line(), |(finding, _)| finding.line());
+        let line =
+            found(&paths, &line).map_or_else(|failed| failed.line(), |(finding, _)| finding.line());
         assert!(line.starts_with(want) && line.ends_with("; run it with sudo"), "{line}");
     }
 }

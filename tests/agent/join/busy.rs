@@ -36,16 +36,14 @@ fn marks(joined: &Joined) -> Vec<(String, Value)> {
 #[test]
 fn each_request_is_asked_again_after_a_busy_answer() {
     for (is_k3s, code, requests) in [(false, 503, 8), (true, 429, 5)] {
-        let calm = join(&site(is_k3s), is_k3s, &[]);
-        assert_eq!(calm.code, 0, "{calm:?}");
+        let calm = join(&site(is_k3s), is_k3s, &[]).succeeded();
         let site = site(is_k3s);
         let seen = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&seen);
         let rule = Rule::new(Fault::Status { code, retry_after: Some(1) });
         let rule = rule.when(move |_, _| counter.fetch_add(1, Ordering::SeqCst).is_multiple_of(2));
         site.double.faults().push(rule.always());
-        let joined = join(&site, is_k3s, &[]);
-        assert_eq!(joined.code, 0, "{joined:?}");
+        let joined = join(&site, is_k3s, &[]).succeeded();
         assert_eq!(marks(&joined), marks(&calm), "{joined:?}");
         assert!(site.text(FLAGS).contains("--rotate-certificates"));
         assert!(seen.load(Ordering::SeqCst) >= 2 * requests, "{seen:?}");
@@ -69,8 +67,7 @@ fn a_closed_connection_is_asked_again() {
         let site = site(is_k3s);
         let rule = Rule::new(Fault::CloseBeforeHeaders).path(path).skip(skip);
         site.double.faults().push(rule);
-        let joined = join(&site, is_k3s, &[]);
-        assert_eq!(joined.code, 0, "{joined:?}");
+        let joined = join(&site, is_k3s, &[]).succeeded();
         assert_eq!(site.double.faults().pending(), 0);
         assert!(joined.stderr.contains("trying again until --timeout"), "{joined:?}");
     }
@@ -148,8 +145,7 @@ fn a_live_node_of_another_agent_is_not_taken_over() {
             } else {
                 assert_eq!(joined.code, 0, "{joined:?}");
             }
-            let forced = join(&site, is_k3s, &["--force"]);
-            assert_eq!(forced.code, 0, "{forced:?}");
+            let forced = join(&site, is_k3s, &["--force"]).succeeded();
             assert_eq!(
                 forced.step("namesake")["ok"],
                 if is_live { Value::Null } else { true.into() }

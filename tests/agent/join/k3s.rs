@@ -33,8 +33,7 @@ fn join(site: &Site, token: &str, more: &[&str]) -> Joined {
 #[test]
 fn a_token_of_the_server_ends_with_a_certificate_that_the_agent_runs_with() {
     let site = site();
-    let joined = join(&site, &site.k3s_token(), &["--node-labels=a=b"]);
-    assert_eq!(joined.code, 0, "{joined:?}");
+    let joined = join(&site, &site.k3s_token(), &["--node-labels=a=b"]).succeeded();
     assert_eq!(site.files(), [PASSWORD, KUBECONFIG, FLAGS]);
     assert_eq!(mode(&site.path(PASSWORD)), 0o600);
     assert_eq!(mode(&site.path("etc/credstore")), 0o700);
@@ -64,8 +63,7 @@ fn a_token_of_the_server_ends_with_a_certificate_that_the_agent_runs_with() {
     // The same line again, and with --force: the same password.
     let again = join(&site, &site.k3s_token(), &[]);
     assert!(again.line("joined").contains("already"), "{again:?}");
-    let forced = join(&site, &site.k3s_token(), &["--force"]);
-    assert_eq!(forced.code, 0, "{forced:?}");
+    join(&site, &site.k3s_token(), &["--force"]).succeeded();
     assert_eq!(site.text(PASSWORD), password);
 }
 
@@ -80,8 +78,7 @@ fn a_token_of_k3s_token_create_without_its_hash_needs_the_ca() {
         assert!(without.stderr.contains("--certificate-authority FILE"), "{without:?}");
         let file = site.root.write("ca.crt", site.double.ca_pem());
         let authority = format!("--certificate-authority={}", file.display());
-        let joined = join(&site, &token, &[&authority]);
-        assert_eq!(joined.code, 0, "{joined:?}");
+        let joined = join(&site, &token, &[&authority]).succeeded();
         assert!(joined.line("csr-create").contains("the supervisor signs"), "{joined:?}");
         let requests = site.double.requests();
         let config = requests.iter().find(|r| r.path == "/v1-k3s/config").unwrap();
@@ -105,8 +102,7 @@ fn the_api_server_may_have_another_port() {
     let server = site.double.authority().server(&["127.0.0.1"], Validity::VALID);
     let port = site.double.front(&server);
     site.double.set_supervisor(|k3s| k3s.https_port = port);
-    let joined = join(&site, &site.k3s_token(), &[]);
-    assert_eq!(joined.code, 0, "{joined:?}");
+    let joined = join(&site, &site.k3s_token(), &[]).succeeded();
     let url = format!("https://127.0.0.1:{port}");
     assert_eq!(joined.report["server"], url);
     assert!(site.kubeconfig().contains(&format!("{url}\"")));
@@ -164,15 +160,13 @@ fn each_refusal_of_the_supervisor_has_its_remedy() {
 fn a_server_that_starts_is_waited_for_and_a_dry_run_stores_no_password() {
     let site = site();
     site.double.set_supervisor(|k3s| k3s.start = vec![Phase::Starting]);
-    let joined = join(&site, &site.k3s_token(), &["--dry-run", "--timeout=20s"]);
-    assert_eq!(joined.code, 0, "{joined:?}");
+    let joined = join(&site, &site.k3s_token(), &["--dry-run", "--timeout=20s"]).succeeded();
     assert!(joined.stderr.contains("503 ServiceUnavailable: starting"), "{joined:?}");
     assert_eq!(site.files(), [] as [String; 0]);
     assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
     assert!(site.double.supervisor().unwrap().passwords.is_empty());
     site.double.set_supervisor(|k3s| k3s.start = vec![Phase::WithoutCore]);
-    let joined = join(&site, &site.k3s_token(), &["--timeout=20s"]);
-    assert_eq!(joined.code, 0, "{joined:?}");
+    let joined = join(&site, &site.k3s_token(), &["--timeout=20s"]).succeeded();
     assert!(joined.stderr.contains("503 ServiceUnavailable: runtime core not ready"), "{joined:?}");
 }
 
@@ -182,18 +176,18 @@ fn the_password_of_a_former_k3s_agent_is_taken_over_and_reset_keeps_it() {
     site.root.write("etc/rancher/node/password", "0123456789abcdef0123456789abcdef\n");
     // An empty one of nodelet is no password.
     site.root.write(PASSWORD, "");
-    assert_eq!(join(&site, &site.k3s_token(), &[]).code, 0);
+    join(&site, &site.k3s_token(), &[]).succeeded();
     assert_eq!(site.text(PASSWORD), "0123456789abcdef0123456789abcdef");
-    assert_eq!(site.run(&["reset"]).code, 0);
+    site.run(&["reset"]).succeeded();
     assert_eq!(site.files(), [PASSWORD, "etc/rancher/node/password"]);
-    assert_eq!(site.run(&["reset", "--force"]).code, 0);
+    site.run(&["reset", "--force"]).succeeded();
     assert_eq!(site.files(), ["etc/rancher/node/password"]);
 }
 
 #[test]
 fn the_check_says_how_and_when_the_certificate_is_renewed() {
     let site = site();
-    assert_eq!(join(&site, &site.k3s_token(), &[]).code, 0);
+    join(&site, &site.k3s_token(), &[]).succeeded();
     site.double.clear_requests();
     // The exit code is about this machine, too.
     let check = || end(command(["check"]).args(agent_flags(site.root.path()))).stdout;

@@ -31,8 +31,7 @@ fn a_board_renews_keeps_its_name_and_is_joined_again_after_its_certificate_expir
         let line = ["join", &k3s.url, &token, &name, "--timeout=60s"];
         run(root.path(), &[&line, more].concat())
     };
-    let joined = join(&root, &[]);
-    assert_eq!(joined.code, 0, "{joined:?}");
+    join(&root, &[]).succeeded();
     let mut board = agent(root.path());
     eventually("Ready", MINUTE, || cluster.node(NAME).filter(is_ready));
     board.says_within(MINUTE, RENEWED);
@@ -88,8 +87,7 @@ fn a_board_renews_keeps_its_name_and_is_joined_again_after_its_certificate_expir
     board.says_within(MINUTE, "still using it; nodelet join --force");
     board.says_within(MINUTE, "the supervisor answers 401 Unauthorized: not authorized");
     // While the agent runs.
-    let joined = join(&root, &["--force"]);
-    assert_eq!(joined.code, 0, "{joined:?}");
+    join(&root, &["--force"]).succeeded();
     board.says_within(MINUTE, RENEWED);
     eventually("a renewal of the Lease", MINUTE, || {
         cluster.renew_time(NAME).filter(|now| Some(now) > before.as_ref())

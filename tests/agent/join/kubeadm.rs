@@ -27,8 +27,7 @@ fn leaf(site: &Site) -> Leaf {
 #[test]
 fn the_printed_line_ends_with_a_certificate_and_no_token() {
     let site = Site::kubeadm();
-    let joined = site.join(&["--node-labels=a=b"]);
-    assert_eq!(joined.code, 0, "{joined:?}");
+    let joined = site.join(&["--node-labels=a=b"]).succeeded();
     assert_eq!(joined.report["server"], site.double.url());
     assert_eq!(site.files(), [KUBECONFIG, FLAGS]);
     assert_eq!(mode(&site.path(KUBECONFIG)), 0o600);
@@ -94,7 +93,7 @@ fn flags_of_the_administrator_that_name_another_node_are_in_the_way() {
     }
     assert_eq!(site.double.requests().len(), 0);
     site.root.write("etc/default/nodelet", "NODELET_FLAGS=--hostname-override=pi --v=2\n");
-    assert_eq!(site.join(&[]).code, 0);
+    site.join(&[]).succeeded();
 }
 
 /// Such as cloud-init and a person.
@@ -136,14 +135,13 @@ fn flags_that_this_board_cannot_run_with_are_refused_before_any_request() {
     }
     assert_eq!(site.double.requests().len(), 0);
     // An image is for another machine.
-    assert_eq!(site.join(&["--system-reserved=memory=1000000Gi"]).code, 0);
+    site.join(&["--system-reserved=memory=1000000Gi"]).succeeded();
 }
 
 #[test]
 fn a_dry_run_checks_and_changes_nothing() {
     let site = Site::kubeadm();
-    let joined = site.join(&["--dry-run"]);
-    assert_eq!(joined.code, 0, "{joined:?}");
+    let joined = site.join(&["--dry-run"]).succeeded();
     assert_eq!(site.files(), [] as [String; 0]);
     assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
     assert!(joined.line("files").contains("would write"), "{joined:?}");
@@ -160,8 +158,7 @@ fn an_image_of_many_boards_has_the_token_and_the_flags_of_the_bootstrap() {
     let site = Site::kubeadm();
     let line = site.double.join_command(TOKEN);
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    let joined = site.run(&[&line[..], &["--bootstrap-only"]].concat());
-    assert_eq!(joined.code, 0, "{joined:?}");
+    site.run(&[&line[..], &["--bootstrap-only"]].concat()).succeeded();
     assert_eq!(site.files(), [BOOTSTRAP, FLAGS]);
     assert_eq!(mode(&site.path(BOOTSTRAP)), 0o600);
     assert!(site.text(BOOTSTRAP).contains(SECRET));
@@ -201,8 +198,7 @@ fn a_cluster_without_kubeadm_is_joined_with_its_ca_and_three_commands() {
     joined.failed_at("certificate", &parts);
     assert!(joined.line("approval").contains("nodelet-approve"), "{joined:?}");
     site.double.bind(2);
-    let joined = join(&[]);
-    assert_eq!(joined.code, 0, "{joined:?}");
+    let joined = join(&[]).succeeded();
     assert!(joined.line("renewal").contains("nodelet-renew"), "{joined:?}");
     assert!(!site.text(FLAGS).contains("--rotate-certificates"));
     site.double.bind(3);
@@ -254,8 +250,7 @@ fn the_typed_endpoint_is_used_where_the_signed_server_does_not_answer() {
     let closed = "https://127.0.0.1:9";
     let info = site.double.cluster_info(closed, &site.double.ca_pem());
     site.double.set_cluster_info(Some(&info));
-    let joined = site.join(&[]);
-    assert_eq!(joined.code, 0, "{joined:?}");
+    let joined = site.join(&[]).succeeded();
     assert!(joined.stderr.contains("its server does not answer"), "{joined:?}");
     assert_eq!(joined.report["server"], site.double.url());
     assert!(site.kubeconfig().contains(&site.double.url()));
@@ -270,8 +265,8 @@ fn an_unpinned_join_needs_its_flag_and_is_noted() {
         assert!(joined.stderr.contains(part), "{joined:?}");
     }
     assert_eq!(site.double.requests().len(), 0);
-    let joined = site.join_by_url(TOKEN, &["--discovery-token-unsafe-skip-ca-verification"]);
-    assert_eq!(joined.code, 0, "{joined:?}");
+    let joined =
+        site.join_by_url(TOKEN, &["--discovery-token-unsafe-skip-ca-verification"]).succeeded();
     assert!(joined.line("ca").contains("not pinned"), "{joined:?}");
 }
 
@@ -288,7 +283,7 @@ fn a_folder_that_cannot_be_written_fails_first() {
 #[test]
 fn reset_removes_what_join_and_the_agent_wrote() {
     let site = Site::kubeadm();
-    assert_eq!(site.join(&[]).code, 0);
+    site.join(&[]).succeeded();
     site.root.write("var/lib/nodelet/kubeconfig", "text");
     for name in ["kubelet-client-2026-11-21-06-19-25.pem", "kubelet-client.key.tmp", "other.pem"] {
         site.root.write(&format!("var/lib/nodelet/pki/{name}"), "text");
@@ -306,8 +301,7 @@ fn reset_removes_what_join_and_the_agent_wrote() {
     assert!(running.line("running").contains("systemctl stop nodelet"), "{running:?}");
     assert!(site.path(KUBECONFIG).exists());
     fs::write(processes, "").unwrap();
-    let done = site.run(&["reset"]);
-    assert_eq!(done.code, 0, "{done:?}");
+    let done = site.run(&["reset"]).succeeded();
     assert!(done.line("node").contains("kubectl delete node pi"), "{done:?}");
     assert!(done.line("node").contains("valid until it expires"), "{done:?}");
     // Nothing of an image runs.
@@ -322,7 +316,6 @@ fn reset_removes_what_join_and_the_agent_wrote() {
     assert_eq!(site.files(), left);
     assert!(!site.path(port).is_symlink());
     // Again: nothing is left, and that is no failure.
-    let again = site.run(&["reset"]);
-    assert_eq!(again.code, 0, "{again:?}");
+    let again = site.run(&["reset"]).succeeded();
     assert!(again.line("files").contains("nothing to remove"), "{again:?}");
 }

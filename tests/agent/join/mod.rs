@@ -55,6 +55,12 @@ impl Joined {
         self.report.line(name)
     }
 
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert_eq!(self.code, 0, "{self:?}");
+        self
+    }
+
     /// Fails unless this step alone failed, with all parts in its line.
     pub fn failed_at(&self, name: &str, parts: &[&str]) {
         assert_eq!(self.code, 1, "{self:?}");

@@ -82,7 +82,7 @@ impl Fleet {
         let double = double.signing_seconds(LIFE).backdate_seconds(LIFE).start();
         double.add_bootstrap_token(BootstrapToken::new(TOKEN));
         let (site, folder) = (Site::new(double), Folder::new("new-ca"));
-        assert_eq!(site.join(&FAST).code, 0);
+        site.join(&FAST).succeeded();
 
         let ca = folder.write("ca.crt", site.double.ca_pem());
         let identity = site.double.node_identity("barn", Validity::VALID);
@@ -139,8 +139,7 @@ impl Fleet {
         let hashes = hashes.join(",");
         let line = ["join", &self.site.double.url(), "--token", TOKEN, "--node-name=pi"];
         let pins = ["--discovery-token-ca-cert-hash", &hashes];
-        let joined = self.site.run(&[&line, &pins[..], &FAST, more].concat());
-        assert_eq!(joined.code, 0, "{joined:?}");
+        let joined = self.site.run(&[&line, &pins[..], &FAST, more].concat()).succeeded();
         // In the place of systemd.
         self.boards[0].start();
         joined

@@ -293,6 +293,19 @@ fn with_journal() -> (Pair, UnixStream, UnixStream) {
     (pair, ours, theirs)
 }
 
+/// The same, and 100 kB of the journal after the client has read the head. The socket of the client
+/// takes a few KiB, and no more.
+fn with_long_journal() -> (Pair, UnixStream, UnixStream) {
+    let (mut pair, ours, mut journal) = with_journal();
+    pair.run(at(1));
+    setsockopt(&pair.server.stream, sockopt::SndBuf, &1).unwrap();
+    journal.write_all(&[b'x'; 100_000]).unwrap();
+    for _ in 0..20 {
+        assert_eq!(pair.server.turn(at(2)), Next::Wait);
+    }
+    (pair, ours, journal)
+}
+
 #[test]
 fn the_journal_follows_its_head_until_its_end() {
     let (mut pair, _, mut journal) = with_journal();
@@ -315,14 +328,7 @@ fn the_journal_follows_its_head_until_its_end() {
 
 #[test]
 fn no_more_of_the_journal_is_read_than_the_client_takes() {
-    let (mut pair, mut ours, mut journal) = with_journal();
-    pair.run(at(1));
-    // The socket takes a few KiB, and no more.
-    setsockopt(&pair.server.stream, sockopt::SndBuf, &1).unwrap();
-    journal.write_all(&[b'x'; 100_000]).unwrap();
-    for _ in 0..20 {
-        assert_eq!(pair.server.turn(at(2)), Next::Wait);
-    }
+    let (mut pair, mut ours, journal) = with_long_journal();
     assert!(pair.server.wants_write() && pair.server.awaited().is_none());
     // The rest is not read; then the client goes on.
     let length = ours.read(&mut vec![0; 100_000]).unwrap();
@@ -336,9 +342,7 @@ fn no_more_of_the_journal_is_read_than_the_client_takes() {
 /// A link of some 100 bytes a second.
 #[test]
 fn a_slow_client_gets_the_whole_journal() {
-    let (mut pair, _, mut journal) = with_journal();
-    setsockopt(&pair.server.stream, sockopt::SndBuf, &1).unwrap();
-    journal.write_all(&[b'x'; 100_000]).unwrap();
+    let (mut pair, _, mut journal) = with_long_journal();
     journal.write_all(b"the last line\n").unwrap();
     journal.shutdown(Shutdown::Both).unwrap();
     let (mut second, mut received) = (1, String::new());
@@ -362,13 +366,7 @@ fn a_slow_client_gets_the_whole_journal() {
 /// A client that takes no more holds its place for 40 s.
 #[test]
 fn a_client_that_stops_within_a_journal_is_closed() {
-    let (mut pair, _, mut journal) = with_journal();
-    pair.run(at(1));
-    setsockopt(&pair.server.stream, sockopt::SndBuf, &1).unwrap();
-    journal.write_all(&[b'x'; 100_000]).unwrap();
-    for _ in 0..20 {
-        assert_eq!(pair.server.turn(at(2)), Next::Wait);
-    }
+    let (mut pair, _ours, _journal) = with_long_journal();
     assert_eq!(pair.server.turn(at(30)), Next::Wait);
     assert!(pair.server.wants_write());
     let mut all = Connections(vec![pair.server]);
@@ -461,48 +459,10 @@ fn a_client_that_sends_its_end_behind_a_request_is_answered() {
     assert_eq!(pair.run(at(1)), Next::Answer);
 }
 
+/// webpki refuses version 1 and a certificate of a CA, which count for Go. Each condition holds for
+/// them as well. Users are kept, so their size is limited.
 #[test]
 fn a_certificate_of_the_ca_names_its_user_and_another_nobody() {
-    let (ours, foreign) = (Authority::new("ours"), Authority::new("foreign"));
-    let ca = ClientCa::new(Some(&ours.pem())).unwrap();
-    let tls = config(&ca);
-    let (client, server) =
-        (ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth);
-    // The same name, another key.
-    let forged = Authority::new("ours");
-    for (what, certificate, is_known) in [
-        ("ours", ours.client("prometheus", client.clone(), 2025, 2028), true),
-        ("of another CA", foreign.client("prometheus", client.clone(), 2025, 2028), false),
-        (
-            "of a CA of the same name",
-            forged.client("prometheus", client.clone(), 2025, 2028),
-            false,
-        ),
-        ("expired", ours.client("prometheus", client.clone(), 2020, 2022), false),
-        ("not valid yet", ours.client("prometheus", client.clone(), 2028, 2030), false),
-        ("a server's", ours.client("prometheus", server, 2025, 2028), false),
-        ("without a name", ours.client("", client, 2025, 2028), false),
-        ("none", None, false),
-    ] {
-        for version in rustls::DEFAULT_VERSIONS {
-            let mut pair = Pair::new(tls.clone(), certificate.clone(), &[version]);
-            assert_eq!(pair.send(REQUEST, at(1)), Next::Answer, "{what}: no alert");
-            let user = pair.server.user(&ca, year(2026));
-            let is_named = matches!(user, Ok(Some(_)));
-            assert_eq!((is_named, user == Ok(None)), (is_known, certificate.is_none()), "{what}");
-            if let Ok(Some(user)) = user {
-                assert_eq!(
-                    (user.name.as_str(), &user.groups[..]),
-                    ("prometheus", &["monitors".to_owned()][..])
-                );
-            }
-        }
-    }
-}
-
-/// webpki refuses these forms. Each condition holds for them as well.
-#[test]
-fn version_1_a_certificate_of_a_ca_and_any_usage_count_as_for_go() {
     use ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
     let limits = NameConstraints {
         permitted_subtrees: vec![GeneralSubtree::DnsName("example.org".into())],
@@ -528,7 +488,17 @@ fn version_1_a_certificate_of_a_ca_and_any_usage_count_as_for_go() {
     };
     let with_extensions = |members: Vec<&[u8]>| element(SEQUENCE, &members[1..]);
     let client = || ours.client("a", ClientAuth, 2025, 2028);
+    let long = "x".repeat(20 << 10);
+    let too_long = format!("\"{}\": it is longer than 16384 bytes", &long[..64]);
     for (what, certificate, why) in [
+        ("ours", client(), ""),
+        ("of another CA", foreign.client("a", ClientAuth, 2025, 2028), "no CA of clients"),
+        ("of a forged CA", forged.client("a", ClientAuth, 2025, 2028), "its signature is not of"),
+        ("expired", ours.client("a", ClientAuth, 2020, 2022), "it has expired"),
+        ("not yet", ours.client("a", ClientAuth, 2028, 2030), "it is not valid yet"),
+        ("a server's", ours.client("a", ServerAuth, 2025, 2028), "its extended key usage is"),
+        ("without a name", ours.client("", ClientAuth, 2025, 2028), "it has no common name"),
+        ("20 KiB", ours.client(&long, ClientAuth, 2025, 2028), &too_long),
         ("any usage", ours.client("a", Any, 2025, 2028), ""),
         ("version 1", of(&ours, 2025, 2028), ""),
         ("version 1 of another CA", of(&foreign, 2025, 2028), "no CA of clients has signed it"),
@@ -554,9 +524,11 @@ fn version_1_a_certificate_of_a_ca_and_any_usage_count_as_for_go() {
             assert_eq!(pair.send(REQUEST, at(1)), Next::Answer, "{what}: no alert");
             let user = pair.server.user(&ca, year(2026));
             match (&user, why) {
-                (Ok(Some(user)), "") => assert_eq!(user.groups, ["monitors"], "{what}"),
+                (Ok(Some(user)), "") => {
+                    assert_eq!((&*user.name, &*user.groups), ("a", &["monitors".to_owned()][..]));
+                }
                 (Err(said), why) if !why.is_empty() => {
-                    assert!(said.starts_with(&format!("\"a\": {why}")), "{what}: {said}");
+                    assert!(said.contains(why), "{what}: {said}")
                 }
                 _ => panic!("{what}: {user:?}"),
             }
@@ -567,6 +539,9 @@ fn version_1_a_certificate_of_a_ca_and_any_usage_count_as_for_go() {
             assert_eq!(pair.send(REQUEST, at(1)), Next::Close, "{what}");
         }
     }
+    let mut pair = Pair::of(&tls);
+    assert_eq!(pair.send(REQUEST, at(1)), Next::Answer);
+    assert_eq!(pair.server.user(&ca, year(2026)), Ok(None));
 }
 
 /// A handshake proves nothing about such a key, whoever has the certificate.
@@ -618,19 +593,6 @@ fn a_certificate_whose_key_ring_cannot_use_is_no_credential_and_no_alert() {
     let mut pair = Pair::new(tls, Some((vec![0x30, 0].into(), key)), rustls::DEFAULT_VERSIONS);
     assert_eq!(pair.send(REQUEST, at(1)), Next::Answer);
     assert!(pair.server.user(&ca, year(2026)).is_err());
-}
-
-/// Users are kept, so their size is limited.
-#[test]
-fn a_certificate_of_20_kib_is_no_credential_and_no_alert() {
-    let ours = Authority::new("ours");
-    let ca = ClientCa::new(Some(&ours.pem())).unwrap();
-    let long = "x".repeat(20 << 10);
-    let client = ours.client(&long, ExtendedKeyUsagePurpose::ClientAuth, 2025, 2028);
-    let mut pair = Pair::new(config(&ca), client, rustls::DEFAULT_VERSIONS);
-    assert_eq!(pair.send(REQUEST, at(1)), Next::Answer);
-    let why = pair.server.user(&ca, year(2026)).unwrap_err();
-    assert_eq!(why, format!("\"{}\": it is longer than 16384 bytes", "x".repeat(64)));
 }
 
 #[test]

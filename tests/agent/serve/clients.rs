@@ -30,6 +30,8 @@ fn ask(folder: &Folder, port: u16, header: &str, version: &str) -> String {
     run(folder, &command).split(' ').nth(1).unwrap_or_default().to_owned()
 }
 
+/// Keys and signatures that only openssl makes. Usages, names, CAs and sizes are in
+/// `src/serve/tests.rs`.
 #[test]
 fn what_cannot_be_verified_is_no_credential_and_the_token_beside_it_counts() {
     if !skip::has_tool("openssl") {
@@ -39,41 +41,24 @@ fn what_cannot_be_verified_is_no_credential_and_the_token_beside_it_counts() {
     let folder = Folder::new("serve-clients");
     folder.write("ca.crt", double.ca_pem());
     folder.write("ca.key", double.authority().key_pem());
-    let ca = "openssl req -x509 -newkey rsa:2048 -nodes -keyout other.key -out other.crt -days 9";
-    run(&folder, &format!("{ca} -subj /CN=other"));
-    for (name, extensions) in [
-        ("client", "extendedKeyUsage=clientAuth"),
-        ("server", "extendedKeyUsage=serverAuth"),
-        ("any", "extendedKeyUsage=anyExtendedKeyUsage"),
-        ("ca", "basicConstraints=critical,CA:TRUE"),
-        ("long", &format!("nsComment={}", "z".repeat(20 << 10))),
-    ] {
-        folder.write(&format!("{name}.ext"), extensions);
-    }
+    folder.write("client.ext", "extendedKeyUsage=clientAuth");
     let flags = flags(&double, &folder);
     let curve = |name: &str| format!("ec -pkeyopt ec_paramgen_curve:{name}");
     let (p256, p384, p521) = (curve("P-256"), curve("P-384"), curve("P-521"));
-    let admin = "/O=system:masters/CN=admin";
-    for (what, key, subject, signed, why) in [
-        ("version 3", p256.as_str(), admin, "-extfile client.ext", None),
-        ("RSA", "rsa:2048", admin, "-extfile client.ext", None),
-        ("P-384", &p384, admin, "-extfile client.ext -sha384", None),
-        ("Ed25519", "ed25519", admin, "-extfile client.ext", None),
-        ("version 1", &p256, admin, "", None),
-        ("version 1, RSA", "rsa:2048", admin, "", None),
-        ("of a CA", &p256, admin, "-extfile ca.ext", None),
-        ("any usage", &p256, admin, "-extfile any.ext", None),
-        ("of a server", &p256, admin, "-extfile server.ext", Some("its extended key usage is not")),
-        ("of another CA", &p256, admin, "-CA other.crt -CAkey other.key", Some("no CA of clients")),
-        ("without a name", &p256, "/O=system:masters", "", Some("no common name")),
-        ("SHA-512", &p256, admin, "-extfile client.ext -sha512", Some(NO_SIGNATURE)),
-        ("SHA-512, version 1", &p256, admin, "-sha512", Some(NO_SIGNATURE)),
-        ("RSA 1024", "rsa:1024", admin, "-extfile client.ext", Some(NO_KEY)),
-        ("P-521", &p521, admin, "-extfile client.ext", Some(NO_KEY)),
-        ("20 KiB", &p256, admin, "-extfile long.ext", Some("longer than 16384 bytes")),
+    for (what, key, signed, why) in [
+        ("version 3", p256.as_str(), "-extfile client.ext", None),
+        ("RSA", "rsa:2048", "-extfile client.ext", None),
+        ("P-384", &p384, "-extfile client.ext -sha384", None),
+        ("Ed25519", "ed25519", "-extfile client.ext", None),
+        ("version 1", &p256, "", None),
+        ("version 1, RSA", "rsa:2048", "", None),
+        ("SHA-512", &p256, "-extfile client.ext -sha512", Some(NO_SIGNATURE)),
+        ("SHA-512, version 1", &p256, "-sha512", Some(NO_SIGNATURE)),
+        ("RSA 1024", "rsa:1024", "-extfile client.ext", Some(NO_KEY)),
+        ("P-521", &p521, "-extfile client.ext", Some(NO_KEY)),
     ] {
         let request = format!("openssl req -new -newkey {key} -nodes -keyout tls.key -out tls.csr");
-        run(&folder, &format!("{request} -subj '{subject}'"));
+        run(&folder, &format!("{request} -subj /O=system:masters/CN=admin"));
         let sign = "openssl x509 -req -in tls.csr -out tls.crt -days 9 -set_serial 7";
         run(&folder, &format!("{sign} -CA ca.crt -CAkey ca.key {signed}"));
         // A log of its own: it has one such line a minute.

@@ -98,13 +98,36 @@ impl ReviewContext for Server {
     }
 }
 
-/// With these flags.
-fn access_with(words: &[&str]) -> Access {
-    Access::new(ServeConfig::new(&Flags::of(words).values).unwrap().access, "test")
+/// A port with nothing in its caches, and its API server.
+struct Port {
+    access: Access,
+    server: Server,
 }
 
-fn access() -> Access {
-    access_with(&[])
+impl Port {
+    fn new() -> Self {
+        Self::with(&[], Server::new())
+    }
+
+    fn with(flags: &[&str], server: Server) -> Self {
+        let config = ServeConfig::new(&Flags::of(flags).values).unwrap();
+        Self { access: Access::new(config.access, "test"), server }
+    }
+
+    fn judge(&mut self, asker: &Asker<'_>, method: &str, path: &str) -> Verdict {
+        self.access.judge(asker, method, path, &mut self.server)
+    }
+
+    fn get(&mut self, token: &str) -> Verdict {
+        self.judge(&with_token(token), "GET", "/metrics")
+    }
+
+    /// With the seconds that it takes.
+    fn timed(&mut self, asker: &Asker<'_>, path: &str) -> (Verdict, u64) {
+        let begin = self.server.now();
+        let verdict = self.judge(asker, "GET", path);
+        (verdict, self.server.now().since(begin).as_secs())
+    }
 }
 
 fn peer(number: u8) -> IpAddr {
@@ -123,10 +146,6 @@ fn with_certificate(user: &User) -> Asker<'_> {
     Asker { user: Some(user), token: Some("bad"), peer: peer(1) }
 }
 
-fn get(access: &mut Access, token: &str, server: &mut Server) -> Verdict {
-    access.judge(&with_token(token), "GET", "/metrics", server)
-}
-
 fn silent() -> Option<Answer> {
     Some(Err(Fault::new("no answer", "")))
 }
@@ -135,9 +154,7 @@ fn silent() -> Option<Answer> {
 #[test]
 fn test_auth_filters() {
     let user = phibby();
-    let mut server = Server { allows: |_| false, ..Server::new() };
-    let mut judge =
-        |method, path| access().judge(&with_certificate(&user), method, path, &mut server);
+    let mut port = Port::with(&[], Server { allows: |_| false, ..Server::new() });
     for (method, path, want) in [
         ("GET", "/metrics/resource", "user \"phibby\" needs the verb \"get\" on nodes/metrics"),
         (
@@ -147,11 +164,12 @@ fn test_auth_filters() {
         ),
         ("HEAD", "/exec/a/b/c", "user \"phibby\" needs the verb \"\" on nodes/proxy"),
     ] {
-        assert_eq!(judge(method, path), Verdict::Forbidden(want.to_owned()));
+        let verdict = port.judge(&with_certificate(&user), method, path);
+        assert_eq!(verdict, Verdict::Forbidden(want.to_owned()));
     }
-    assert_eq!(server.tokens, [] as [&str; 0], "the certificate counts, and not the token");
+    assert_eq!(port.server.tokens, [] as [&str; 0], "the certificate counts, and not the token");
     assert_eq!(
-        server.questions[0],
+        port.server.questions[0],
         json!({
             "user": "phibby",
             "groups": ["system:authenticated"],
@@ -175,10 +193,10 @@ fn test_fine_grained_authz() {
         (|subresource| subresource == "proxy", true, &["configz", "proxy"]),
         (|subresource| subresource == "configz", true, &["configz"]),
     ] {
-        let mut server = Server { allows, ..Server::new() };
-        let verdict = access().judge(&with_certificate(&user), "GET", "/configz", &mut server);
+        let mut port = Port::with(&[], Server { allows, ..Server::new() });
+        let verdict = port.judge(&with_certificate(&user), "GET", "/configz");
         assert_eq!(verdict == Verdict::Allowed, want, "{verdict:?}");
-        assert_eq!(server.subresources(), asked);
+        assert_eq!(port.server.subresources(), asked);
     }
 }
 
@@ -194,20 +212,21 @@ fn test_authentication_error() {
         Some(answered(201, json!({"status": {}}))),
         Some(answered(201, json!([]))),
     ] {
-        let mut server = Server { instead, ..Server::new() };
-        let verdict = access().judge(&with_certificate(&user), "GET", "/healthz", &mut server);
+        let mut port = Port::with(&[], Server { instead, ..Server::new() });
+        let verdict = port.judge(&with_certificate(&user), "GET", "/healthz");
         assert_eq!(verdict, Verdict::Failed);
-        assert_eq!(server.subresources(), ["healthz"]);
+        assert_eq!(port.server.subresources(), ["healthz"]);
     }
 }
 
 /// TestAuthenticationFailure: nothing is asked about what an unknown user may.
 #[test]
 fn test_authentication_failure() {
-    let mut server = Server::new();
+    let mut port = Port::new();
     let nobody = Asker { user: None, token: None, peer: peer(1) };
-    assert_eq!(access().judge(&nobody, "GET", "/healthz", &mut server), Verdict::Unauthorized);
-    assert_eq!(get(&mut access(), "bad", &mut server), Verdict::Unauthorized);
+    assert_eq!(port.judge(&nobody, "GET", "/healthz"), Verdict::Unauthorized);
+    assert_eq!(port.get("bad"), Verdict::Unauthorized);
+    assert_eq!(port.server.questions, [] as [Value; 0]);
     for status in [
         json!({}),
         json!({"authenticated": false, "user": {"username": "x"}}),
@@ -217,26 +236,24 @@ fn test_authentication_failure() {
         json!({"authenticated": true, "user": {"username": "x"}, "error": "expired"}),
         json!({"authenticated": true, "user": {"username": "x", "uid": "x".repeat(MAX_USER)}}),
     ] {
-        server.instead = Some(answered(201, json!({"status": status})));
-        assert_eq!(get(&mut access(), "good", &mut server), Verdict::Unauthorized, "{status}");
+        let instead = Some(answered(201, json!({"status": status})));
+        let mut port = Port::with(&[], Server { instead, ..Server::new() });
+        assert_eq!(port.get("good"), Verdict::Unauthorized, "{status}");
+        assert_eq!((port.server.tokens.len(), port.server.questions.len()), (1, 0));
     }
-    assert_eq!(server.questions, [] as [Value; 0]);
-    // --authentication-token-webhook=false.
-    let mut access = access_with(&["--authentication-token-webhook=false"]);
-    let asked = server.tokens.len();
-    assert_eq!(get(&mut access, "good", &mut server), Verdict::Unauthorized);
-    assert_eq!(server.tokens.len(), asked);
+    let mut port = Port::with(&["--authentication-token-webhook=false"], Server::new());
+    assert_eq!(port.get("good"), Verdict::Unauthorized);
+    assert_eq!(port.server.tokens, [] as [&str; 0]);
 }
 
 /// TestAuthorizationSuccess, and what the API server is asked.
 #[test]
 fn test_authorization_success() {
-    let mut server = Server::new();
-    let mut access = access();
-    assert_eq!(get(&mut access, "good \"\\", &mut server), Verdict::Allowed);
-    assert_eq!(server.tokens, ["good \"\\"]);
+    let mut port = Port::new();
+    assert_eq!(port.get("good \"\\"), Verdict::Allowed);
+    assert_eq!(port.server.tokens, ["good \"\\"]);
     assert_eq!(
-        server.questions,
+        port.server.questions,
         [json!({
             "user": "prometheus",
             "uid": "u1",
@@ -251,37 +268,36 @@ fn test_authorization_success() {
             },
         })]
     );
-    assert_eq!(access.counts(), ReviewCounts { tokens: 1, access: 1 });
-    let debug = format!("{access:?}");
+    assert_eq!(port.access.counts(), ReviewCounts { tokens: 1, access: 1 });
+    let debug = format!("{:?}", port.access);
     assert!(!debug.contains("good"), "{debug}");
 }
 
 #[test]
 fn answers_are_kept_for_the_times_of_the_flags() {
-    let mut server = Server::new();
-    let mut access = access();
-    let mut asked_after = |seconds: u64, server: &mut Server| {
-        server.wait(seconds);
-        let before = (server.tokens.len(), server.questions.len());
-        get(&mut access, "good", server);
-        (server.tokens.len() - before.0, server.questions.len() - before.1)
+    let mut port = Port::new();
+    let asked_after = |seconds: u64, port: &mut Port| {
+        port.server.wait(seconds);
+        let before = port.access.counts();
+        port.get("good");
+        let after = port.access.counts();
+        (after.tokens - before.tokens, after.access - before.access)
     };
-    assert_eq!(asked_after(0, &mut server), (1, 1));
-    assert_eq!(asked_after(119, &mut server), (0, 0));
-    assert_eq!(asked_after(1, &mut server), (1, 0));
-    assert_eq!(asked_after(119, &mut server), (0, 0));
-    assert_eq!(asked_after(61, &mut server), (1, 1), "300 s after the first");
-    server.allows = |_| false;
-    assert_eq!(asked_after(300, &mut server), (1, 1));
-    assert_eq!(asked_after(29, &mut server), (0, 0));
-    assert_eq!(asked_after(1, &mut server), (0, 1));
+    assert_eq!(asked_after(0, &mut port), (1, 1));
+    assert_eq!(asked_after(119, &mut port), (0, 0));
+    assert_eq!(asked_after(1, &mut port), (1, 0));
+    assert_eq!(asked_after(119, &mut port), (0, 0));
+    assert_eq!(asked_after(61, &mut port), (1, 1), "300 s after the first");
+    port.server.allows = |_| false;
+    assert_eq!(asked_after(300, &mut port), (1, 1));
+    assert_eq!(asked_after(29, &mut port), (0, 0));
+    assert_eq!(asked_after(1, &mut port), (0, 1));
 }
 
 /// Another user, verb or subresource is another question.
 #[test]
 fn no_two_users_share_an_answer() {
-    let mut server = Server::new();
-    let mut access = access();
+    let mut port = Port::new();
     let users = [
         phibby(),
         User { uid: "1".into(), ..phibby() },
@@ -292,165 +308,148 @@ fn no_two_users_share_an_answer() {
     for user in &users {
         for (method, path) in [("GET", "/stats/"), ("POST", "/stats/"), ("GET", "/metrics")] {
             for _ in 0..2 {
-                access.judge(&with_certificate(user), method, path, &mut server);
+                port.judge(&with_certificate(user), method, path);
             }
         }
     }
-    assert_eq!(server.questions.len(), users.len() * 3);
+    assert_eq!(port.server.questions.len(), users.len() * 3);
 }
 
 /// The first token of a cold start is reviewed, and a bad one is known for 30 s.
 #[test]
 fn bad_tokens_cost_four_reviews_and_then_one_a_second() {
-    let mut server = Server::new();
-    let mut access = access();
+    let mut port = Port::new();
     for _ in 0..50 {
-        assert_eq!(get(&mut access, "bad", &mut server), Verdict::Unauthorized);
+        assert_eq!(port.get("bad"), Verdict::Unauthorized);
     }
-    assert_eq!(server.tokens.len(), 1);
+    assert_eq!(port.server.tokens.len(), 1);
     // 48 a second, each another one, for 10 s.
     for number in 0..480 {
-        server.now.set(Mono::START.after(Duration::from_millis(1000 * number / 48)));
-        assert_eq!(get(&mut access, &format!("bad-{number}"), &mut server), Verdict::Unauthorized);
+        port.server.now.set(Mono::START.after(Duration::from_millis(1000 * number / 48)));
+        assert_eq!(port.get(&format!("bad-{number}")), Verdict::Unauthorized);
     }
-    let reviews = server.tokens.len();
+    let reviews = port.server.tokens.len();
     assert!((12..=14).contains(&reviews), "{reviews}");
-    server.wait(30);
-    get(&mut access, "bad", &mut server);
-    assert_eq!(server.tokens.len(), reviews + 1);
+    port.server.wait(30);
+    port.get("bad");
+    assert_eq!(port.server.tokens.len(), reviews + 1);
 }
 
 /// Everybody waits for a review: one that takes 3 s is as dear as four.
 #[test]
 fn slow_reviews_of_bad_tokens_are_few() {
     for (takes, want) in [(0, 4), (1, 2), (3, 1), (4, 1)] {
-        let (mut access, mut server) = (access(), Server::new());
-        server.takes = Duration::from_secs(takes);
-        let ask = |access: &mut Access, server: &mut Server, name: &str| {
-            assert_eq!(get(access, name, server), Verdict::Unauthorized);
-        };
+        let takes = Duration::from_secs(takes);
+        let mut port = Port::with(&[], Server { takes, ..Server::new() });
         for number in 0..7 {
-            ask(&mut access, &mut server, &format!("bad-{number}"));
+            assert_eq!(port.get(&format!("bad-{number}")), Verdict::Unauthorized);
         }
-        assert_eq!(server.tokens.len(), want, "{takes} s");
-        server.wait(1);
-        ask(&mut access, &mut server, "bad-again");
-        assert_eq!(server.tokens.len(), want + 1, "{takes} s");
+        assert_eq!(port.server.tokens.len(), want, "{takes:?}");
+        port.server.wait(1);
+        assert_eq!(port.get("bad-again"), Verdict::Unauthorized);
+        assert_eq!(port.server.tokens.len(), want + 1, "{takes:?}");
     }
 }
 
 #[test]
 fn a_good_token_is_not_refused_because_others_were_bad() {
-    let mut server = Server::new();
-    let mut access = access();
-    assert_eq!(get(&mut access, "good", &mut server), Verdict::Allowed);
-    let flood = |server: &mut Server, access: &mut Access| {
+    let mut port = Port::new();
+    assert_eq!(port.get("good"), Verdict::Allowed);
+    let flood = |port: &mut Port| {
         for number in 0..100 {
-            let token = format!("bad-{number}-{:?}", server.now());
-            assert_eq!(get(access, &token, server), Verdict::Unauthorized);
+            let token = format!("bad-{number}-{:?}", port.server.now());
+            assert_eq!(port.get(&token), Verdict::Unauthorized);
         }
     };
     // Known, beyond its time, from the address of the others.
     for _ in 0..10 {
-        flood(&mut server, &mut access);
-        assert_eq!(get(&mut access, "good", &mut server), Verdict::Allowed);
-        server.wait(130);
+        flood(&mut port);
+        assert_eq!(port.get("good"), Verdict::Allowed);
+        port.server.wait(130);
     }
     // New, from another address.
-    flood(&mut server, &mut access);
+    flood(&mut port);
     let asker = Asker { peer: peer(2), ..with_token("good-2") };
-    assert_eq!(access.judge(&asker, "GET", "/metrics", &mut server), Verdict::Allowed);
+    assert_eq!(port.judge(&asker, "GET", "/metrics"), Verdict::Allowed);
     // New ones that are good spend nothing.
     for number in 0..20 {
         let token = format!("good-{number}");
         let asker = Asker { peer: peer(3), ..with_token(&token) };
-        assert_eq!(access.judge(&asker, "GET", "/metrics", &mut server), Verdict::Allowed);
+        assert_eq!(port.judge(&asker, "GET", "/metrics"), Verdict::Allowed);
     }
 }
 
 /// A deleted account is refused after the time of the cache; the one that is restored, after 30 s.
 #[test]
 fn a_good_token_that_became_bad_is_refused() {
-    let mut server = Server::new();
-    let mut access = access();
-    assert_eq!(get(&mut access, "good", &mut server), Verdict::Allowed);
-    server.user = |_| None;
-    server.wait(119);
-    assert_eq!(get(&mut access, "good", &mut server), Verdict::Allowed);
-    server.wait(1);
-    assert_eq!(get(&mut access, "good", &mut server), Verdict::Unauthorized);
-    server.user = |_| Some("back");
-    server.wait(29);
-    assert_eq!(get(&mut access, "good", &mut server), Verdict::Unauthorized);
-    server.wait(1);
-    assert_eq!(get(&mut access, "good", &mut server), Verdict::Allowed);
+    let mut port = Port::new();
+    assert_eq!(port.get("good"), Verdict::Allowed);
+    port.server.user = |_| None;
+    port.server.wait(119);
+    assert_eq!(port.get("good"), Verdict::Allowed);
+    port.server.wait(1);
+    assert_eq!(port.get("good"), Verdict::Unauthorized);
+    port.server.user = |_| Some("back");
+    port.server.wait(29);
+    assert_eq!(port.get("good"), Verdict::Unauthorized);
+    port.server.wait(1);
+    assert_eq!(port.get("good"), Verdict::Allowed);
 }
 
 /// One silence blocks for 4 s; what is known is answered meanwhile.
 #[test]
 fn after_a_review_without_an_answer_none_is_sent_for_five_seconds() {
-    let mut server = Server::new();
-    let mut access = access();
-    assert_eq!(get(&mut access, "good", &mut server), Verdict::Allowed);
-    server.instead = silent();
-    server.takes = Duration::from_secs(4);
+    let mut port = Port::new();
+    assert_eq!(port.get("good"), Verdict::Allowed);
+    port.server.instead = silent();
+    port.server.takes = Duration::from_secs(4);
     let user = phibby();
-    let mut judged = |asker: &Asker<'_>, server: &mut Server| {
-        let before = server.now();
-        let verdict = access.judge(asker, "GET", "/metrics", server);
-        (verdict, server.now().since(before).as_secs())
-    };
-    assert_eq!(judged(&with_token("new"), &mut server), (Verdict::Unauthorized, 4));
-    assert_eq!(judged(&with_token("new"), &mut server), (Verdict::Unauthorized, 0));
-    assert_eq!(judged(&with_certificate(&user), &mut server), (Verdict::Failed, 0));
-    assert_eq!(judged(&with_token("good"), &mut server), (Verdict::Allowed, 0));
-    server.wait(5);
-    assert_eq!(judged(&with_certificate(&user), &mut server), (Verdict::Failed, 4));
-    server.wait(5);
-    (server.instead, server.takes) = (None, Duration::ZERO);
-    assert_eq!(judged(&with_certificate(&user), &mut server), (Verdict::Allowed, 0));
+    assert_eq!(port.timed(&with_token("new"), "/metrics"), (Verdict::Unauthorized, 4));
+    assert_eq!(port.timed(&with_token("new"), "/metrics"), (Verdict::Unauthorized, 0));
+    assert_eq!(port.timed(&with_certificate(&user), "/metrics"), (Verdict::Failed, 0));
+    assert_eq!(port.timed(&with_token("good"), "/metrics"), (Verdict::Allowed, 0));
+    port.server.wait(5);
+    assert_eq!(port.timed(&with_certificate(&user), "/metrics"), (Verdict::Failed, 4));
+    port.server.wait(5);
+    (port.server.instead, port.server.takes) = (None, Duration::ZERO);
+    assert_eq!(port.timed(&with_certificate(&user), "/metrics"), (Verdict::Allowed, 0));
     // Silence is not kept, and spends nothing.
-    assert_eq!(judged(&with_token("good-new"), &mut server), (Verdict::Allowed, 0));
+    assert_eq!(port.timed(&with_token("good-new"), "/metrics"), (Verdict::Allowed, 0));
 }
 
 /// A token that no API server reads stops no other review.
 #[test]
 fn a_token_of_a_strange_form_is_a_bad_one() {
-    let mut server = Server::new();
-    let mut access = access();
+    let mut port = Port::new();
     for code in [400, 413, 422] {
-        server.instead = Some(answered(code, json!({"reason": "BadRequest"})));
+        port.server.instead = Some(answered(code, json!({"reason": "BadRequest"})));
         let token = format!("strange-{code}");
-        assert_eq!(get(&mut access, &token, &mut server), Verdict::Unauthorized);
+        assert_eq!(port.get(&token), Verdict::Unauthorized);
     }
-    server.instead = None;
-    assert_eq!(get(&mut access, "strange-400", &mut server), Verdict::Unauthorized);
-    assert_eq!(server.tokens.len(), 3, "it is known");
-    assert_eq!(get(&mut access, "good", &mut server), Verdict::Allowed);
+    port.server.instead = None;
+    assert_eq!(port.get("strange-400"), Verdict::Unauthorized);
+    assert_eq!(port.server.tokens.len(), 3, "it is known");
+    assert_eq!(port.get("good"), Verdict::Allowed);
 }
 
 /// Each other connection waits for a judgement.
 #[test]
 fn a_judgement_has_4_s_for_all_its_reviews() {
-    let (mut access, mut server) = (access(), Server::new());
-    server.takes = Duration::from_secs(3);
-    server.allows = |subresource| subresource == "proxy";
-    let mut judge = |server: &mut Server| {
-        let begin = server.now();
-        let verdict = access.judge(&with_token("good"), "GET", "/healthz", server);
-        (verdict, server.now().since(begin).as_secs())
-    };
-    assert_eq!(judge(&mut server), (Verdict::Failed, 4));
+    let mut port = Port::new();
+    port.server.takes = Duration::from_secs(3);
+    port.server.allows = |subresource| subresource == "proxy";
+    let judge = |port: &mut Port| port.timed(&with_token("good"), "/healthz");
+    assert_eq!(judge(&mut port), (Verdict::Failed, 4));
     // Each answer is kept, so the next ones get further.
-    server.wait(5);
-    assert_eq!(judge(&mut server), (Verdict::Failed, 4));
-    server.wait(5);
-    assert_eq!(judge(&mut server), (Verdict::Allowed, 3));
-    assert_eq!(judge(&mut server), (Verdict::Allowed, 0));
+    port.server.wait(5);
+    assert_eq!(judge(&mut port), (Verdict::Failed, 4));
+    port.server.wait(5);
+    assert_eq!(judge(&mut port), (Verdict::Allowed, 3));
+    assert_eq!(judge(&mut port), (Verdict::Allowed, 0));
     // No time is left for a second review.
-    server.takes = Duration::from_secs(4);
-    server.wait(3600);
-    let questions = server.questions.len();
-    assert_eq!(judge(&mut server), (Verdict::Failed, 4));
-    assert_eq!(server.questions.len(), questions);
+    port.server.takes = Duration::from_secs(4);
+    port.server.wait(3600);
+    let questions = port.server.questions.len();
+    assert_eq!(judge(&mut port), (Verdict::Failed, 4));
+    assert_eq!(port.server.questions.len(), questions);
 }

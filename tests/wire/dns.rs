@@ -13,79 +13,45 @@ use std::time::{Duration, Instant};
 use nodelet::client::dns::{NodeName, Resolver};
 use nodelet::kube::instant::Mono;
 use support::Folder;
+use support::dns::{A, Asked};
 
-const A: u8 = 1;
-const AAAA: u8 = 28;
 pub const OK: u16 = 0x8180;
 const SERVFAIL: u16 = 0x8182;
 const NXDOMAIN: u16 = 0x8183;
 
 const BUDGET: Duration = Duration::from_millis(1500);
 
-/// A question as the server received it.
-#[derive(Clone)]
-pub struct Asked {
-    packet: Vec<u8>,
-    pub name: String,
-    kind: u8,
-    pub from: SocketAddr,
+/// The client that asked.
+pub struct Client<'a> {
+    socket: &'a UdpSocket,
+    from: SocketAddr,
 }
 
-impl Asked {
-    /// An answer with the addresses of the question's type, TTL 100 s.
-    pub fn answer(&self, flags: u16, addresses: &[&str]) -> Vec<u8> {
-        let mut packet = self.packet.clone();
-        packet[2..4].copy_from_slice(&flags.to_be_bytes());
-        for address in addresses {
-            let data = match address.parse().unwrap() {
-                IpAddr::V4(address) if self.kind == A => address.octets().to_vec(),
-                IpAddr::V6(address) if self.kind == AAAA => address.octets().to_vec(),
-                _ => continue,
-            };
-            let length = u8::try_from(data.len()).unwrap();
-            packet[7] += 1;
-            packet.extend([0xc0, 12, 0, self.kind, 0, 1, 0, 0, 0, 100, 0, length]);
-            packet.extend(data);
-        }
-        packet
+impl Client<'_> {
+    pub fn send(&self, packet: &[u8]) {
+        self.socket.send_to(packet, self.from).unwrap();
     }
 }
 
 pub struct Server {
     pub address: SocketAddr,
-    heard: Arc<Mutex<Vec<(String, u8)>>>,
+    heard: Arc<AtomicUsize>,
     served: Arc<AtomicUsize>,
 }
 
 impl Server {
-    pub fn start(serve: impl Fn(&Asked, &UdpSocket) + Send + 'static) -> Self {
+    pub fn start(serve: impl Fn(&Asked, Client<'_>) + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let server = Self {
-            address: socket.local_addr().unwrap(),
-            heard: heard.clone(),
-            served: Arc::default(),
-        };
-        let served = server.served.clone();
+        let address = socket.local_addr().unwrap();
+        let server = Self { address, heard: Arc::default(), served: Arc::default() };
+        let (heard, served) = (server.heard.clone(), server.served.clone());
         thread::spawn(move || {
             let mut packet = [0; 512];
             loop {
                 let (length, from) = socket.recv_from(&mut packet).unwrap();
-                let mut labels = Vec::new();
-                let mut at = 12;
-                while packet[at] != 0 {
-                    let end = at + 1 + usize::from(packet[at]);
-                    labels.push(std::str::from_utf8(&packet[at + 1..end]).unwrap());
-                    at = end;
-                }
-                let asked = Asked {
-                    name: labels.join("."),
-                    kind: packet[at + 2],
-                    packet: packet[..length].to_vec(),
-                    from,
-                };
-                heard.lock().unwrap().push((asked.name.clone(), asked.kind));
-                serve(&asked, &socket);
+                let before = heard.fetch_add(1, Ordering::SeqCst);
+                let asked = Asked::new(&packet[..length], before);
+                serve(&asked, Client { socket: &socket, from });
                 served.fetch_add(1, Ordering::SeqCst);
             }
         });
@@ -94,9 +60,8 @@ impl Server {
 
     /// Answers each question with `flags` and the addresses of the question's type.
     fn simple(flags: u16, addresses: &'static [&str]) -> Self {
-        Self::start(move |asked, socket| {
-            let answer = asked.answer(flags, addresses);
-            socket.send_to(&answer, asked.from).unwrap();
+        Self::start(move |asked, client| {
+            client.send(&asked.answer(flags, addresses.iter().copied()));
         })
     }
 
@@ -105,7 +70,7 @@ impl Server {
     }
 
     pub fn heard(&self) -> usize {
-        self.heard.lock().unwrap().len()
+        self.heard.load(Ordering::SeqCst)
     }
 }
 
@@ -150,12 +115,12 @@ fn a_lookup_without_an_answer_ends_at_its_deadline() {
 
 #[test]
 fn a_flood_does_not_move_the_deadline() {
-    let server = Server::start(|asked, socket| {
-        let mut wrong = asked.answer(OK, &["10.0.0.1"]);
+    let server = Server::start(|asked, client| {
+        let mut wrong = asked.answer(OK, ["10.0.0.1"]);
         wrong[0] ^= 1;
         let start = Instant::now();
         while start.elapsed() < BUDGET * 2 {
-            let _ = socket.send_to(&wrong, asked.from);
+            let _ = client.socket.send_to(&wrong, client.from);
             // Leaves CPU time for other tests.
             thread::sleep(Duration::from_micros(100));
         }
@@ -178,8 +143,12 @@ fn a_server_that_cannot_be_reached_is_passed_over_at_once() {
     }
     let nobody = closed();
     let refused = format!("name server {nobody}: connection refused");
+    let denies = Server::simple(NXDOMAIN, &[]);
+    let denied = format!("no such name (NXDOMAIN) from {}", denies.address);
     for (resolver, name, want) in [
         (resolver(&[nobody]), "api.lan", refused.as_str()),
+        // The order of the servers is a promise.
+        (resolver(&[denies.address, good.address]), "api.lan", &denied),
         (resolver(&[]), "api.lan", "no usable name server in resolv.conf"),
         (resolver(&[nobody]), "api..lan", "\"api..lan\" cannot be a host name"),
     ] {
@@ -189,45 +158,19 @@ fn a_server_that_cannot_be_reached_is_passed_over_at_once() {
     }
 }
 
-/// Answers to one name with an address, and denies others.
-fn knows(name: &'static str, address: &'static str, after: Duration) -> Server {
-    Server::start(move |asked, socket| {
-        let is_known = asked.name == name;
-        let answer =
-            if is_known { asked.answer(OK, &[address]) } else { asked.answer(NXDOMAIN, &[]) };
-        thread::sleep(after);
-        socket.send_to(&answer, asked.from).unwrap();
-    })
-}
-
-#[test]
-fn the_first_server_in_the_list_counts_though_it_is_the_slowest() {
-    let vpn = knows("kube.corp", "10.8.0.1", Duration::from_millis(100));
-    let public = [(NXDOMAIN, &[][..]), (OK, &["192.0.2.1"])];
-    let [denies, lies] = public.map(|(flags, addresses)| Server::simple(flags, addresses));
-    for other in [&denies, &lies] {
-        let resolver = resolver(&[vpn.address, other.address, denies.address]);
-        let (found, _) = lookup(&resolver, "kube.corp", BUDGET * 4);
-        assert_eq!(found, Ok(ips(&["10.8.0.1"])));
-        let name = &mut NodeName::new("kube.corp", Some(resolver));
-        assert_eq!(name.addresses(true, || at(0)), ips(&["10.8.0.1"]));
-    }
-}
-
 #[test]
 fn spoofed_answers_are_ignored() {
-    let server = Server::start(|asked, socket| {
+    let server = Server::start(|asked, client| {
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         let elsewhere = UdpSocket::bind("127.0.0.2:0").unwrap();
-        let lie = asked.answer(OK, &["10.6.6.6", "fd00::666"]);
-        other.send_to(&lie, asked.from).unwrap();
-        elsewhere.send_to(&lie, asked.from).unwrap();
+        let lie = asked.answer(OK, ["10.6.6.6", "fd00::666"]);
+        other.send_to(&lie, client.from).unwrap();
+        elsewhere.send_to(&lie, client.from).unwrap();
         // Another question.
         let lie = [&[lie[0] ^ 1], &lie[1..]].concat();
-        socket.send_to(&lie, asked.from).unwrap();
+        client.send(&lie);
         thread::sleep(Duration::from_millis(100));
-        let truth = asked.answer(OK, &["10.0.0.1", "fd00::1"]);
-        socket.send_to(&truth, asked.from).unwrap();
+        client.send(&asked.answer(OK, ["10.0.0.1", "fd00::1"]));
     });
     let (found, _) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
     assert_eq!(found, Ok(ips(&["10.0.0.1", "fd00::1"])));
@@ -237,11 +180,10 @@ fn spoofed_answers_are_ignored() {
 fn ids_and_ports_differ_from_question_to_question() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let seen_by = seen.clone();
-    let server = Server::start(move |asked, socket| {
+    let server = Server::start(move |asked, client| {
         let id = u16::from_be_bytes([asked.packet[0], asked.packet[1]]);
-        seen_by.lock().unwrap().push((id, asked.from.port()));
-        let answer = asked.answer(OK, &["10.0.0.1"]);
-        socket.send_to(&answer, asked.from).unwrap();
+        seen_by.lock().unwrap().push((id, client.from.port()));
+        client.send(&asked.answer(OK, ["10.0.0.1"]));
     });
     for _ in 0..20 {
         lookup(&resolver(&[server.address]), "api.lan", BUDGET).0.unwrap();
@@ -258,7 +200,11 @@ fn ids_and_ports_differ_from_question_to_question() {
 fn a_lookup_leaves_half_of_the_time_for_the_connection() {
     let (server, _) = super::serve(super::PLAIN, super::server::ok);
     let silent = Server::silent();
-    let names = knows("api", "127.0.0.1", Duration::ZERO);
+    let names = Server::start(|asked, client| {
+        let (flags, address) =
+            if asked.name == "api" { (OK, Some("127.0.0.1")) } else { (NXDOMAIN, None) };
+        client.send(&asked.answer(flags, address));
+    });
     let mut config = super::kubeconfig(&format!("http://api:{}", server.port), "", "");
     // The silent server takes the whole part of each of the three names.
     config.resolver = Some(Resolver {
@@ -310,13 +256,12 @@ fn poll(name: &mut NodeName, seconds: u64) -> Vec<IpAddr> {
 fn the_name_of_the_node_is_looked_up_without_waiting() {
     let answers = Arc::new(Mutex::new((OK, "10.0.0.1")));
     let answers_by = answers.clone();
-    let server = Server::start(move |asked, socket| {
+    let server = Server::start(move |asked, client| {
         let (flags, address) = *answers_by.lock().unwrap();
         // Not within the call that sends the question.
         thread::sleep(Duration::from_millis(100));
         if flags != 0 {
-            let answer = asked.answer(flags, &[address]);
-            socket.send_to(&answer, asked.from).unwrap();
+            client.send(&asked.answer(flags, [address]));
         }
     });
     let name = &mut NodeName::new("pi", Some(resolver(&[server.address])));
@@ -369,12 +314,11 @@ pub fn wait(name: &mut NodeName, clock: Instant) -> (Vec<IpAddr>, u128) {
 #[test]
 fn before_registration_the_lookup_waits_for_at_most_a_second() {
     let clock = Instant::now();
-    let late = Server::start(|asked, socket| {
+    let late = Server::start(|asked, client| {
         if asked.kind == A {
             thread::sleep(Duration::from_millis(300));
         }
-        let answer = asked.answer(OK, &["10.0.0.1"]);
-        socket.send_to(&answer, asked.from).unwrap();
+        client.send(&asked.answer(OK, ["10.0.0.1"]));
     });
     let searching =
         Resolver { search: vec!["a".to_owned(), "b".to_owned()], ..resolver(&[late.address]) };

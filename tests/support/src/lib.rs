@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod dns;
 pub mod grpc;
 pub mod skip;
 

@@ -125,13 +125,19 @@ fn eventually(is_so: impl Fn() -> bool) {
 
 #[test]
 fn a_connection_that_the_server_closed_is_not_used_again() {
-    for (secure, polite) in [(PLAIN, false), (TLS, false), (TLS, true)] {
-        let (server, mut api) = serve(secure, move |heard, stream| {
-            ok(heard, stream);
+    let last = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    for (secure, answer, polite, stays) in [
+        (PLAIN, OK, false, false),
+        (TLS, OK, false, false),
+        (TLS, OK, true, false),
+        (PLAIN, last, false, true),
+    ] {
+        let (server, mut api) = serve(secure, move |_, stream| {
+            say(stream, answer);
             if polite {
                 stream.close_notify(b"");
             }
-            false
+            stays
         });
         for round in 1..=3 {
             answered(api.call(&patch("{}"), BUDGET));
@@ -170,15 +176,6 @@ fn tls_messages_between_answers_keep_the_connection() {
         thread::sleep(BUDGET * 11 / 10);
     }
     assert_eq!(server.connections(), 1);
-}
-
-#[test]
-fn connection_close_ends_the_connection() {
-    let (_server, mut api) = serve(PLAIN, |_, stream| {
-        say(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-    });
-    answered(api.call(&get(), BUDGET));
-    assert!(!api.is_connected());
 }
 
 /// The agent decides about a second attempt, not the client.

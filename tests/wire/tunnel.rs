@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use nodelet::client::dns::Resolver;
-use nodelet::credentials::kubeconfig;
 use support::Folder;
 
 use super::server::*;
@@ -117,13 +116,4 @@ fn a_sick_proxy_is_left_for_the_next_address_of_its_name() {
         fronts[0].set_mode(Mode::LeadsTo(well.port));
         answered(api.call(&get(), BUDGET * 4));
     }
-}
-
-#[test]
-fn a_proxy_for_a_plain_server_is_refused() {
-    let text = "{current-context: c, contexts: [{name: c, context: {cluster: k}}],
-        clusters: [{name: k, cluster: {server: 'http://a', proxy-url: 'http://p'}}]}";
-    let why = kubeconfig::parse(text, &[]).unwrap_err();
-    let want = "clusters[k].cluster.proxy-url: is for https servers only; remove it";
-    assert_eq!(why.to_string(), want);
 }

@@ -208,6 +208,9 @@ fn a_context_without_a_user_and_a_plain_server_are_legal() {
     let want =
         Endpoint { tls: false, host: "127.0.0.1".into(), port: 8080, prefix: "/prefix".into() };
     assert_eq!((read.endpoint, read.certificate, read.authorization), (want, None, None));
+    let proxied = text.replace("/prefix/\"", "\", \"proxy-url\": \"http://p\"");
+    let why = parse(&proxied, &[]).unwrap_err().to_string();
+    assert!(why.ends_with("k].cluster.proxy-url: is for https servers only; remove it"), "{why}");
 }
 
 /// The members of the cluster or of the user, and the error: `C` is the cluster, `U` the user, and

@@ -467,28 +467,13 @@ mod tests {
     }
 
     #[test]
-    fn failed_addresses_come_last_and_the_oldest_failure_first() {
-        let mut addresses = known(&[1, 2, 3]);
-        let order = |addresses: &Addresses| addresses.candidates();
-        assert_eq!(order(&addresses), [1, 2, 3].map(address));
-        addresses.failed(address(1));
-        assert_eq!(order(&addresses), [2, 3, 1].map(address));
-        addresses.failed(address(2));
-        addresses.answered(address(3));
-        assert_eq!(addresses.good, Some(address(3)));
-        addresses.failed(address(3));
-        assert_eq!(addresses.good, None);
-        assert_eq!(order(&addresses), [1, 2, 3].map(address));
-        addresses.failed(address(1));
-        assert_eq!(order(&addresses), [2, 3, 1].map(address));
-    }
-
-    #[test]
     fn another_lookup_replaces_the_addresses_and_keeps_the_failures() {
         let mut addresses = known(&[1, 2]);
         addresses.failed(address(1));
         addresses.found([1, 4].map(address).to_vec());
         assert_eq!(addresses.candidates(), [4, 1].map(address));
+        addresses.answered(address(1));
+        assert_eq!(addresses.candidates(), [1, 4].map(address));
         assert!(addresses.has_other_than(address(1)));
         assert!(!known(&[1]).has_other_than(address(1)));
         for number in 0..100 {

@@ -118,6 +118,8 @@ fn a_bootstrap_token_is_needed_once() {
         assert!(name.starts_with(prefix), "{name}");
         // The key of the request is removed after the registration.
         eventually("one pair", MINUTE, || (site.pairs().len() == 1).then_some(()));
+        // It is written between two requests.
+        eventually("a kubeconfig", MINUTE, || fs::metadata(site.path("etc/kubeconfig")).ok());
         board.says_within(MINUTE, "certificate: a new certificate is in use, valid until ");
         board.assert_one_thread();
         let (status, _) = board.stop(Signal::SIGTERM);

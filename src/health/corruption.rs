@@ -250,8 +250,7 @@ mod tests {
         ] {
             let mut board = new_board();
             let look = (mounted(&[vfat(false)]), damages);
-            board.look(0, &look);
-            assert_eq!(board.state(), want, "{look:?}");
+            assert_eq!(board.look(0, &look), want, "{look:?}");
         }
     }
 

@@ -357,8 +357,7 @@ pub(super) mod tests {
             ("errors=continue", with_errors(|e| e.stops_on_error = false), "False"),
         ] {
             let mut board = new_board();
-            board.look(0, &look);
-            assert_eq!(board.state(), want, "{name}");
+            assert_eq!(board.look(0, &look), want, "{name}");
         }
         let mut board = new_board();
         board.look(0, &with_errors(|_| {}));
@@ -379,14 +378,11 @@ pub(super) mod tests {
         };
         let mut board = new_board();
         board.look(0, &stamped(3));
-        board.look(60, &stamped(3));
-        assert_eq!(board.state(), "False");
-        board.look(60, &stamped(4));
-        assert_eq!(board.state(), "FilesystemIsReadOnly");
+        assert_eq!(board.look(60, &stamped(3)), "False");
+        assert_eq!(board.look(60, &stamped(4)), "FilesystemIsReadOnly");
         // It stays, though it does not grow any more.
         board.look(600, &stamped(4));
-        board.look(600, &stamped(4));
-        assert_eq!(board.state(), "FilesystemIsReadOnly");
+        assert_eq!(board.look(600, &stamped(4)), "FilesystemIsReadOnly");
     }
 
     #[test]
@@ -394,10 +390,8 @@ pub(super) mod tests {
         let mut board = new_board();
         board.look(0, &mounted(&[vfat(false), ext4(0)]));
         board.look(60, &mounted(&[vfat(true), ext4(0)]));
-        board.look(59, &mounted(&[vfat(true), ext4(0)]));
-        assert_eq!(board.state(), "False");
-        board.look(1, &mounted(&[vfat(true), ext4(0)]));
-        assert_eq!(board.state(), "FilesystemIsReadOnly");
+        assert_eq!(board.look(59, &mounted(&[vfat(true), ext4(0)])), "False");
+        assert_eq!(board.look(1, &mounted(&[vfat(true), ext4(0)])), "FilesystemIsReadOnly");
 
         let in_fstab = Filesystem { is_read_only_in_fstab: true, ..vfat(true) };
         let remounted = Filesystem { is_read_only: true, ..ext4(0) };
@@ -451,16 +445,13 @@ pub(super) mod tests {
     fn a_superblock_that_stopped_counts_at_once() {
         let stopped = Filesystem { is_stopped: true, ..vfat(false) };
         let mut board = new_board();
-        board.look(0, &mounted(std::slice::from_ref(&stopped)));
-        assert_eq!(board.state(), "FilesystemIsReadOnly");
+        assert_eq!(board.look(0, &mounted(std::slice::from_ref(&stopped))), "FilesystemIsReadOnly");
         let mut second = stopped.clone();
         second.number = "8:1".to_owned();
         board.look(60, &mounted(&[stopped, second]));
         assert_eq!(board.message(), "mmcblk0p1 (vfat at /boot) stopped taking writes, and 1 more");
-        board.look(60, &None);
-        assert_eq!(board.state(), "none", "unmounted");
+        assert_eq!(board.look(60, &None), "none", "unmounted");
         let mut board = new_board();
-        board.look(0, &unread());
-        assert_eq!(board.state(), "none");
+        assert_eq!(board.look(0, &unread()), "none");
     }
 }

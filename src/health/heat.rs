@@ -416,8 +416,7 @@ mod tests {
         let mut board = after(4, &hot_look);
         board.look(10, &hot(pi(75_000, None)));
         board.look(600, &hot(pi(75_000, None)));
-        board.look(10, &hot(pi(74_999, None)));
-        assert_eq!(board.state(), "CPUThrottledByHeat");
+        assert_eq!(board.look(10, &hot(pi(74_999, None))), "CPUThrottledByHeat");
         board.ends(300, &hot(pi(74_999, None)));
     }
 
@@ -479,8 +478,7 @@ mod tests {
         // False 5 min after the cap rose above 80 %.
         let mut board = after(4, &throttled(1, 1_500_000));
         board.look(10, &throttled(1, 1_600_000));
-        board.look(600, &throttled(1, 1_600_000));
-        assert_eq!(board.state(), slow);
+        assert_eq!(board.look(600, &throttled(1, 1_600_000)), slow);
         board.look(10, &throttled(1, 1_620_001));
         board.ends(300, &throttled(1, 1_620_001));
     }
@@ -521,10 +519,8 @@ mod tests {
         assert_eq!(after(4, &hot(dead.clone())).state(), "none");
         let mut board = after(4, &hot(pi(81_000, None)));
         board.look(60, &hot(dead.clone()));
-        board.look(3599, &hot(dead.clone()));
-        assert_eq!(board.state(), "CPUThrottledByHeat");
-        board.look(1, &hot(dead));
-        assert_eq!(board.state(), "none");
+        assert_eq!(board.look(3599, &hot(dead.clone())), "CPUThrottledByHeat");
+        assert_eq!(board.look(1, &hot(dead)), "none");
     }
 
     #[test]

@@ -155,13 +155,10 @@ mod tests {
             (kernel(|k| k.hung_tasks = None), "False"),
         ] {
             let mut board = new_board();
-            board.look(0, &base);
-            assert_eq!(board.state(), "False", "the first look is the baseline");
+            assert_eq!(board.look(0, &base), "False", "the first look is the baseline");
+            assert_eq!(board.look(60, &look), want);
             board.look(60, &look);
-            assert_eq!(board.state(), want);
-            board.look(60, &look);
-            board.look(599, &look);
-            assert_eq!(board.state(), want);
+            assert_eq!(board.look(599, &look), want);
             board.look(1, &look);
             let lasts = want == "KernelOops";
             assert_eq!(board.state(), if lasts { want } else { "False" });
@@ -170,15 +167,13 @@ mod tests {
         let mut board = new_board();
         board.look(0, &base);
         board.look(60, &kernel(|k| k.hung_tasks = Some(0)));
-        board.look(60, &kernel(|k| k.hung_tasks = Some(1)));
-        assert_eq!(board.state(), "TaskHung");
+        assert_eq!(board.look(60, &kernel(|k| k.hung_tasks = Some(1))), "TaskHung");
     }
 
     #[test]
     fn an_oops_before_the_first_look_counts_and_ends_with_the_boot() {
         let mut board = new_board();
-        board.look(0, &kernel(|k| k.oopses = 1));
-        assert_eq!(board.state(), "KernelOops");
+        assert_eq!(board.look(0, &kernel(|k| k.oopses = 1)), "KernelOops");
         assert_eq!(board.take_signs(), [] as [&str; 0], "the change has one");
         // A further oops has an event of its own.
         board.look(600, &kernel(|k| k.oopses = 2));
@@ -188,7 +183,6 @@ mod tests {
             "message": "the kernel has oopsed since boot"});
         next.adopt(&ours);
         assert_eq!(next.state(), "KernelOops");
-        next.look(0, &kernel(|_| {}));
-        assert_eq!(next.state(), "False");
+        assert_eq!(next.look(0, &kernel(|_| {})), "False");
     }
 }

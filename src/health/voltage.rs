@@ -179,8 +179,7 @@ mod tests {
         }
         assert_eq!(board.state(), "False");
         assert!(board.is_suspect());
-        board.look(10, &voltage(true, 0));
-        assert_eq!(board.state(), "UnderVoltageDetected");
+        assert_eq!(board.look(10, &voltage(true, 0)), "UnderVoltageDetected");
         assert!(!board.is_suspect(), "it is found");
 
         // Three looks, a pause, three looks.
@@ -197,19 +196,15 @@ mod tests {
         ] {
             let mut board = new_board();
             board.look(0, &voltage(false, 1));
-            board.look(second, &voltage(false, 1));
-            assert_eq!(board.state(), "False");
-            board.look(third, &voltage(false, 1));
-            assert_eq!(board.state(), want, "{second} {third}");
+            assert_eq!(board.look(second, &voltage(false, 1)), "False");
+            assert_eq!(board.look(third, &voltage(false, 1)), want, "{second} {third}");
         }
         let mut board = new_board();
-        board.look(0, &voltage(false, u32::MAX));
-        assert_eq!(board.state(), "UnderVoltageDetected");
+        assert_eq!(board.look(0, &voltage(false, u32::MAX)), "UnderVoltageDetected");
         // False 60 min after the last dip.
         board.look(1000, &voltage(false, 0));
         board.look(1000, &voltage(false, 1));
-        board.look(60, &voltage(false, 0));
-        assert_eq!(board.state(), "UnderVoltageDetected");
+        assert_eq!(board.look(60, &voltage(false, 0)), "UnderVoltageDetected");
         board.ends(3600, &voltage(false, 0));
     }
 

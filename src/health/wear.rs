@@ -178,12 +178,6 @@ mod tests {
         Wear::Emmc { device: "mmcblk2".to_owned(), life, pre_eol }
     }
 
-    /// A look after that discovery.
-    fn look(board: &mut Board<StorageWornOut, Vec<Wear>>, discovery: u64, wear: &[Wear]) {
-        board.discovery = discovery;
-        board.look(60, &wear.to_vec());
-    }
-
     #[test]
     fn wear_has_two_levels() {
         for (life, pre_eol, want) in [
@@ -195,12 +189,11 @@ mod tests {
             (0, 2, "StorageLifeNearlyUsed"),
             (1, 3, "StorageLifeExceeded"),
         ] {
-            let mut board = new_board();
-            look(&mut board, 1, &[emmc(life, pre_eol)]);
-            assert_eq!(board.state(), want, "{life} {pre_eol}");
+            let state = new_board().look(60, &vec![emmc(life, pre_eol)]);
+            assert_eq!(state, want, "{life} {pre_eol}");
         }
         let mut board = new_board();
-        look(&mut board, 1, &[emmc(10, 0), emmc(11, 0)]);
+        board.look(60, &vec![emmc(10, 0), emmc(11, 0)]);
         let message = "mmcblk2 is past its rated life, and 1 more";
         assert_eq!(board.message(), message);
     }
@@ -209,13 +202,15 @@ mod tests {
     fn ubi_without_spares_counts_at_the_second_discovery() {
         let ubi = |is_spent| Wear::Ubi { device: "ubi0".to_owned(), is_spent };
         let mut board = new_board();
-        look(&mut board, 1, &[ubi(true)]);
-        look(&mut board, 1, &[ubi(true)]);
-        assert_eq!(board.state(), "False");
-        look(&mut board, 2, &[ubi(false)]);
-        look(&mut board, 3, &[ubi(true)]);
-        assert_eq!(board.state(), "False");
-        look(&mut board, 4, &[ubi(true)]);
-        assert_eq!(board.state(), "StorageSpareBlocksUsed");
+        for (discovery, is_spent, want) in [
+            (1, true, "False"),
+            (1, true, "False"),
+            (2, false, "False"),
+            (3, true, "False"),
+            (4, true, "StorageSpareBlocksUsed"),
+        ] {
+            board.discovery = discovery;
+            assert_eq!(board.look(60, &vec![ubi(is_spent)]), want, "{discovery}");
+        }
     }
 }

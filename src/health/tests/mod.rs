@@ -92,8 +92,8 @@ impl<S: Source + Default, F> Board<S, F> {
         }
     }
 
-    /// One look, `seconds` after the last one.
-    pub(super) fn look(&mut self, seconds: u64, found: &F) {
+    /// One look, `seconds` after the last one, and the state after it.
+    pub(super) fn look(&mut self, seconds: u64, found: &F) -> &'static str {
         self.seconds += seconds;
         (self.set)(&mut self.source, found);
         let now = at(self.seconds);
@@ -104,6 +104,7 @@ impl<S: Source + Default, F> Board<S, F> {
             signs: &mut self.signs,
         });
         self.state.step(result, |reason| self.kind.clear(reason), now.mono);
+        self.state()
     }
 
     /// Takes over the condition of an earlier process.
@@ -123,10 +124,8 @@ impl<S: Source + Default, F> Board<S, F> {
     /// The condition ends after `seconds` with `found`, and not one second earlier.
     pub(super) fn ends(&mut self, seconds: u64, found: &F) {
         let reason = self.state();
-        self.look(seconds - 1, found);
-        assert_eq!(self.state(), reason);
-        self.look(1, found);
-        assert_eq!(self.state(), "False");
+        assert_eq!(self.look(seconds - 1, found), reason);
+        assert_eq!(self.look(1, found), "False");
     }
 
     pub(super) fn message(&self) -> String {

@@ -54,7 +54,12 @@ impl Cluster {
         self.report();
     }
 
-    /// Four looks, one a minute.
+    /// Four looks, one a minute, the first one `seconds` and a minute after the last one.
+    fn alarm_after(&mut self, seconds: u64, is_on: bool) {
+        self.seconds += seconds;
+        self.alarm(is_on);
+    }
+
     fn alarm(&mut self, is_on: bool) {
         self.tree.write(ALARM, if is_on { b"1" } else { b"0" });
         for _ in 0..4 {
@@ -87,6 +92,12 @@ impl Cluster {
         self.find("UnderVoltage").map_or("absent", |c| c["status"].as_str().unwrap())
     }
 
+    /// The status after a report.
+    fn reported(&mut self) -> &str {
+        self.report();
+        self.status()
+    }
+
     fn take_events(&mut self) -> Vec<&'static str> {
         reasons(std::mem::take(&mut self.events))
     }
@@ -101,31 +112,37 @@ fn a_type_is_listed_from_its_first_true_until_24_hours_of_false() {
     assert!(!cluster.is_urgent(), "and sends nothing more");
     cluster.alarm(true);
     assert!(cluster.is_urgent(), "at once");
-    cluster.report();
-    assert_eq!(cluster.status(), "True");
-    cluster.seconds += 3600;
-    cluster.alarm(false);
-    cluster.seconds += 3600;
-    cluster.alarm(false);
+    assert_eq!(cluster.reported(), "True");
+    cluster.alarm_after(3600, false);
+    cluster.alarm_after(3600, false);
     assert!(cluster.is_urgent());
-    cluster.report();
-    assert_eq!(cluster.status(), "False");
+    assert_eq!(cluster.reported(), "False");
     let since = cluster.find("UnderVoltage").unwrap()["lastTransitionTime"].clone();
     assert_eq!(since, at(cluster.seconds).wall.time());
 
     cluster.seconds += 24 * 3600 - 1;
-    cluster.report();
-    assert_eq!(cluster.status(), "False");
-    assert_eq!(cluster.find("UnderVoltage").unwrap()["lastTransitionTime"], since);
+    assert_eq!(cluster.reported(), "False");
+    let condition = cluster.find("UnderVoltage").unwrap();
+    assert_eq!(condition["lastTransitionTime"], since);
+    assert_eq!(condition["lastHeartbeatTime"], at(cluster.seconds).wall.time());
     cluster.seconds += 1;
     assert!(!cluster.is_urgent(), "not worth a patch of its own");
-    cluster.report();
-    assert_eq!(cluster.status(), "absent");
+    assert_eq!(cluster.reported(), "absent");
     assert!(cluster.find("Ready").is_some());
+    // The texts of node-problem-detector.
+    let on = "Node condition UnderVoltage is now: True, reason: UnderVoltageDetected, \
+              message: \"the supply voltage keeps dropping below the board's limit\"";
+    let off = "Node condition UnderVoltage is now: False, reason: SupplyVoltageOK, \
+               message: \"the supply voltage is sufficient\"";
+    let want = [
+        Event::of_health("Warning", "UnderVoltageDetected", on),
+        Event::of_health("Normal", "SupplyVoltageOK", off),
+    ];
+    assert_eq!(cluster.events, want);
 }
 
 #[test]
-fn the_modes_list_all_or_none() {
+fn all_lists_a_healthy_type() {
     let mut cluster = Cluster::new("all");
     cluster.alarm(false);
     assert!(cluster.is_urgent());
@@ -139,11 +156,6 @@ fn the_modes_list_all_or_none() {
     assert_eq!(cluster.list[0], want);
     assert_eq!(cluster.list.len(), 2);
     assert_eq!(cluster.take_events(), [] as [&str; 0]);
-
-    let mut cluster = Cluster::new("-UnderVoltage");
-    cluster.alarm(true);
-    cluster.report();
-    assert_eq!(cluster.status(), "absent");
 }
 
 #[test]
@@ -168,43 +180,23 @@ fn a_worse_reason_waits_for_the_report_and_keeps_the_transition_time() {
 }
 
 #[test]
-fn the_event_of_a_change_has_the_text_of_node_problem_detector() {
-    let mut cluster = Cluster::with_problem();
-    cluster.seconds += 3600;
-    cluster.alarm(false);
-    cluster.seconds += 3600;
-    cluster.alarm(false);
-    cluster.report();
-    let on = "Node condition UnderVoltage is now: True, reason: UnderVoltageDetected, \
-              message: \"the supply voltage keeps dropping below the board's limit\"";
-    let off = "Node condition UnderVoltage is now: False, reason: SupplyVoltageOK, \
-               message: \"the supply voltage is sufficient\"";
-    let want = [
-        Event::of_health("Warning", "UnderVoltageDetected", on),
-        Event::of_health("Normal", "SupplyVoltageOK", off),
-    ];
-    assert_eq!(cluster.events, want);
-}
-
-#[test]
 fn a_restart_keeps_an_own_true_for_the_clear_time() {
     let mut cluster = Cluster::with_problem();
-    let before = cluster.list.clone();
     assert_eq!(cluster.take_events(), ["UnderVoltageDetected"]);
     assert!(!cluster.health.waits_for_voltage(), "it would report every few seconds");
-    cluster.restart("problems");
-    assert_eq!(cluster.list, before);
-    assert_eq!(cluster.take_events(), [] as [&str; 0]);
-    cluster.seconds += 10;
-    cluster.alarm(false);
-    cluster.seconds += 3100;
-    cluster.alarm(false);
-    cluster.report();
-    assert_eq!(cluster.status(), "True");
-    cluster.seconds += 60;
-    cluster.alarm(false);
-    cluster.report();
-    assert_eq!(cluster.status(), "False");
+    // Only type and reason say that a condition is ours: another release has another message.
+    for message in [cluster.list[0]["message"].clone(), "of an older release".into()] {
+        cluster.list[0]["message"] = message;
+        let before = cluster.list.clone();
+        cluster.restart("problems");
+        assert_eq!(cluster.list, before);
+        assert_eq!(cluster.take_events(), [] as [&str; 0]);
+    }
+    cluster.alarm_after(10, false);
+    cluster.alarm_after(3100, false);
+    assert_eq!(cluster.reported(), "True");
+    cluster.alarm_after(60, false);
+    assert_eq!(cluster.reported(), "False");
     // And the False stays for 24 hours from its transition, also after a restart.
     cluster.seconds += 23 * 3600;
     cluster.restart("problems");
@@ -212,22 +204,6 @@ fn a_restart_keeps_an_own_true_for_the_clear_time() {
     cluster.seconds += 3600;
     cluster.restart("problems");
     assert_eq!(cluster.status(), "absent");
-}
-
-/// Another release may have another message: only type and reason say that a condition is ours.
-#[test]
-fn a_condition_with_the_message_of_another_release_is_adopted_and_ends() {
-    let mut cluster = Cluster::with_problem();
-    let ours = cluster.list.iter_mut().find(|c| c["type"] == "UnderVoltage").unwrap();
-    ours["message"] = "the message of an older release".into();
-    cluster.restart("problems");
-    assert_eq!(cluster.status(), "True", "for the clear time");
-    cluster.alarm(false);
-    cluster.seconds += 3600;
-    cluster.alarm(false);
-    assert!(cluster.is_urgent());
-    cluster.report();
-    assert_eq!(cluster.status(), "False");
 }
 
 #[test]
@@ -249,8 +225,7 @@ fn own_leftovers_are_deleted_once_and_foreign_conditions_are_not() {
     // Also a False.
     let mut cluster = Cluster::new("all");
     cluster.alarm(false);
-    cluster.report();
-    assert_eq!(cluster.status(), "False");
+    assert_eq!(cluster.reported(), "False");
     cluster.restart("-UnderVoltage");
     assert_eq!(cluster.status(), "absent");
     // The source is gone.
@@ -258,20 +233,16 @@ fn own_leftovers_are_deleted_once_and_foreign_conditions_are_not() {
     cluster.tree = Tree::new("health-gone");
     cluster.health = health(&cluster.tree, "problems", &[], &cluster.clock);
     cluster.look();
-    cluster.report();
-    assert_eq!(cluster.status(), "True");
+    assert_eq!(cluster.reported(), "True");
     cluster.seconds += 60;
     cluster.look();
-    cluster.report();
-    assert_eq!(cluster.status(), "absent");
+    assert_eq!(cluster.reported(), "absent");
 }
 
 /// node-problem-detector has the same types and reasons. Its line of exclusion is in the flags.
 #[test]
 fn an_excluded_condition_that_another_program_keeps_current_stays_at_each_start() {
-    let mut cluster = Cluster::new("problems");
-    cluster.alarm(true);
-    cluster.report();
+    let mut cluster = Cluster::with_problem();
     cluster.list[0]["lastHeartbeatTime"] = at(cluster.seconds - 7).wall.time().into();
     let theirs = cluster.list[0].clone();
     for _ in 0..2 {
@@ -293,13 +264,6 @@ fn a_condition_of_another_program_stays_where_there_is_no_source() {
         cluster.look();
     }
     assert_eq!(cluster.list[0], foreign);
-    // One of this program is deleted, as before.
-    cluster.list[0]["reason"] = "KernelOops".into();
-    cluster.restart("problems");
-    cluster.seconds += 60;
-    cluster.look();
-    cluster.report();
-    assert!(cluster.find("KernelDeadlock").is_none());
 }
 
 fn theirs(status: &str) -> Value {
@@ -332,8 +296,7 @@ fn a_type_of_another_writer_is_ours_unless_it_is_excluded() {
         cluster.list.insert(0, theirs(status));
         cluster.alarm(false);
         assert!(cluster.is_urgent());
-        cluster.report();
-        assert_eq!(cluster.status(), "False");
+        assert_eq!(cluster.reported(), "False");
     }
 }
 
@@ -343,22 +306,8 @@ fn a_deleted_condition_is_written_again() {
     for _ in 0..3 {
         cluster.list.retain(|c| c["type"] == "Ready");
         assert!(cluster.is_urgent());
-        cluster.report();
-        assert_eq!(cluster.status(), "True");
+        assert_eq!(cluster.reported(), "True");
     }
-}
-
-#[test]
-fn a_heartbeat_is_set_for_our_types_alone() {
-    let mut cluster = Cluster::new("-NTPProblem");
-    cluster.list.insert(0, json!({"type": "NTPProblem", "status": "False", "reason": "NTPIsUp"}));
-    cluster.alarm(true);
-    cluster.report();
-    let (foreign, found) = (cluster.list[0].clone(), cluster.health.conditions());
-    conditions::set_heartbeat_times(&mut cluster.list, |name| found.knows(name), "later");
-    assert_eq!(cluster.list[0], foreign);
-    assert_eq!(cluster.find("UnderVoltage").unwrap()["lastHeartbeatTime"], "later");
-    assert!(!found.knows("Ready"));
 }
 
 fn with_file() -> Health {

@@ -3,11 +3,10 @@
 //! The kernel files are a recorded tree, so that their content is known; the network and the API
 //! double are of this machine. The command changes nothing, on the board or on the server.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::path::Path;
+use std::time::Duration;
 
 use apidouble::{Double, Fault, RBAC_NODE_GROUP, Rule, Validity};
 use serde_json::json;
@@ -92,13 +91,16 @@ impl Site {
             let kinds = ["nodes", "leases", "events", "csrs"];
             kinds.map(|kind| self.double.list(kind))
         };
-        let (before, files) = (state(), files(self.folder.path()));
+        let file = |path| {
+            (fs::metadata(&path).unwrap().modified().unwrap(), fs::read(&path).unwrap(), path)
+        };
+        let files = || Vec::from_iter(tree::files(self.folder.path()).into_iter().map(file));
+        let before = (state(), files());
         self.double.clear_requests();
         let text = self.run(kubeconfig, more).stdout;
         let json = self.run(kubeconfig, &[more, &["--output=json"]].concat());
-        let here = self.folder.path();
-        assert_eq!(state(), before, "changed something on the server");
-        assert_eq!(self::files(here), files, "changed something on the board");
+        assert_eq!(state(), before.0, "changed something on the server");
+        assert!(files() == before.1, "changed something on the board");
         for request in self.double.requests() {
             let review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
             let asks = request.method == "GET" || request.path.ends_with(review);
@@ -122,6 +124,13 @@ impl Site {
         let root = self.folder.path().join("root");
         let args = ["check", "--hostname-override=pi", "--kubeconfig", kubeconfig, "--host-root"];
         end(command(args).arg(root).args(more))
+    }
+
+    /// Fails unless the run succeeds.
+    fn is_right(&self, kubeconfig: &str, more: &[&str]) -> Checked {
+        let checked = self.check(kubeconfig, more);
+        assert_eq!((checked.code, checked.wrong()), (0, vec![]), "{}", checked.text);
+        checked
     }
 
     /// Fails unless `check` is the only failed check and is reported with `detail` and `remedy`.
@@ -159,29 +168,11 @@ impl Checked {
     }
 }
 
-/// Every file below a folder, with its modification time and content.
-fn files(folder: &Path) -> BTreeMap<PathBuf, (SystemTime, Vec<u8>)> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let metadata = fs::symlink_metadata(&path).unwrap();
-        if metadata.is_dir() {
-            found.extend(files(&path));
-        } else {
-            let content = fs::read(&path).unwrap_or_default();
-            found.insert(path, (metadata.modified().unwrap(), content));
-        }
-    }
-    found
-}
-
 #[test]
 fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     let site = Site::new();
     let kubeconfig = site.kubeconfig(|text| text.replace("127.0.0.1", "localhost"));
-    let checked = site.check(&kubeconfig, &[]);
-    println!("{}", checked.text);
-    assert_eq!((checked.code, checked.wrong()), (0, vec![]), "{}", checked.text);
+    let checked = site.is_right(&kubeconfig, &[]);
     assert_eq!(checked.stderr, "");
     assert_eq!(checked.report["ok"], true);
     assert_eq!(checked.report["nodeName"], "pi");
@@ -204,19 +195,6 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     assert_eq!(checked.line("certificate"), whose);
 }
 
-/// A token with the permissions passes: `tests/agent/rbac.rs`.
-#[test]
-fn with_register_node_false_the_right_to_create_nodes_is_not_needed() {
-    let site = Site::new();
-    site.folder.write("token", "t0ken");
-    let kubeconfig = site.write(&site.with_token("tokenFile: token"));
-    site.double.add_token("t0ken", "reader", &[]);
-    let checked = site.check(&kubeconfig, &["--register-node=false"]);
-    assert!(checked.line("node-create").starts_with("– "), "{}", checked.text);
-    assert_eq!(checked.wrong().len(), 8, "{}", checked.text);
-    assert!(!(checked.text + &checked.stderr).contains("t0ken"));
-}
-
 /// The agent may be running, or may have run before a reinstallation.
 #[test]
 fn a_namesake_is_another_board_that_renews_our_lease() {
@@ -236,8 +214,7 @@ fn a_namesake_is_another_board_that_renews_our_lease() {
             .then_some(())
     });
     board.stop(nix::sys::signal::Signal::SIGTERM);
-    let checked = site.check(&kubeconfig, &[]);
-    assert_eq!(checked.code, 0, "{}", checked.text);
+    let checked = site.is_right(&kubeconfig, &[]);
     assert!(checked.line("namesake").ends_with("this board registered the Node"));
 
     let node = "/api/v1/nodes/pi";
@@ -250,7 +227,14 @@ fn a_namesake_is_another_board_that_renews_our_lease() {
     admin(&site.double, "PATCH", lease, &late);
     let bare = json!({"metadata": {"labels": null}, "spec": {"taints": null}});
     admin(&site.double, "PATCH", node, &bare);
-    assert_eq!(site.check(&kubeconfig, &[]).wrong(), ["labels", "taint"]);
+    // A kubelet started the pod; the boot of another machine's files is not known.
+    let pods = "/api/v1/namespaces/default/pods";
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
+        "spec": {"nodeName": "pi", "containers": [{"name": "c", "image": "i"}]}});
+    admin(&site.double, "POST", pods, &pod);
+    let status = json!({"status": {"startTime": "2026-11-21T06:18:51Z"}});
+    admin(&site.double, "PATCH", &format!("{pods}/web/status"), &status);
+    assert_eq!(site.check(&kubeconfig, &[]).wrong(), ["labels", "taint", "pods"]);
 }
 
 /// What is optional has a remedy, and fails no run.
@@ -371,6 +355,7 @@ fn the_port_is_asked_as_metrics_server_asks_it() {
     let token = site.write(&site.with_token("tokenFile: token"));
     let checked = site.check(&token, &[]);
     checked.says("accessreview-create", "create subjectaccessreviews", "systemd/rbac-serve.yaml");
+    assert!(!(checked.text + &checked.stderr).contains("t0ken"));
 }
 
 /// The remedy is that of a missing one, of its fault, or that of every other.
@@ -417,8 +402,7 @@ fn each_failed_step_of_a_connection_is_reported() {
     site.is_wrong(&by_way_of(&proxy), &[], "tcp", &detail, "does the server run here?");
     let proxy = Proxy::start("Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n");
     let url = format!("http://me:hunter2@127.0.0.1:{}", proxy.port);
-    let checked = site.check(&by_way_of(&url), &[]);
-    assert_eq!(checked.code, 0, "{}", checked.text);
+    let checked = site.is_right(&by_way_of(&url), &[]);
     assert!(!(checked.text + &checked.stderr).contains("hunter2"));
     let url = format!("http://127.0.0.1:{}", proxy.port);
     site.is_wrong(&by_way_of(&url), &[], "tls", "407", "put them into proxy-url");
@@ -449,8 +433,7 @@ fn a_server_certificate_that_does_not_verify_is_reported() {
     let end = ca + insecure[ca..].find('}').unwrap();
     let insecure =
         site.write(&insecure.replace(&insecure[ca..end], "insecure-skip-tls-verify: true"));
-    let checked = site.check(&insecure, &[]);
-    assert_eq!(checked.code, 0, "{}", checked.text);
+    let checked = site.is_right(&insecure, &[]);
     assert!(checked.line("tls").contains("was not verified"));
     assert!(checked.line("kubeconfig").contains("insecure-skip-tls-verify"));
 }
@@ -502,8 +485,7 @@ fn without_a_certificate_the_bootstrap_credentials_are_checked() {
     let absent = site.folder.path().join("absent");
     let absent = absent.to_str().unwrap();
     let args = [&*bootstrap, &*cert_dir];
-    let checked = site.check(absent, &args);
-    assert_eq!((checked.code, checked.wrong()), (0, vec![]), "{}", checked.text);
+    let checked = site.is_right(absent, &args);
     let way = checked.line("kubeconfig");
     assert!(way.starts_with("✓ ") && way.contains("/absent: not there yet"), "{way}");
     for check in ["csr-create", "csr-get", "cert-dir"] {
@@ -517,14 +499,12 @@ fn without_a_certificate_the_bootstrap_credentials_are_checked() {
     // An expired certificate counts as no certificate.
     let expired = site.double.node_identity("pi", Validity::EXPIRED);
     let expired = site.write(&site.double.kubeconfig_for(&expired));
-    let checked = site.check(&expired, &args);
-    assert_eq!(checked.code, 0, "{}", checked.text);
+    let checked = site.is_right(&expired, &args);
     assert!(checked.line("kubeconfig").contains("certificate expired at 20"));
 
     // A valid certificate is used and may be renewed.
     let own = site.kubeconfig(|text| text);
-    let checked = site.check(&own, &[&*bootstrap, &*cert_dir, "--rotate-certificates"]);
-    assert_eq!(checked.code, 0, "{}", checked.text);
+    let checked = site.is_right(&own, &[&*bootstrap, &*cert_dir, "--rotate-certificates"]);
     assert!(checked.line("certificate").starts_with("✓ "));
     assert!(checked.line("csr-create").starts_with("✓ "));
     let renewal = checked.line("certificate-renewal");
@@ -546,37 +526,17 @@ fn a_certificate_of_another_identity_is_reported() {
     let write = |identity| site.write(&site.double.kubeconfig_for(&identity));
     let other = write(site.double.node_identity("other", Validity::VALID));
     let checked = site.check(&other, &[]);
-    assert_eq!(
-        checked.wrong(),
-        ["certificate", "node-get", "lease-get", "lease-patch"],
-        "{}",
-        checked.text
-    );
+    assert_eq!(checked.wrong(), ["certificate", "node-get", "lease-get", "lease-patch"]);
     let detail = "for the node other, but this node is pi";
     checked.says("certificate", detail, "--hostname-override=other");
     checked.says("node-get", "may not get nodes: node 'other' cannot read 'pi'", "CN=system:node");
     let authority = site.double.authority();
     let nobody = authority.client("system:node:pi", &["nobody"], Validity::VALID);
-    let checked = site.check(&write(nobody), &[]);
+    let nobody = write(nobody);
+    let checked = site.check(&nobody, &["--register-node=false"]);
+    assert!(checked.line("node-create").starts_with("– "), "{}", checked.text);
+    let checked = site.check(&nobody, &[]);
     assert_eq!(checked.wrong().len(), 9, "{}", checked.text);
     assert!(checked.line("certificate").starts_with("– "));
     checked.says("lease-patch", "may not patch leases in kube-node-lease", "O=system:nodes");
-}
-
-#[test]
-fn bound_pods_are_named() {
-    let site = Site::new();
-    let pods = "/api/v1/namespaces/default/pods";
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
-        "spec": {"nodeName": "pi", "containers": [{"name": "c", "image": "i"}]}});
-    admin(&site.double, "POST", pods, &pod);
-    let kubeconfig = site.kubeconfig(|text| text);
-    let checked = site.check(&kubeconfig, &[]);
-    assert_eq!(checked.code, 0, "{}", checked.text);
-    assert!(checked.line("pods").starts_with("– pods: 1 bound"), "{}", checked.text);
-
-    // A kubelet started it; the boot of another machine's files is not known.
-    let status = json!({"status": {"startTime": "2026-11-21T06:18:51Z"}});
-    admin(&site.double, "PATCH", &format!("{pods}/web/status"), &status);
-    site.is_wrong(&kubeconfig, &[], "pods", "kubelet", "kubectl drain pi");
 }

@@ -92,9 +92,10 @@ impl Site {
             kinds.map(|kind| self.double.list(kind))
         };
         let file = |path| {
-            (fs::metadata(&path).unwrap().modified().unwrap(), fs::read(&path).unwrap(), path)
+            let modified = fs::symlink_metadata(&path).unwrap().modified().unwrap();
+            (modified, fs::read(&path).unwrap_or_default(), path)
         };
-        let files = || Vec::from_iter(tree::files(self.folder.path()).into_iter().map(file));
+        let files = || Vec::from_iter(tree::entries(self.folder.path()).into_iter().map(file));
         let before = (state(), files());
         self.double.clear_requests();
         let text = self.run(kubeconfig, more).stdout;

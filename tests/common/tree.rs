@@ -33,18 +33,20 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 
 /// Every file below `folder`, without links.
 pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
+    entries(folder).into_iter().filter(|path| path.is_file() && !path.is_symlink()).collect()
+}
+
+/// Every file and link below `folder`.
+pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
-            let entry = entry.unwrap();
-            match entry.file_type().unwrap() {
-                kind if kind.is_dir() => folders.push(entry.path()),
-                kind if kind.is_file() => files.push(entry.path()),
-                _ => {}
-            }
+            let path = entry.unwrap().path();
+            let is_folder = path.is_dir() && !path.is_symlink();
+            if is_folder { folders.push(path) } else { found.push(path) }
         }
     }
-    files.sort();
-    files
+    found.sort();
+    found
 }

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::common::board::Board;
 use crate::common::command::{Report, command, end};
+use crate::common::tree;
 use support::Folder;
 
 pub const TOKEN: &str = "lwxivu.2uczm8x4xi2v7hqd";
@@ -198,19 +199,6 @@ pub fn mode(path: &Path) -> u32 {
 }
 
 fn files(folder: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut open = vec![folder.to_owned()];
-    while let Some(next) = open.pop() {
-        for entry in fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() && !path.is_symlink() {
-                open.push(path)
-            } else {
-                let path = path.strip_prefix(folder).unwrap();
-                found.push(path.to_str().unwrap().to_owned());
-            }
-        }
-    }
-    found.sort();
-    found
+    let name = |path: PathBuf| path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+    tree::entries(folder).into_iter().map(name).collect()
 }

@@ -104,37 +104,26 @@ mod tests {
         Mono::START.after(Duration::from_secs(seconds))
     }
 
-    /// The seconds of an hour at which a line is logged, with `why` as the error in each second.
-    fn lines(outage: &mut OutageLog, why: impl Fn(u64) -> String) -> Vec<u64> {
-        let logs_at = |second: &u64| {
-            outage.failed(&why(*second), at(*second));
-            outage.logged_at == Some(at(*second))
-        };
-        (0..3600).filter(logs_at).collect()
-    }
-
+    /// The error in each second of an hour, and the seconds at which a line is logged.
     #[test]
     fn an_outage_is_one_line_and_changing_errors_are_few() {
-        let mut outage = OutageLog::new("lease");
-        assert_eq!(lines(&mut outage, |_| "refused".to_owned()), [0]);
-        let mut outage = OutageLog::new("lease");
         let words = |second| ["a", "b", "c"][usize::try_from(second % 3).unwrap()].to_owned();
-        assert_eq!(lines(&mut outage, words), [0, 61, 182, 423, 904, 1865]);
-        // A text that counts.
-        let mut outage = OutageLog::new("lease");
-        let counts = |second| format!("the clock says {second}");
-        assert_eq!(lines(&mut outage, counts), [0, 60, 180, 420, 900, 1860]);
-    }
-
-    /// 500 after 503, and another address, are other reasons.
-    #[test]
-    fn an_error_with_another_number_is_logged_after_a_minute() {
-        let mut outage = OutageLog::new("lease");
-        let code = |second| if second < 10 { "503".to_owned() } else { "500".to_owned() };
-        assert_eq!(lines(&mut outage, code), [0, 60]);
-        let mut outage = OutageLog::new("lease");
-        let address = |second| format!("refused (at 10.0.0.{}:6443)", 1 + second / 1800);
-        assert_eq!(lines(&mut outage, address), [0, 1800]);
+        for (why, want) in [
+            (&(|_| "refused".to_owned()) as &dyn Fn(u64) -> String, &[0][..]),
+            (&words, &[0, 61, 182, 423, 904, 1865]),
+            // A text that counts.
+            (&|second| format!("the clock says {second}"), &[0, 60, 180, 420, 900, 1860]),
+            // 500 after 503, and another address, are other reasons.
+            (&|second| if second < 10 { "503".into() } else { "500".into() }, &[0, 60]),
+            (&|second| format!("refused (at 10.0.0.{}:6443)", 1 + second / 1800), &[0, 1800]),
+        ] {
+            let mut outage = OutageLog::new("lease");
+            let logs_at = |second: &u64| {
+                outage.failed(&why(*second), at(*second));
+                outage.logged_at == Some(at(*second))
+            };
+            assert_eq!((0..3600).filter(logs_at).collect::<Vec<u64>>(), want, "{}", why(0));
+        }
     }
 
     /// The reason of the failing creates of a Lease that was deleted.

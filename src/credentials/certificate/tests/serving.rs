@@ -3,9 +3,9 @@
 use super::*;
 use crate::kube::x509::AltName;
 
-const SERVING: CertificateKind = CertificateKind::Serving;
+pub(super) const SERVING: CertificateKind = CertificateKind::Serving;
 
-fn names(names: &[&str]) -> Subject {
+pub(super) fn names(names: &[&str]) -> Subject {
     let alt_names = names.iter().map(|name| match name.parse() {
         Ok(ip) => AltName::Ip(ip),
         Err(_) => AltName::Dns((*name).to_owned()),
@@ -63,32 +63,11 @@ fn an_approval_is_looked_for_every_30_seconds() {
     assert_eq!((pauses.iter().max(), notes), (Some(&30), 1));
 }
 
-/// certificate_manager_test.go TestCertSatisfiesTemplate: the cases with names.
-#[test]
-fn cert_satisfies_template_with_names() {
-    for (what, held, is_satisfied) in [
-        ("exact match", names(&["pi", "192.0.2.7"]), true),
-        ("with extra", names(&["pi", "other", "192.0.2.7", "fd00::7"]), true),
-        ("DNS name missing", names(&["192.0.2.7"]), false),
-        ("IP addresses mismatch", names(&["pi", "192.0.2.8"]), false),
-    ] {
-        let held = Leaf { subject: held, ..leaf(noon(), noon().after(hours(10))) };
-        let wanted = names(&["pi", "192.0.2.7"]);
-        let certificate = Certificate::new(SERVING, wanted, Some(held), false, Jitter::NONE);
-        let now = at(0, noon());
-        assert_eq!(certificate.due(now) > now.mono, is_satisfied, "{what}");
-    }
-}
-
 /// The supervisor ignores the subject of the request.
 #[test]
 fn the_supervisor_has_a_path_for_serving_certificates() {
     assert_eq!(
         crate::credentials::certificate::supervisor::request(&request()).path,
         "/v1-k3s/serving-kubelet.crt"
-    );
-    assert_eq!(
-        crate::credentials::certificate::supervisor::request(&signed(1)).path,
-        "/v1-k3s/client-kubelet.crt"
     );
 }

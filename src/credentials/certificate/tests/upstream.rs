@@ -1,6 +1,7 @@
 //! Cases of client-go's `certificate_manager_test.go` and `csr_test.go`, and of the kubelet's
 //! `bootstrap_test.go`, by their names.
 
+use super::serving::SERVING;
 use super::*;
 
 /// certificate_manager_test.go TestSetRotationDeadline.
@@ -31,32 +32,32 @@ fn set_rotation_deadline() {
             assert!(other.deadline < held.not_before.after(lifetime * 9 / 10), "{what}");
         }
     }
-    // Already expired.
-    let held = leaf(noon().before(hours(10)), noon().before(hours(1)));
-    let certificate = holding(ROTATE, Some(held));
-    assert_eq!(certificate.due(at(0, noon())), Mono::START);
 }
 
-/// certificate_manager_test.go TestCertSatisfiesTemplate: the template is the Node's subject. A
-/// client certificate has no DNS names and no addresses.
+/// certificate_manager_test.go TestCertSatisfiesTemplate: the template is the Node's subject, or
+/// its names. A client certificate has no DNS names and no addresses.
 #[test]
 fn cert_satisfies_template() {
-    let held = |common_name: &str, organizations: &[&str]| Leaf {
-        subject: Subject {
-            common_name: common_name.into(),
-            organizations: organizations.iter().map(|o| (*o).into()).collect(),
-            ..Subject::default()
-        },
-        ..leaf(noon(), noon().after(hours(10)))
+    let held = |common_name: &str, organizations: &[&str]| {
+        let organizations = organizations.iter().map(|o| (*o).into()).collect();
+        Some(Subject { common_name: common_name.into(), organizations, ..Subject::default() })
     };
-    for (what, held, is_satisfied) in [
-        ("No certificate", None, false),
-        ("Organization exact match", Some(held("system:node:pi", &["system:nodes"])), true),
-        ("Common Name mismatch", Some(held("system:node:other", &["system:nodes"])), false),
-        ("Organization missing", Some(held("system:node:pi", &["other"])), false),
-        ("Organization with extra", Some(held("system:node:pi", &["other", "system:nodes"])), true),
+    let names = |names: &[&str]| Some(serving::names(names));
+    for (what, kind, held, is_satisfied) in [
+        ("No certificate", ROTATE, None, false),
+        ("Organization exact match", ROTATE, held("system:node:pi", &["system:nodes"]), true),
+        ("Common Name mismatch", ROTATE, held("system:node:other", &["system:nodes"]), false),
+        ("Organization missing", ROTATE, held("system:node:pi", &["other"]), false),
+        ("with extra", ROTATE, held("system:node:pi", &["other", "system:nodes"]), true),
+        ("names, exact match", SERVING, names(&["pi", "192.0.2.7"]), true),
+        ("with extra", SERVING, names(&["pi", "other", "192.0.2.7", "fd00::7"]), true),
+        ("DNS name missing", SERVING, names(&["192.0.2.7"]), false),
+        ("IP addresses mismatch", SERVING, names(&["pi", "192.0.2.8"]), false),
     ] {
-        let certificate = holding(ROTATE, held);
+        let held = held.map(|subject| Leaf { subject, ..leaf(noon(), noon().after(hours(10))) });
+        let is_serving = kind == SERVING;
+        let wanted = if is_serving { serving::names(&["pi", "192.0.2.7"]) } else { subject() };
+        let certificate = Certificate::new(kind, wanted, held, false, Jitter::NONE);
         let now = at(0, noon());
         assert_eq!(certificate.due(now) > now.mono, is_satisfied, "{what}");
     }

@@ -346,6 +346,8 @@ fn hostile(kind: &str, make: impl Fn(&Path)) -> Facts {
         "proc/net/ipv6_route",
         "proc/version",
         "proc/device-tree/system-id",
+        "proc/device-tree/vm,uuid",
+        "etc/os-release",
         "sys/class/dmi/id/product_uuid",
         "sys/devices/system/node/node0/cpu0",
         "var/lib/dbus/machine-id",

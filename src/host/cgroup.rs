@@ -8,9 +8,8 @@
 use procfs::{CGroupControllers, FromBufRead};
 
 use crate::kube::unread::{Read, Unread, if_present};
-use crate::os::read::SMALL;
-
 use crate::os::mounts::{self, Mount};
+use crate::os::read::SMALL;
 use crate::os::reread_file::RereadFile;
 use crate::os::root::HostRoot;
 use crate::os::scan;

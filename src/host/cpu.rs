@@ -8,7 +8,6 @@
 use crate::kube::facts::Facts;
 use crate::kube::unread::{Read, Unread, if_present};
 use crate::os::read::SMALL;
-
 use crate::os::reread_file::RereadFile;
 use crate::os::root::HostRoot;
 

@@ -7,7 +7,6 @@
 use nix::sys::sysinfo::SysInfo;
 
 use crate::kube::facts::{Facts, Pids, Read, Unread};
-
 use crate::os::reread_file::RereadFile;
 use crate::os::root::HostRoot;
 use crate::os::scan;

@@ -7,7 +7,6 @@ use nix::sys::utsname::uname;
 
 use crate::kube::facts::{Facts, Read, Unread, is_machine_id};
 use crate::os::read::SMALL;
-
 use crate::os::root::{HostRoot, text, unread};
 
 /// Sets what a boot or a person changes.

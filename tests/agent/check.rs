@@ -228,14 +228,19 @@ fn a_namesake_is_another_board_that_renews_our_lease() {
     admin(&site.double, "PATCH", lease, &late);
     let bare = json!({"metadata": {"labels": null}, "spec": {"taints": null}});
     admin(&site.double, "PATCH", node, &bare);
-    // A kubelet started the pod; the boot of another machine's files is not known.
     let pods = "/api/v1/namespaces/default/pods";
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"},
         "spec": {"nodeName": "pi", "containers": [{"name": "c", "image": "i"}]}});
     admin(&site.double, "POST", pods, &pod);
+    let checked = site.check(&kubeconfig, &[]);
+    assert_eq!(checked.wrong(), ["labels", "taint"]);
+    assert!(checked.line("pods").starts_with("– pods: 1 bound"), "{}", checked.text);
+    // A kubelet started it; the boot of another machine's files is not known.
     let status = json!({"status": {"startTime": "2026-11-21T06:18:51Z"}});
     admin(&site.double, "PATCH", &format!("{pods}/web/status"), &status);
-    assert_eq!(site.check(&kubeconfig, &[]).wrong(), ["labels", "taint", "pods"]);
+    let checked = site.check(&kubeconfig, &[]);
+    assert_eq!(checked.wrong(), ["labels", "taint", "pods"]);
+    checked.says("pods", "kubelet", "kubectl drain pi");
 }
 
 /// What is optional has a remedy, and fails no run.
@@ -536,6 +541,7 @@ fn a_certificate_of_another_identity_is_reported() {
     let nobody = write(nobody);
     let checked = site.check(&nobody, &["--register-node=false"]);
     assert!(checked.line("node-create").starts_with("– "), "{}", checked.text);
+    assert_eq!(checked.wrong().len(), 8, "{}", checked.text);
     let checked = site.check(&nobody, &[]);
     assert_eq!(checked.wrong().len(), 9, "{}", checked.text);
     assert!(checked.line("certificate").starts_with("– "));

@@ -23,8 +23,7 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::kube::delay::Jitter;
-use crate::kube::facts::Facts;
-use crate::kube::facts::HealthConditions;
+use crate::kube::facts::{Facts, HealthConditions};
 use crate::kube::instant::Mono;
 use crate::kube::json::{self, MAX_VALUES};
 use crate::kube::message::{self, Accept, Answer, Refused, Request, RequestError, accepted};

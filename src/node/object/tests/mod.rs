@@ -7,8 +7,7 @@ use std::time::Duration;
 use super::*;
 use crate::config::Config;
 use crate::config::flags::Flags;
-use crate::kube::facts::{Facts, Unread};
-use crate::kube::facts::{HealthCondition, HealthConditions};
+use crate::kube::facts::{Facts, HealthCondition, HealthConditions, Unread};
 use crate::kube::message::{
     Accept, Answer, Method, Request, RequestError, Response, answered, not_found,
 };

@@ -1,8 +1,7 @@
-//! Cases of client-go's `certificate_manager_test.go` and `csr_test.go`, and of the kubelet's
-//! `bootstrap_test.go`, by their names.
+//! Cases of client-go's `certificate_manager_test.go`, by their names.
 
-use super::serving::SERVING;
 use super::*;
+use crate::kube::x509::AltName;
 
 /// certificate_manager_test.go TestSetRotationDeadline.
 #[test]
@@ -17,19 +16,17 @@ fn set_rotation_deadline() {
         ("long duration", day(183), day(183)),
         ("short duration", Duration::from_secs(30), Duration::from_secs(30)),
     ] {
-        let held = leaf(noon().before(before), noon().after(after));
-        let lifetime = before + after;
-        let want = held.not_before.after(lifetime * 7 / 10);
-        let certificate = holding(ROTATE, Some(held.clone()));
-        assert_eq!(certificate.deadline, want, "{what}");
-        let is_due = certificate.due(at(0, noon())) == Mono::START;
-        assert_eq!(is_due, want <= noon(), "{what}");
+        let (held, lifetime) = (leaf(noon().before(before), noon().after(after)), before + after);
         // Spread from 70 % to 90 %, without the upper bound.
-        for random in [1, 500, 1000] {
-            let other =
-                Certificate::new(ROTATE, subject(), Some(held.clone()), false, Jitter::new(random));
-            assert!(other.deadline >= want, "{what}");
-            assert!(other.deadline < held.not_before.after(lifetime * 9 / 10), "{what}");
+        for (random, permille) in [(0, 700), (500, 800), (1000, 899)] {
+            for kind in [ROTATE, SUPERVISOR] {
+                let (held, jitter) = (held.clone(), Jitter::new(random));
+                let want = held.not_before.after(lifetime / 1000 * permille);
+                let certificate = Certificate::new(kind, subject(), Some(held), false, jitter);
+                assert_eq!(certificate.deadline, want, "{what} {random}");
+                let due = certificate.due(at(5, noon()));
+                assert_eq!(due, at(5, noon()).mono.after(want.since(noon())), "{what} {random}");
+            }
         }
     }
 }
@@ -42,7 +39,14 @@ fn cert_satisfies_template() {
         let organizations = organizations.iter().map(|o| (*o).into()).collect();
         Some(Subject { common_name: common_name.into(), organizations, ..Subject::default() })
     };
-    let names = |names: &[&str]| Some(serving::names(names));
+    let of_names = |names: &[&str]| {
+        let alt_names = names.iter().map(|name| match name.parse() {
+            Ok(ip) => AltName::Ip(ip),
+            Err(_) => AltName::Dns((*name).to_owned()),
+        });
+        Subject { alt_names: alt_names.collect(), ..subject() }
+    };
+    let names = |names: &[&str]| Some(of_names(names));
     for (what, kind, held, is_satisfied) in [
         ("No certificate", ROTATE, None, false),
         ("Organization exact match", ROTATE, held("system:node:pi", &["system:nodes"]), true),
@@ -56,7 +60,7 @@ fn cert_satisfies_template() {
     ] {
         let held = held.map(|subject| Leaf { subject, ..leaf(noon(), noon().after(hours(10))) });
         let is_serving = kind == SERVING;
-        let wanted = if is_serving { serving::names(&["pi", "192.0.2.7"]) } else { subject() };
+        let wanted = if is_serving { of_names(&["pi", "192.0.2.7"]) } else { subject() };
         let certificate = Certificate::new(kind, wanted, held, false, Jitter::NONE);
         let now = at(0, noon());
         assert_eq!(certificate.due(now) > now.mono, is_satisfied, "{what}");
@@ -68,90 +72,23 @@ fn cert_satisfies_template() {
 /// kubeconfig, if any.
 #[test]
 fn initialize_certificate_signing_request_client() {
-    let good = || leaf(noon().before(hours(1)), noon().after(hours(10)));
-    let expired = || leaf(noon().before(hours(10)), noon().before(hours(1)));
+    let good = leaf(noon().before(hours(1)), noon().after(hours(10)));
+    let expired = leaf(noon().before(hours(10)), noon().before(hours(1)));
+    let both = ROTATE_OR_BOOTSTRAP;
     for (what, kind, held, given, bootstrap, rotates) in [
-        (
-            "No current certificate, no bootstrap certificate",
-            ROTATE_OR_BOOTSTRAP,
-            None,
-            false,
-            true,
-            true,
-        ),
-        (
-            "No current certificate, bootstrap certificate",
-            ROTATE_OR_BOOTSTRAP,
-            Some(good()),
-            true,
-            false,
-            true,
-        ),
-        (
-            "Current certificate, no bootstrap certificate",
-            ROTATE,
-            Some(good()),
-            false,
-            false,
-            false,
-        ),
-        (
-            "Current certificate, bootstrap certificate",
-            ROTATE_OR_BOOTSTRAP,
-            Some(good()),
-            false,
-            false,
-            false,
-        ),
-        (
-            "Current certificate expired, no bootstrap certificate",
-            ROTATE,
-            Some(expired()),
-            false,
-            false,
-            true,
-        ),
-        (
-            "Current certificate expired, bootstrap",
-            ROTATE_OR_BOOTSTRAP,
-            Some(expired()),
-            false,
-            true,
-            true,
-        ),
+        ("No current, no bootstrap certificate", both, None, false, true, true),
+        ("No current, bootstrap certificate", both, Some(&good), true, false, true),
+        ("Current, no bootstrap certificate", ROTATE, Some(&good), false, false, false),
+        ("Current, bootstrap certificate", both, Some(&good), false, false, false),
+        ("Current expired, no bootstrap certificate", ROTATE, Some(&expired), false, false, true),
+        ("Current expired, bootstrap certificate", both, Some(&expired), false, true, true),
     ] {
         let now = at(0, noon());
-        let mut certificate = Certificate::new(kind, subject(), held, given, Jitter::NONE);
+        let mut certificate = Certificate::new(kind, subject(), held.cloned(), given, Jitter::NONE);
         assert_eq!(certificate.needs_bootstrap(now.wall), bootstrap, "{what}");
         assert_eq!(certificate.due(now) <= now.mono, rotates, "{what}");
-        certificate.on_task(TaskResult::InUse(good()), now);
+        certificate.on_task(TaskResult::InUse(good.clone()), now);
         assert!(!certificate.needs_bootstrap(now.wall), "{what}");
         assert!(certificate.due(now) > now.mono, "{what}");
-    }
-}
-
-/// csr_test.go TestEnsureCompatible. Our CSR always has a signerName.
-#[test]
-fn ensure_compatible() {
-    for (what, signer, want) in [
-        ("signerName missing on orig", json!(null), Ok(())),
-        ("signerName equal", json!(Purpose::CLIENT.signer), Ok(())),
-        (
-            "signerName different",
-            json!("example.com/signer"),
-            Err(
-                "csr signerNames differ: kubernetes.io/kube-apiserver-client-kubelet, example.com/signer",
-            ),
-        ),
-    ] {
-        let mut certificate = waiting(BOOTSTRAP, "node-csr-1");
-        let found = with(csr("node-csr-1", &signed(1)), "/spec/signerName", signer);
-        let result = certificate.on_response(answered(200, found), at(1, noon()));
-        match want {
-            Ok(()) => assert_eq!(result, Ok(None), "{what}"),
-            Err(why) => {
-                assert!(self::why(result).contains(why), "{what}")
-            }
-        }
     }
 }

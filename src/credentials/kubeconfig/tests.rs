@@ -54,29 +54,6 @@ users:
     client-key: pki/kubelet-client-current.pem
 ";
 
-const K3S: &str = "
-apiVersion: v1
-clusters:
-- cluster:
-    server: https://127.0.0.1:6444
-    certificate-authority: FOLDER/server-ca.crt
-  name: local
-contexts:
-- context:
-    cluster: local
-    namespace: default
-    user: user
-  name: Default
-current-context: Default
-kind: Config
-preferences: {}
-users:
-- name: user
-  user:
-    client-certificate: FOLDER/client-kubelet.crt
-    client-key: FOLDER/client-kubelet.key
-";
-
 #[test]
 fn kubeadm_keeps_certificate_and_key_in_one_file() {
     let folder = Folder::new("kubeadm");
@@ -96,35 +73,33 @@ fn kubeadm_keeps_certificate_and_key_in_one_file() {
 }
 
 #[test]
-fn k3s_names_absolute_files() {
+fn k3s_names_absolute_files_and_data_wins_over_files_that_need_not_exist() {
     let folder = Folder::new("k3s");
     for file in ["server-ca.crt", "client-kubelet.crt", "client-kubelet.key"] {
         folder.write(file, file);
     }
-    let text = K3S.replace("FOLDER", folder.path().to_str().unwrap());
+    let here = folder.path().display();
+    let user = format!(
+        "client-certificate: {here}/client-kubelet.crt\nclient-key: {here}/client-kubelet.key"
+    );
+    let text = with(&format!("certificate-authority: {here}/server-ca.crt"), &user);
     let want = ApiConfig {
         ca: Some(pem(&folder, "server-ca.crt")),
         certificate: Some(ClientCertificate {
             chain: pem(&folder, "client-kubelet.crt"),
             key: pem(&folder, "client-kubelet.key"),
         }),
-        ..ApiConfig::of("https://127.0.0.1:6444").unwrap()
+        ..ApiConfig::of("https://10.0.0.1:6443").unwrap()
     };
     assert_eq!(parse(&text, &[Path::new("/elsewhere")]), Ok(want));
-}
-
-#[test]
-fn data_wins_over_files_that_need_not_exist() {
     let text = with(
-        "certificate-authority: /nowhere/ca\ncertificate-authority-data: QQ==\ntls-server-name: api",
+        "certificate-authority: /nowhere/ca\ncertificate-authority-data: QQ==",
         "client-certificate: /nowhere/c\nclient-certificate-data: Qg==\nclient-key: /nowhere/k\nclient-key-data: |\n  Q0\n  M=",
     );
     let read = parse(&text, &[]).unwrap();
     let identity = read.certificate.unwrap();
     assert_eq!(read.ca.unwrap().bytes, b"A");
-    assert_eq!(identity.chain.bytes, b"B");
-    assert_eq!(identity.key.bytes, b"CC");
-    assert_eq!(read.tls_server_name.as_deref(), Some("api"));
+    assert_eq!((&identity.chain.bytes[..], &identity.key.bytes[..]), (&b"B"[..], &b"CC"[..]));
 }
 
 #[test]
@@ -161,6 +136,7 @@ fn an_insecure_server_and_a_proxy() {
     assert!(!read("insecure-skip-tls-verify: false\ncertificate-authority-data: QQ==").insecure);
     let proxy = read("proxy-url: http://10.0.0.9:3128").proxy.unwrap();
     assert_eq!(proxy.to_string(), "proxy http://10.0.0.9:3128");
+    assert_eq!(read("tls-server-name: api").tls_server_name.as_deref(), Some("api"));
 }
 
 /// Beside the kubeconfig, or, for a name without a slash, in `$CREDENTIALS_DIRECTORY`, or beside
@@ -301,53 +277,46 @@ fn a_name_twice_in_a_list_is_refused() {
 #[test]
 fn each_mistake_outside_cluster_and_user_has_its_error() {
     let good = with("", "");
+    let users = &good[good.find("users:").unwrap()..];
     for (from, to, want) in [
         ("current-context: c\n", "", "current-context is missing; set it to one of: c"),
         (
             &good[..],
             "kind: Config\n",
-            "current-context and contexts are missing; is the file cut off? Copy it again",
+            "current-context and contexts are missing; is the file cut off",
         ),
         (
-            &good[good.find("users:").unwrap()..],
+            users,
             "",
-            "contexts[c].context names \"u\", which is not in users: there is none; is the file cut \
-             off? Copy it again",
+            "contexts[c].context names \"u\", which is not in users: there is none; is the ",
         ),
         (
-            "current-context: c\n",
-            "current-context: d\n",
+            "text: c",
+            "text: d",
             "current-context names \"d\", which is not in contexts; there is: c",
         ),
         (
-            "cluster: k,",
-            "cluster: z,",
+            "r: k,",
+            "r: z,",
             "contexts[c].context names \"z\", which is not in clusters; there is: k",
         ),
-        (
-            "user: u}",
-            "user: z}",
-            "contexts[c].context names \"z\", which is not in users; there is: u",
-        ),
+        ("r: u}", "r: z}", "contexts[c].context names \"z\", which is not in users; there is: u"),
         ("cluster: k, ", "", "contexts[c].context has no cluster"),
         ("{cluster: k, user: u}", "5", "contexts[c].context is not a mapping"),
+        ("https://10.0.0.1:6443", "''", "clusters[k].cluster.server is missing"),
         (
-            "    server: https://10.0.0.1:6443\n",
-            "    server: ''\n",
-            "clusters[k].cluster.server is missing",
-        ),
-        (
-            "https://10.0.0.1:6443",
-            "10.0.0.1:6443",
-            "clusters[k].cluster.server: \"10.0.0.1:6443\" has no scheme; did you mean https://10.0.0.1:6443?",
+            "https://10.0.",
+            "10.0.",
+            "clusters[k].cluster.server: \"10.0.0.1:6443\" has no scheme; did ",
         ),
         ("kind: Config", "kind: Pod", "kind is Pod; a kubeconfig has kind: Config"),
         ("kind: Config", "kind: [", "line 3, column 1: invalid indentation"),
-        (good.as_str(), "", "not a kubeconfig: no mapping at the top"),
-        (good.as_str(), "- a\n", "not a kubeconfig: no mapping at the top"),
+        (&good[..], "", "not a kubeconfig: no mapping at the top"),
+        (&good[..], "- a\n", "not a kubeconfig: no mapping at the top"),
     ] {
         assert!(good.contains(from), "{from}");
-        assert_eq!(parse(&good.replace(from, to), &[]).unwrap_err().to_string(), want);
+        let why = parse(&good.replace(from, to), &[]).unwrap_err().to_string();
+        assert!(why.starts_with(want), "{why}");
     }
     let absent = load(Path::new("/nowhere/kubeconfig"), None);
     assert_eq!(absent, Err("/nowhere/kubeconfig: no such file or directory".into()));
@@ -358,12 +327,7 @@ fn each_mistake_outside_cluster_and_user_has_its_error() {
 
 #[test]
 fn every_prefix_is_parsed_or_is_an_error_of_one_line() {
-    let whole = [
-        KUBEADM.to_owned(),
-        K3S.to_owned(),
-        with("certificate-authority-data: QQ==", "token: abc"),
-    ];
-    for text in whole {
+    for text in [KUBEADM, &with("certificate-authority-data: QQ==", "token: abc")] {
         let prefixes = text.char_indices().map(|(end, _)| &text[..end]);
         let refused = prefixes.filter_map(|prefix| Some(parse(prefix, &[]).err()?.to_string()));
         let refused: Vec<String> = refused.collect();
@@ -393,7 +357,7 @@ fn secrets_are_not_printed() {
     assert!(!printed.contains("hunter2"), "{printed}");
 }
 
-const ENCRYPTED: &str = "KEY: the key is encrypted; decrypt it: openssl pkey -in KEY -out NEW";
+const ENCRYPTED: &str = "the key is encrypted; decrypt it: openssl pkey -in KEY -out NEW";
 
 /// Certificates and keys are checked when the client is built, before anything is sent.
 #[test]
@@ -424,7 +388,7 @@ fn unusable_certificates_and_keys_have_their_error() {
         (odd, c, k, "CA: not a usable CA certificate: "),
         (c, c, &other, "KEY: the key does not belong to the certificate in CHAIN"),
         (c, c, c, "KEY: no private key in it"),
-        (c, c, &encrypted, ENCRYPTED),
+        (c, c, &encrypted, &format!("KEY: {ENCRYPTED}")),
         (c, c, odd_key, "KEY: not a usable private key"),
         (c, c, &dsa, "KEY: the key is of DSA, which is not supported; use P-256, "),
         (c, k, k, "CHAIN: no certificate in it"),
@@ -454,53 +418,29 @@ fn client(ca: &str, chain: &str, key: &str) -> Result<(), String> {
     built.map(drop).map_err(|why| why.to_string())
 }
 
-/// Kind of key, the command that makes it, and the error if the key is not supported.
+/// Kind of key, the command of OpenSSL that makes it, and the error if the key is not supported.
 const KEYS: [(&str, &str, Option<&str>); 16] = [
-    ("PKCS#1", "openssl genrsa -traditional -out key 2048", None),
-    (
-        "PKCS#8, RSA 2048",
-        "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key",
-        None,
-    ),
-    (
-        "PKCS#8, RSA 4096",
-        "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:4096 -out key",
-        None,
-    ),
+    ("PKCS#1", "genrsa -traditional 2048", None),
+    ("PKCS#8, RSA 2048", "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048", None),
+    ("PKCS#8, RSA 4096", "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:4096", None),
     // EC PARAMETERS before the key, and without.
-    ("SEC1", "openssl ecparam -name prime256v1 -genkey -out key", None),
-    ("SEC1, alone", "openssl ecparam -name prime256v1 -genkey -noout -out key", None),
-    ("SEC1, P-384", "openssl ecparam -name secp384r1 -genkey -noout -out key", None),
-    ("PKCS#8, EC", "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out key", None),
-    ("Ed25519", "openssl genpkey -algorithm ED25519 -out key", None),
-    (
-        "P-521",
-        "openssl ecparam -name secp521r1 -genkey -noout -out key",
-        Some("the key is P-521, "),
-    ),
-    (
-        "secp256k1",
-        "openssl ecparam -name secp256k1 -genkey -noout -out key",
-        Some("the key is 1.3.132.0.10, "),
-    ),
-    ("Ed448", "openssl genpkey -algorithm ED448 -out key", Some("the key is Ed448, ")),
-    ("RSA 1024", "openssl genrsa -out key 1024", Some("the key is RSA of 1024 bits, ")),
-    ("e=3", "openssl genrsa -3 -out key 2048", Some("the key is RSA of 2048 bits with e=3, ")),
+    ("SEC1", "ecparam -name prime256v1 -genkey", None),
+    ("SEC1, alone", "ecparam -name prime256v1 -genkey -noout", None),
+    ("SEC1, P-384", "ecparam -name secp384r1 -genkey -noout", None),
+    ("PKCS#8, EC", "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256", None),
+    ("Ed25519", "genpkey -algorithm ED25519", None),
+    ("P-521", "ecparam -name secp521r1 -genkey -noout", Some("the key is P-521, ")),
+    ("secp256k1", "ecparam -name secp256k1 -genkey -noout", Some("the key is 1.3.132.0.10, ")),
+    ("Ed448", "genpkey -algorithm ED448", Some("the key is Ed448, ")),
+    ("RSA 1024", "genrsa 1024", Some("the key is RSA of 1024 bits, ")),
+    ("e=3", "genrsa -3 2048", Some("the key is RSA of 2048 bits with e=3, ")),
     (
         "half",
-        "openssl ecparam -name prime256v1 -genkey -noout | openssl ec -no_public -out key",
+        "ecparam -name prime256v1 -genkey -noout | openssl ec -no_public",
         Some("the key lacks its public half; add it: openssl ec -in KEY -out NEW"),
     ),
-    (
-        "encrypted",
-        "openssl genpkey -algorithm RSA -aes256 -pass pass:word -out key",
-        Some("the key is encrypted; decrypt it: openssl pkey -in KEY -out NEW"),
-    ),
-    (
-        "encrypted, with a header",
-        "openssl genrsa -traditional -aes256 -passout pass:word -out key 2048",
-        Some("the key is encrypted; decrypt it: openssl pkey -in KEY -out NEW"),
-    ),
+    ("encrypted", "genpkey -algorithm RSA -aes256 -pass pass:word", Some(ENCRYPTED)),
+    ("with a header", "genrsa -traditional -aes256 -passout pass:word 2048", Some(ENCRYPTED)),
 ];
 
 /// The labels of a key that is not encrypted; Go does not look at them.
@@ -587,7 +527,7 @@ fn openssl(what: &str, line: &str) -> Option<(String, String)> {
     }
     let folder = Folder::new(&what.replace([' ', '#', ','], "-"));
     let script = format!(
-        "{line} && openssl req -x509 -key key -passin env:WORD -subj /CN=pi -days 2 -out certificate"
+        "openssl {line} > key && openssl req -x509 -key key -passin env:WORD -subj /CN=pi -days 2 -out certificate"
     );
     let run = std::process::Command::new("sh")
         .env("WORD", "word")

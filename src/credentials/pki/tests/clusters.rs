@@ -10,7 +10,7 @@ fn renewed(paths: &Paths, signer: &Signer, at: u64) -> Leaf {
 
 /// Removes the line of the origin: another version or program stored the pair.
 fn forget_origin(paths: &Paths) {
-    let current = paths.cert_dir.join("kubelet-client-current.pem");
+    let current = paths.cert_dir.join(CURRENT);
     let text = fs::read_to_string(&current).unwrap();
     let (pair, line) = text.split_once("# kubeconfig: ").unwrap();
     assert!(line.ends_with('\n') && line.trim().split(' ').all(|mark| mark.len() == 43), "{line}");

@@ -17,7 +17,6 @@ struct TestStore {
 impl TestStore {
     fn new() -> Self {
         let folder = Folder::new();
-        fs::create_dir_all(&folder.0).unwrap();
         Self { store: Store::new(&folder.0, CLIENT).unwrap(), signer: Signer::new(), folder }
     }
 
@@ -58,45 +57,42 @@ fn update_symlink() {
         "replaces a symlink to nothing",
     ] {
         let test = TestStore::new();
-        let (current, updated) =
-            (test.path("kubelet-client-current.pem"), test.path("kubelet-client-updated.pem"));
-        let file = match what {
-            "current is a regular file" => Some(&current),
-            "updated is a regular file" => Some(&updated),
-            "replaces existing symlink" => {
+        let [current, updated] =
+            [CURRENT, "kubelet-client-updated.pem"].map(|name| test.path(name));
+        match what {
+            "current is a regular file" => fs::write(&current, "a file").unwrap(),
+            "updated is a regular file" => fs::write(&updated, "a file").unwrap(),
+            "replaces a symlink to nothing" => symlink(test.path("nothing"), &current).unwrap(),
+            "no symlink" => {}
+            _ => {
                 let (old, key) = test.pair();
                 test.update(&old, &key, 1).unwrap();
-                None
             }
-            "replaces a symlink to nothing" => {
-                symlink(test.path("nothing"), &current).unwrap();
-                None
-            }
-            _ => None,
-        };
-        let (chain, key) = test.pair();
-        if let Some(path) = file {
-            fs::write(path, "a file").unwrap();
         }
+        let (chain, key) = test.pair();
         test.update(&chain, &key, 2).unwrap();
         assert_eq!(test.current(), Some(public_key(&chain)), "{what}");
         assert!(current.is_symlink() && !updated.exists(), "{what}");
     }
 }
 
-/// An interrupted update is completed.
+/// An interrupted update is completed. Without its links, as FAT restores a store, or with a link
+/// to the folder of another machine, the newest pair is used.
 #[test]
 fn recover() {
+    let (a, b) =
+        ("kubelet-client-2026-05-01-00-00-00.pem", "kubelet-client-2026-05-02-00-00-00.pem");
     for (what, current, updated, want) in [
-        ("no links", None, None, None),
-        ("only current", Some("a"), None, Some("a")),
-        ("interrupted before the rename", Some("a"), Some("b"), Some("a")),
-        ("interrupted in a kubelet's update, after it removed current", None, Some("b"), Some("b")),
-        ("current is a dangling link", Some("x"), Some("b"), Some("b")),
+        ("no links", None, None, b),
+        ("only current", Some(a), None, a),
+        ("current is a dangling link", Some("x"), None, b),
+        ("interrupted before the rename", Some(a), Some(b), a),
+        ("interrupted in a kubelet's update, after it removed current", None, Some(a), a),
+        ("that, and current is a dangling link", Some("x"), Some(a), a),
     ] {
         let test = TestStore::new();
         let mut keys = Vec::new();
-        for name in ["a", "b"] {
+        for name in [a, b] {
             let (chain, key) = test.pair();
             test.folder.write(name, &format!("{chain}{}", key.pem()));
             keys.push((name, public_key(&chain)));
@@ -111,7 +107,7 @@ fn recover() {
         Disk::default().carry_out(ops).unwrap();
         let found = test.current();
         let found = keys.iter().find(|(_, key)| Some(key) == found.as_ref());
-        assert_eq!(found.map(|(name, _)| *name), want, "{what}");
+        assert_eq!(found.map(|(name, _)| *name), Some(want), "{what}");
     }
 }
 
@@ -125,7 +121,7 @@ fn load_file() {
         ("key first", format!("{}{chain}", key.pem())),
         ("chain", format!("{chain}{other}{}", key.pem())),
     ] {
-        test.folder.write("kubelet-client-current.pem", &text);
+        test.folder.write(CURRENT, &text);
         assert_eq!(test.current(), Some(public_key(&chain)), "{what}");
     }
 }
@@ -138,12 +134,12 @@ fn update() {
     // Case "two certificates": the chain is kept, other text is dropped.
     let chain = format!("subject=a\r\n{second}\r\nsubject=b\n{other}");
     test.update(&chain, &key, 3).unwrap();
-    let text = fs::read_to_string(test.path("kubelet-client-current.pem")).unwrap();
+    let text = fs::read_to_string(test.path(CURRENT)).unwrap();
     assert_eq!(text, format!("{second}{other}{}", key.pem()).replace('\r', ""));
     // Case "bad data": an error, and nothing is replaced.
     for bad in ["", "not PEM", "-----BEGIN CERTIFICATE-----\n(\n-----END CERTIFICATE-----\n"] {
         assert!(test.update(bad, &key, 4).is_err(), "{bad}");
-        assert_eq!(fs::read_to_string(test.path("kubelet-client-current.pem")).unwrap(), text);
+        assert_eq!(fs::read_to_string(test.path(CURRENT)).unwrap(), text);
     }
     assert!(!test.path("kubelet-client-2026-05-05-00-00-00.pem").exists());
 }
@@ -227,18 +223,27 @@ fn build_client_certificate_manager() {
 /// "given").
 #[test]
 fn the_stored_certificate_wins_over_the_given_one() {
-    let (_folder, signer, paths) = joined(1, 90);
-    // Case "empty store and a given certificate": it is used, and renewed at once.
-    let (mut pki, start) = open(&paths, day(2));
-    let given = start.leaf.unwrap();
-    assert!(start.replace_now);
-    let (kubeconfig, leaf) = renew(&mut pki, &signer, 3);
-    assert_ne!(leaf.public_key, given.public_key);
-    assert!(kubeconfig.certificate.unwrap().chain.file.is_some());
-    // Cases "the stored one wins, no haste" and "stored".
-    let (_, start) = open(&paths, day(4));
-    assert_eq!((start.leaf, start.replace_now), (Some(leaf), false));
-    // Case "given": the stored one has expired.
-    let (_, start) = open(&paths, day(60));
-    assert_eq!((start.leaf, start.replace_now), (Some(given), true));
+    for (days, looks) in [
+        // Cases "the stored one wins, no haste" and "stored"; case "given": that has expired.
+        (90, [(4, true), (60, false)]),
+        // By a clock that is years ahead both have expired: the stored one must not be lost.
+        (5, [(4000, true), (4, true)]),
+    ] {
+        let (_folder, signer, paths) = joined(1, days);
+        // Case "empty store and a given certificate": it is used, and renewed at once.
+        let (mut pki, start) = open(&paths, day(2));
+        let given = start.leaf.unwrap();
+        assert!(start.replace_now);
+        let (kubeconfig, leaf) = renew(&mut pki, &signer, 3);
+        assert_ne!(leaf.public_key, given.public_key);
+        assert!(kubeconfig.certificate.unwrap().chain.file.is_some());
+        for (at, is_stored) in looks {
+            let (_, start) = open(&paths, day(at));
+            let want = if is_stored { &leaf } else { &given };
+            assert_eq!((start.leaf.as_ref(), start.replace_now), (Some(want), !is_stored), "{at}");
+        }
+        // What is left beside garbage.
+        fs::write(paths.cert_dir.join(CURRENT), "garbage").unwrap();
+        assert_eq!(open(&paths, day(4)).1.leaf, Some(given));
+    }
 }

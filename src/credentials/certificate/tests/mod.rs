@@ -178,10 +178,6 @@ fn why(result: Result<Option<String>, RequestError>) -> String {
     result.unwrap_err().why.to_string()
 }
 
-fn body(request: &Request) -> Value {
-    serde_json::from_slice(&request.body).unwrap()
-}
-
 #[test]
 fn a_csr_is_named_by_its_digest_or_by_the_server() {
     let (by_digest, by_server) = (json!({"name": "node-csr-1"}), json!({"generateName": "csr-"}));
@@ -203,7 +199,7 @@ fn a_csr_is_named_by_its_digest_or_by_the_server() {
             _ => "kubernetes.io/kube-apiserver-client-kubelet",
         };
         assert_eq!(
-            body(&request),
+            serde_json::from_slice::<Value>(&request.body).unwrap(),
             json!({
                 "apiVersion": "certificates.k8s.io/v1",
                 "kind": "CertificateSigningRequest",

@@ -72,11 +72,11 @@ fn a_certificate_of_another_node_never_replaces_one_of_this_node() {
         let paths = folder.paths(bootstraps, true);
         folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
         folder.write("etc/kubelet.conf", &of(stored.0, stored.1, stored.2));
-        open(&paths, day(1));
+        let (mut running, _) = open(&paths, day(1));
         folder.write("etc/kubelet.conf", &of(given.0, given.1, given.2));
         let (mut pki, start) = open(&paths, day(9));
         assert!(name(&start).ends_with(want), "{what}: {}", name(&start));
-        let found = pki.find(Ok(()), day(9)).unwrap().map(|(_, leaf)| leaf.subject.common_name);
+        let found = running.find(Ok(()), day(9)).unwrap().map(|(_, leaf)| leaf.subject.common_name);
         let is_found = stored.2 > 2 && [own, "admin"].contains(&want);
         assert_eq!(found.as_deref(), is_found.then_some(want), "{what}");
         if bootstraps {

@@ -327,6 +327,8 @@ fn a_rotation_makes_a_new_key_and_keeps_the_last_old_pair() {
     assert_eq!(folder.stored(), [pair(5), pair(6), CURRENT.to_owned()]);
 }
 
+/// TestLoadClientConfig: beside a valid kubeconfig, that of the bootstrap is ignored. Unlike
+/// upstream, the kubeconfig is written when the certificate is issued.
 #[test]
 fn an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept() {
     let signer = Signer::new();
@@ -343,23 +345,31 @@ fn an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept() {
         ("no kubeconfig", "[".to_owned(), false),
         ("nothing", String::new(), false),
     ] {
-        let folder = Folder::new();
-        folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-        folder.write("etc/kubelet.conf", &text);
-        let paths = folder.paths(true, false);
-        let (mut pki, start) = open(&paths, day(10));
-        assert_eq!(start.bootstrap.is_none(), is_valid, "{what}");
-        assert_eq!(fs::read_to_string(&paths.kubeconfig).unwrap(), text, "{what}");
-        if !is_valid {
+        for rotate in [false, true] {
+            let folder = Folder::new();
+            folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
+            folder.write("etc/kubelet.conf", &text);
+            let paths = folder.paths(true, rotate);
+            let (mut pki, start) = open(&paths, day(10));
+            assert_eq!(start.bootstrap.is_none(), is_valid, "{what}");
+            assert_eq!(start.config.authorization.is_none(), is_valid, "{what}");
+            assert_eq!(fs::read_to_string(&paths.kubeconfig).unwrap(), text, "{what}");
+            assert_eq!(folder.stored().is_empty(), !(is_valid && rotate), "{what}");
+            fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
+            if is_valid {
+                // With a clock of 1970 nothing has expired.
+                for now in [day(10), Wall::default()] {
+                    assert!(open(&paths, now).1.leaf.is_some(), "{what}");
+                }
+                continue;
+            }
+            let error = Pki::open(Disk::default(), paths.clone(), day(10)).unwrap_err();
+            assert!(error.what.contains("bootstrap.conf: no such file"), "{what}: {error}");
+            folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
             renew(&mut pki, &signer, 10);
             assert!(open(&paths, day(10)).1.leaf.is_some(), "{what}");
         }
     }
-    // With a clock of 1970 nothing has expired.
-    let folder = Folder::new();
-    folder.write("etc/kubelet.conf", &embedded(&cert, &key));
-    let (_, start) = open(&folder.paths(true, false), Wall::default());
-    assert!(start.leaf.is_some());
 }
 
 #[test]
@@ -406,21 +416,6 @@ fn a_key_in_the_form_sec_1_is_used_and_keeps_its_form() {
     assert!(pair.contains(sec1), "{pair}");
     let (_, start) = open(&paths, day(11));
     assert!(start.leaf.is_some() && start.bootstrap.is_none());
-}
-
-/// Both certificates expired during an outage; then an operator wrote a new kubeconfig.
-#[test]
-fn find_returns_the_certificate_of_a_new_kubeconfig() {
-    let (folder, signer) = (Folder::new(), Signer::new());
-    let write = |day, days| {
-        folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(day, days));
-    };
-    write(1, 5);
-    let (mut pki, _) = open(&folder.paths(false, true), day(2));
-    assert!(matches!(pki.find(Ok(()), day(10)), Ok(None)));
-    write(8, 90);
-    let (_, leaf) = pki.find(Ok(()), day(10)).unwrap().unwrap();
-    assert_eq!(leaf.not_after, day(97));
 }
 
 /// An earlier version kept every pair.

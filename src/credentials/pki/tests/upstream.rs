@@ -165,35 +165,9 @@ fn current() {
     assert_eq!(test.current(), Some(public_key(&second)));
 }
 
-/// TestLoadClientConfig. Its case "no bootstrap" is in [`build_client_certificate_manager`].
-#[test]
-fn load_client_config() {
-    let signer = Signer::new();
-    let good = signer.kubeconfig_with_pair(1, 90);
-    // Case "valid kubeconfig, bootstrap ignored": the bootstrap kubeconfig is not read.
-    let folder = Folder::new();
-    folder.write("etc/kubelet.conf", &good);
-    let (_, start) = open(&folder.paths(true, true), day(10));
-    assert!(start.leaf.is_some());
-    // The same with a valid bootstrap kubeconfig.
-    folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
-    let (_, start) = open(&folder.paths(true, true), day(10));
-    assert!(start.config.authorization.is_none());
-    // Case "invalid kubeconfig": the bootstrap kubeconfig's credentials. Unlike upstream, the
-    // kubeconfig is written when the certificate is issued.
-    folder.write("etc/kubelet.conf", "[");
-    fs::remove_dir_all(folder.0.join("lib")).unwrap();
-    let (pki, start) = open(&folder.paths(true, true), day(10));
-    assert!(start.bootstrap.is_some());
-    assert!(pki.load_bootstrap().unwrap().authorization.is_some());
-    // Without a usable file: an error that names the bootstrap kubeconfig.
-    fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
-    let error = Pki::open(Disk::default(), folder.paths(true, true), day(10)).unwrap_err();
-    assert!(error.what.contains("bootstrap.conf: no such file"), "{error}");
-}
-
 /// Test_buildClientCertificateManager (`server_bootstrap_test.go`) without a bootstrap, and case
-/// "no bootstrap" of TestLoadClientConfig: a certificate embedded in the kubeconfig is stored.
+/// "no bootstrap" of TestLoadClientConfig: a certificate embedded in the kubeconfig is stored. The
+/// other cases are in `an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept`.
 #[test]
 fn build_client_certificate_manager() {
     let signer = Signer::new();

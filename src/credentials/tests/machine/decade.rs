@@ -89,7 +89,7 @@ impl Decade {
         machine.now = seconds(BEGIN);
         machine.restart = machine.now;
         machine.cluster.life = [YEAR - DAY, YEAR].map(seconds);
-        machine.setup.ca_file = ca_file;
+        machine.ca_file = ca_file;
         machine.write_bootstrap(true);
         let mut decade = Self {
             machine,
@@ -99,11 +99,8 @@ impl Decade {
             leaf: None,
         };
         decade.run(AFTER);
-        assert!(
-            decade.machine.cluster["pi"].is_ready(),
-            "{}",
-            decade.machine.shown("the first start")
-        );
+        let machine = &decade.machine;
+        assert!(machine.cluster["pi"].is_ready(), "{}", machine.shown("the first start"));
         decade.rotations = 0;
         decade
     }
@@ -148,17 +145,12 @@ impl Decade {
         self.machine.cluster.behavior = Behavior::Correct;
     }
 
-    /// Until the Node is Ready and its Lease renewed; how long that takes.
-    fn return_time(&mut self) -> Duration {
+    /// Until the Node is Ready and its Lease renewed.
+    fn returns(&mut self) {
         let begin = self.machine.now;
         self.run_to(begin + seconds(300), |machine| machine.cluster["pi"].is_ready_since(begin));
         let time = self.machine.now - begin;
         assert!(time <= RETURN, "{}", self.machine.shown(&format!("back after {time:?}")));
-        time
-    }
-
-    fn returns(&mut self) {
-        let time = self.return_time();
         self.longest_return = self.longest_return.max(time);
     }
 
@@ -189,7 +181,7 @@ impl Decade {
     /// a restart.
     fn distribute(&mut self, bundle: &str) {
         let machine = &mut self.machine;
-        if machine.setup.ca_file {
+        if machine.ca_file {
             let path = machine.tree.join("etc/ca.crt");
             machine.replace(&path, bundle);
         } else {

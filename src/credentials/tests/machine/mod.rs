@@ -66,14 +66,6 @@ enum User {
     None,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Setup {
-    rotate: bool,
-    bootstrap: bool,
-    user: User,
-    ca_file: bool,
-}
-
 /// `--rotate-certificates`, `--bootstrap-kubeconfig` and the kubeconfig.
 const SETUPS: [(bool, bool, User); 8] = [
     (true, true, User::None),
@@ -92,7 +84,11 @@ fn setup(seed: u64) -> (bool, bool, User) {
 
 struct Machine {
     seed: u64,
-    setup: Setup,
+    /// `--rotate-certificates`, and `--bootstrap-kubeconfig`.
+    rotate: bool,
+    bootstrap: bool,
+    user: User,
+    ca_file: bool,
     random: Random,
     tree: Tree,
     config: Config,
@@ -126,7 +122,7 @@ impl Machine {
         config.rotate_certificates = rotate;
         config.cert_dir = tree.join("lib/pki");
         config.bootstrap_kubeconfig = bootstrap.then(|| tree.join("etc/bootstrap.conf"));
-        let setup = Setup { rotate, bootstrap, user, ca_file: random.below(2) == 0 };
+        let ca_file = random.below(2) == 0;
         let mut cluster = Cluster::new(SERVER);
         cluster.server_life = 100 * cluster::YEAR;
         cluster.life = [LIFE.0, LIFE.1].map(seconds);
@@ -135,7 +131,10 @@ impl Machine {
         let operator = [(); 2].map(|()| KeyPair::generate().unwrap());
         let mut machine = Self {
             seed,
-            setup,
+            rotate,
+            bootstrap,
+            user,
+            ca_file,
             random,
             config,
             cluster,
@@ -167,9 +166,10 @@ impl Machine {
     fn shown(&self, what: &str) -> String {
         let story: Vec<&str> = self.story.iter().map(String::as_str).collect();
         format!(
-            "seed {}, {:?}, at {:?}: {what}; last steps:\n{}",
+            "seed {}, {:?}, CA file {}, at {:?}: {what}; last steps:\n{}",
             self.seed,
-            self.setup,
+            setup(self.seed),
+            self.ca_file,
             self.now,
             story.join("\n")
         )
@@ -207,7 +207,7 @@ impl Machine {
 
     fn kubeconfig(&self, user: &str) -> String {
         let text = self.cluster.kubeconfig(user);
-        if self.setup.ca_file {
+        if self.ca_file {
             let data = format!("certificate-authority-data: {}", Pem(&self.cluster.bundle()));
             let file = format!("certificate-authority: {}", self.tree.join("etc/ca.crt").display());
             text.replace(&data, &file)
@@ -222,7 +222,7 @@ impl Machine {
         let text = self.kubeconfig(&format!("token: {token}"));
         self.secrets.push(token);
         let text = if is_right { text } else { text.replace(SERVER, WRONG_SERVER) };
-        if self.setup.bootstrap {
+        if self.bootstrap {
             self.replace(&self.tree.join("etc/bootstrap.conf"), &text);
         }
     }
@@ -240,7 +240,7 @@ impl Machine {
     /// The operator writes the kubeconfig with a new certificate.
     fn write_certificate(&mut self) {
         let pair = self.operator_pair();
-        let user = match self.setup.user {
+        let user = match self.user {
             User::Inline | User::None => {
                 let [chain, key] = pair.map(|pem| STANDARD.encode(pem));
                 format!("client-certificate-data: {chain}, client-key-data: {key}")
@@ -261,7 +261,7 @@ impl Machine {
     /// The operator replaces the stored pair, or half of the kubeconfig's pair.
     fn replace_certificate(&mut self) {
         let current = self.config.cert_dir.join("kubelet-client-current.pem");
-        if self.setup.user == User::Files && self.one_in(2) {
+        if self.user == User::Files && self.one_in(2) {
             let [chain, _] = self.operator_pair();
             return self.replace(&self.tree.join("etc/client.crt"), &chain);
         }
@@ -491,12 +491,7 @@ impl Machine {
 
     /// Whether the credentials in use, or the files, are enough for a recovery.
     fn has_certificate(&self) -> bool {
-        let Some(process) = &self.process else {
-            return false;
-        };
-        let certificate = process.credentials.current.api.config.certificate.as_ref();
-        let leaf = certificate.and_then(|certificate| Leaf::of_pem(&certificate.chain.bytes));
-        leaf.is_some_and(|leaf| leaf.not_after >= wall(self.now + seconds(200)))
+        self.leaf().is_some_and(|leaf| leaf.not_after >= wall(self.now + seconds(200)))
     }
 
     /// The world as an operator leaves it who followed the log.
@@ -509,11 +504,10 @@ impl Machine {
         self.write_bootstrap(true);
         // "kubectl delete csr" after a denial; the approver was repaired.
         self.cluster.csrs.retain(|_, csr| csr.fate == Fate::Signed);
-        let setup = self.setup;
         let was_running = self.process.is_some();
-        if !setup.bootstrap && !self.has_certificate() {
+        if !self.bootstrap && !self.has_certificate() {
             self.write_certificate();
-            if !setup.rotate && setup.user == User::Inline {
+            if !self.rotate && self.user == User::Inline {
                 // systemd/join.md: a new kubeconfig needs a restart.
                 self.kill();
             }
@@ -525,12 +519,12 @@ impl Machine {
             let path = self.kubeconfig_path();
             self.replace(&path, &text.replace(WRONG_SERVER, SERVER));
         }
-        let process = self.process.as_ref();
-        let used = process.map(|process| &process.credentials.current);
-        if used.is_some_and(|current| {
+        let is_lost = self.process.as_ref().is_some_and(|process| {
+            let current = &process.credentials.current;
             let has_bootstrap = matches!(current.signing, SigningClient::MainBootstrap);
             !has_bootstrap && current.api.config.endpoint.host == WRONG_SERVER
-        }) {
+        });
+        if is_lost {
             self.kill();
         }
         self.tell(&format!("healed; running: {was_running}"));
@@ -568,7 +562,7 @@ impl Machine {
     /// In a healthy world the certificate is replaced before or, without rotation, after its
     /// expiry.
     fn rotates(&mut self) {
-        if !self.setup.rotate && !self.setup.bootstrap {
+        if !self.rotate && !self.bootstrap {
             return;
         }
         let leaf = self.leaf();
@@ -576,7 +570,7 @@ impl Machine {
         let end = self.now + seconds(LIFE.1) + RECOVERY;
         self.run_until(end, |machine| machine.leaf() != leaf);
         assert!(self.leaf() != leaf, "{}", self.shown("no rotation"));
-        if self.setup.rotate && has_time {
+        if self.rotate && has_time {
             assert!(self.steady.is_some(), "{}", self.shown("rotated after an outage"));
         }
     }

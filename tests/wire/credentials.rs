@@ -1,7 +1,6 @@
 //! Tokens and client certificates that are replaced at run time.
 
 use std::fs;
-use std::path::Path;
 
 use nodelet::config::Config;
 use nodelet::config::flags::Flags;
@@ -15,32 +14,21 @@ use super::server::*;
 use super::*;
 use support::Folder;
 
-fn at(seconds: u64) -> Mono {
-    Mono::START.after(Duration::from_secs(seconds))
-}
-
-/// An API client and the files of its credentials.
-struct Client(Credentials);
-
-impl Client {
-    fn refresh(&mut self, now: Mono) {
-        self.0.refresh(Now { mono: now, ..Now::default() }.into());
-    }
-
-    fn call(&mut self, request: &Request, budget: Duration) -> Answer {
-        let outcome = self.0.current.api.call(request, budget);
-        self.0.current.on_answer(&outcome);
-        outcome
-    }
-}
-
-/// As above, with `user` and files in `folder`.
-fn with_files(port: u16, ca: &Authority, user: &str, folder: &Path) -> Client {
+/// The credentials of a kubeconfig in `folder`, with this user.
+fn with_files(port: u16, ca: &Authority, user: &str, folder: &Folder) -> Credentials {
     let text = kubeconfig_text(&format!("https://127.0.0.1:{port}"), &ca.pem, user);
-    fs::write(folder.join("kubeconfig"), text).unwrap();
+    let kubeconfig = folder.write("kubeconfig", text);
     let config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
-    let source = IdentitySource::new(&config, &folder.join("kubeconfig"), None);
-    Client(source.open(Wall::default(), Jitter::NONE).unwrap())
+    IdentitySource::new(&config, &kubeconfig, None).open(Wall::default(), Jitter::NONE).unwrap()
+}
+
+/// Checks the files, as the agent does before it, and sends a request.
+fn call(credentials: &mut Credentials, second: u64) {
+    let mono = Mono::START.after(Duration::from_secs(second));
+    credentials.refresh(Now { mono, ..Now::default() }.into());
+    let outcome = credentials.current.api.call(&get(), BUDGET);
+    credentials.current.on_answer(&outcome);
+    answered(outcome);
 }
 
 /// The token of the last request.
@@ -68,12 +56,8 @@ fn a_token_file_is_read_again_each_minute_and_at_once_after_a_401() {
     });
     let folder = Folder::new("token-file");
     folder.write("token", "first\n");
-    let mut api = with_files(server.port, &ca, "tokenFile: token, token: old", folder.path());
-    let mut call = |now| {
-        api.refresh(now);
-        answered(api.call(&get(), BUDGET));
-        token(&server)
-    };
+    let user = "tokenFile: token, token: old";
+    let mut credentials = with_files(server.port, &ca, user, &folder);
     // The new content of the file, the time of the call, the token of the call.
     for (new, second, want) in [
         (None, 0, "first"),
@@ -90,89 +74,58 @@ fn a_token_file_is_read_again_each_minute_and_at_once_after_a_401() {
         if let Some(new) = new {
             folder.write("token", new);
         }
-        assert_eq!(call(at(second)), want, "at {second}");
+        call(&mut credentials, second);
+        assert_eq!(token(&server), want, "at {second}");
     }
     fs::remove_file(folder.path().join("token")).unwrap();
-    assert_eq!(call(at(302)), "fourth");
+    call(&mut credentials, 302);
+    assert_eq!(token(&server), "fourth");
     assert_eq!(server.connections(), 1, "a token needs no connection of its own");
 }
 
 #[test]
 fn a_replaced_pair_opens_a_new_connection_and_a_broken_one_does_not() {
     let ca = Authority::new();
-    let leaf = || ca.leaf(&["pi"]);
     for version in [&TLS12, &TLS13] {
         let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[version], Some(&ca));
         let server = Server::start(Some(tls), ok);
         let folder = Folder::new("pair");
         let user = "client-certificate: crt, client-key: key";
-        let (first, second, third) = (leaf(), leaf(), leaf());
+        let [first, second, third] = [(); 3].map(|()| ca.leaf(&["pi"]));
         folder.write("crt", &first.0);
         folder.write("key", &first.1);
-        let mut api = with_files(server.port, &ca, user, folder.path());
-        let mut shown = |now, want: &Leaf, connections| {
-            api.refresh(now);
-            answered(api.call(&get(), BUDGET));
-            assert_eq!(seen(&server), want.0);
-            assert_eq!(server.connections(), connections);
-        };
-        shown(at(0), &first, 1);
-        shown(at(60), &first, 1);
-        // Half of the pair, half of a file, no file, garbage.
-        folder.write("crt", &second.0);
-        shown(at(120), &first, 1);
-        folder.write("key", &second.1[..100]);
-        shown(at(180), &first, 1);
-        fs::remove_file(folder.path().join("key")).unwrap();
-        shown(at(240), &first, 1);
-        folder.write("key", "x".repeat(2 << 20));
-        shown(at(300), &first, 1);
-        folder.write("key", &second.1);
-        shown(at(359), &first, 1);
-        shown(at(360), &second, 2);
-        shown(at(420), &second, 2);
-        // Replaced by rename.
-        for (name, text) in [("crt", &third.0), ("key", &third.1)] {
-            let new = folder.write("new", text);
-            fs::rename(new, folder.path().join(name)).unwrap();
+        let mut credentials = with_files(server.port, &ca, user, &folder);
+        let garbage = "x".repeat(2 << 20);
+        // A change of a file, the time of the call, its certificate, and all connections.
+        for (change, time, want, connections) in [
+            (None, 0, &first, 1),
+            (None, 60, &first, 1),
+            // Half of the pair, half of a file, no file, garbage.
+            (Some(("crt", second.0.as_str())), 120, &first, 1),
+            (Some(("key", &second.1[..100])), 180, &first, 1),
+            (Some(("key", "")), 240, &first, 1),
+            (Some(("key", &garbage)), 300, &first, 1),
+            (Some(("key", &second.1)), 359, &first, 1),
+            (None, 360, &second, 2),
+            (None, 420, &second, 2),
+            (Some(("crt", &third.0)), 421, &second, 2),
+            (Some(("key", &third.1)), 480, &third, 3),
+            (None, 540, &third, 3),
+        ] {
+            match change {
+                Some((name, "")) => fs::remove_file(folder.path().join(name)).unwrap(),
+                // Replaced by rename.
+                Some((name, text)) if time > 420 => {
+                    fs::rename(folder.write("new", text), folder.path().join(name)).unwrap();
+                }
+                Some((name, text)) => drop(folder.write(name, text)),
+                None => {}
+            }
+            call(&mut credentials, time);
+            assert_eq!(seen(&server), want.0, "{time}");
+            assert_eq!(server.connections(), connections, "{time}");
         }
-        shown(at(480), &third, 3);
-        shown(at(540), &third, 3);
     }
-}
-
-#[test]
-fn a_refused_certificate_is_read_again_at_once() {
-    let (ca, other) = (Authority::new(), Authority::new());
-    let tls = ca.config(&ca.leaf(&["127.0.0.1"]), &[&TLS13], Some(&ca));
-    let server = Server::start(Some(tls), ok);
-    let folder = Folder::new("refused");
-    let (bad, good) = (other.leaf(&["pi"]), ca.leaf(&["pi"]));
-    let both = |leaf: &Leaf| folder.write("pair", format!("{}{}", leaf.0, leaf.1));
-    both(&bad);
-    let user = "client-certificate: pair, client-key: pair";
-    let mut api = with_files(server.port, &ca, user, folder.path());
-    for second in [0, 1] {
-        api.refresh(at(second));
-        silent(api.call(&get(), BUDGET));
-    }
-    both(&good);
-    api.refresh(at(2));
-    answered(api.call(&get(), BUDGET));
-}
-
-#[test]
-fn inline_data_is_never_read_again() {
-    let ca = Authority::new();
-    let server = Server::start(Some(ca.usual()), ok);
-    let folder = Folder::new("data");
-    let user = format!("{}, token: abc", client_certificate(&ca.leaf(&["pi"])));
-    let mut client = with_files(server.port, &ca, &user, folder.path());
-    for minute in 0..3 {
-        client.refresh(at(minute * 60));
-        answered(client.call(&get(), BUDGET));
-    }
-    assert_eq!(server.connections(), 1);
 }
 
 /// A certificate of this user and group, and its key.
@@ -197,18 +150,17 @@ fn the_pair_of_another_node_is_one_log_line_and_the_old_one_stays() {
     let both = |leaf: &Leaf| folder.write("pair", format!("{}{}", leaf.0, leaf.1));
     both(&own);
     let user = "client-certificate: pair, client-key: pair";
-    let mut api = with_files(server.port, &ca, user, folder.path());
+    let mut credentials = with_files(server.port, &ca, user, &folder);
     let mut minute = 0;
-    let mut shown = |api: &mut Client, want: &Leaf| {
+    let mut shown = |want: &Leaf| {
         minute += 1;
-        api.refresh(at(minute * 60));
-        answered(api.call(&get(), BUDGET));
+        call(&mut credentials, minute * 60);
         assert_eq!(seen(&server), want.0);
     };
-    shown(&mut api, &own);
+    shown(&own);
     both(&leaf_of(&ca, "system:node:other", nodes));
     for _ in 0..9 {
-        shown(&mut api, &own);
+        shown(&own);
     }
     let here = folder.path().display().to_string();
     let refused = format!(
@@ -223,14 +175,14 @@ fn the_pair_of_another_node_is_one_log_line_and_the_old_one_stays() {
     {
         let new = leaf_of(&ca, name, group);
         both(&new);
-        shown(&mut api, &new);
+        shown(&new);
     }
     assert_eq!(said()[1], format!("{here}/pair: read again; connecting with it"));
     let recovered = "credentials: recovered after 540 s and 9 failed attempts";
     assert!(logged().iter().any(|line| line == recovered));
     // At a start there is no other one. The agent runs: the name may be corrected on the server.
     both(&leaf_of(&ca, "system:node:other", nodes));
-    drop(with_files(server.port, &ca, user, folder.path()));
+    drop(with_files(server.port, &ca, user, &folder));
     let line = format!(
         "{here}/pair: the certificate is for the node other, but this node is pi; use \
          --hostname-override=other, or the certificate of pi"

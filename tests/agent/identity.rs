@@ -5,8 +5,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use serde_json::Value;
 use crate::common::api::is_ready;
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
-use crate::common::lease::await_renewals;
+use crate::common::lease::{await_renewals, renewals};
 use support::{Folder, eventually, skip};
 
 const TOKEN: &str = "07401b.0123456789abcdef";
@@ -50,22 +49,17 @@ impl Site {
         self.folder.path().join(name).display().to_string()
     }
 
-    fn start(&self, more: &[&str]) -> Board {
+    fn bootstrap(&self, more: &[&str], env: &[(&str, &str)]) -> Board {
         let mut args = vec![
             format!("--kubeconfig={}", self.path("etc/kubeconfig")),
+            format!("--bootstrap-kubeconfig={}", self.path("bootstrap")),
             format!("--cert-dir={}", self.path("pki")),
-            format!("--root-dir={}", self.path("root")),
             format!("--node-lease-duration-seconds={}", LEASE.as_secs()),
             "--hostname-override=pi".to_owned(),
         ];
         args.extend(more.iter().map(|word| (*word).to_owned()));
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        Board::start(&args)
-    }
-
-    fn bootstrap(&self, more: &[&str]) -> Board {
-        let bootstrap = format!("--bootstrap-kubeconfig={}", self.path("bootstrap"));
-        self.start(&[&[bootstrap.as_str()], more].concat())
+        Board::start_with(&args, env)
     }
 
     fn await_ready(&self) {
@@ -95,11 +89,14 @@ impl Site {
     }
 }
 
+/// Neither the token nor a key is in the log with --v=9.
 #[test]
 fn a_bootstrap_token_is_needed_once() {
-    for more in [&[][..], &["--rotate-certificates"]] {
+    for (more, prefix) in
+        [(&["--v=9"][..], "node-csr-"), (&["--v=9", "--rotate-certificates"], "csr-")]
+    {
         let site = Site::new(Double::builder().approve_csrs());
-        let mut board = site.bootstrap(more);
+        let mut board = site.bootstrap(more, &[]);
         board.watch_threads();
         site.await_ready();
         // A kubelet took 0.91 s beside one control plane. This is a debug build on a busy machine,
@@ -114,7 +111,6 @@ fn a_bootstrap_token_is_needed_once() {
         }
         let csr = site.await_csr();
         let name = csr["metadata"]["name"].as_str().unwrap();
-        let prefix = if more.is_empty() { "node-csr-" } else { "csr-" };
         assert!(name.starts_with(prefix), "{name}");
         // The key of the request is removed after the registration.
         eventually("one pair", MINUTE, || (site.pairs().len() == 1).then_some(()));
@@ -124,19 +120,19 @@ fn a_bootstrap_token_is_needed_once() {
         board.assert_one_thread();
         let (status, _) = board.stop(Signal::SIGTERM);
         assert!(status.success());
+        let pair = fs::read_to_string(site.path(&format!("pki/{CURRENT}"))).unwrap();
+        // Behind the 36 bytes that each such key begins with.
+        let key = pair.split_once("BEGIN PRIVATE KEY-----\n").unwrap().1;
+        let log = board.log().join("\n");
+        assert!(log.contains("/certificatesigningrequests"), "not loud: {log}");
+        assert!(!log.contains(&key[48..64]) && !log.contains(TOKEN), "{log}");
 
         // The token expires after a day: the agent starts without it and its file.
         site.double.revoke_token(TOKEN);
         fs::remove_file(site.path("bootstrap")).unwrap();
         site.double.clear_requests();
-        let mut board = site.bootstrap(more);
-        eventually("a renewal", MINUTE, || {
-            site.double
-                .requests()
-                .iter()
-                .any(|r| r.path.contains("/leases/") && r.code == 200)
-                .then_some(())
-        });
+        let mut board = site.bootstrap(more, &[]);
+        eventually("a renewal", MINUTE, || renewals(&site.double).pop());
         assert!(board.is_running());
         assert_eq!(site.with_token().len(), 0);
         assert_eq!(site.double.list("csrs").len(), 1);
@@ -190,15 +186,8 @@ fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
     let socket = site.folder.path().join("notify");
     let supervisor = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
     supervisor.set_read_timeout(Some(MINUTE)).unwrap();
-    let kubeconfig = format!("--kubeconfig={}", site.path("etc/kubeconfig"));
-    let bootstrap = format!("--bootstrap-kubeconfig={}", site.path("bootstrap"));
-    let cert_dir = format!("--cert-dir={}", site.path("pki"));
-    let start = || {
-        Board::start_with(
-            &[&kubeconfig, &bootstrap, &cert_dir, "--hostname-override=pi"],
-            &[("NOTIFY_SOCKET", socket.to_str().unwrap()), ("WATCHDOG_USEC", "4000000")],
-        )
-    };
+    let env = [("NOTIFY_SOCKET", socket.to_str().unwrap()), ("WATCHDOG_USEC", "4000000")];
+    let start = || site.bootstrap(&[], &env);
     let mut board = start();
     let name = site.await_csr()["metadata"]["name"].as_str().unwrap().to_owned();
     let mut heard = 0;
@@ -225,55 +214,10 @@ fn while_waiting_for_a_certificate_signals_and_watchdog_work() {
     assert_eq!(site.double.list("csrs").len(), 1);
 }
 
-/// Neither the key nor the token is in the log with --v=9.
-#[test]
-fn no_secret_is_in_the_log() {
-    let site = Site::new(Double::builder().approve_csrs());
-    let board = site.bootstrap(&["--rotate-certificates", "--v=9"]);
-    site.await_ready();
-    let pair = fs::read_to_string(site.path(&format!("pki/{CURRENT}"))).unwrap();
-    // Behind the 36 bytes that each such key begins with.
-    let key = pair.split_once("BEGIN PRIVATE KEY-----\n").unwrap().1;
-    let log = board.log().join("\n");
-    assert!(log.contains("/certificatesigningrequests"), "not loud: {log}");
-    assert!(!log.contains(&key[48..64]) && !log.contains(TOKEN), "{log}");
-}
-
-/// Runs a shell line that ends with SIGABRT; whether the kernel dumped core.
-fn dumps_core(folder: &Folder, line: &str) -> bool {
-    let mut shell = Command::new("sh");
-    let line = format!("ulimit -c unlimited 2>/dev/null; {line}");
-    let ended = shell.args(["-c", &line]).current_dir(folder.path()).status();
-    let ended = ended.unwrap();
-    assert_eq!(ended.signal(), Some(Signal::SIGABRT as i32), "{line}: {ended}");
-    ended.core_dumped()
-}
-
-#[test]
-fn the_agent_dumps_no_core() {
-    let site = Site::new(Double::builder().approve_csrs());
-    let cores = Folder::new("cores");
-    if !dumps_core(&cores, "kill -ABRT $$") {
-        skip::optional("no process dumps core on this machine");
-        return;
-    }
-    let line = format!(
-        "(until [ -e {}/{CURRENT} ]; do sleep .1; done; kill -ABRT $$) & exec {} --kubeconfig={} --bootstrap-kubeconfig={} \
-         --cert-dir={} --hostname-override=pi 2>/dev/null",
-        site.path("pki"),
-        env!("CARGO_BIN_EXE_nodelet"),
-        site.path("etc/kubeconfig"),
-        site.path("bootstrap"),
-        site.path("pki"),
-    );
-    assert!(!dumps_core(&cores, &line), "{line}");
-    assert!(site.leaf().is_some(), "it had no key yet");
-}
-
 /// Without privileges, as the unit runs it. A process that is not dumpable does not own its files
 /// below `/proc`, but reads them.
 #[test]
-fn an_unprivileged_board_reads_its_facts() {
+fn an_unprivileged_board_dumps_no_core_and_reads_its_facts() {
     if !nix::unistd::geteuid().is_root() {
         return skip::optional("only root can start a process as another user");
     }
@@ -281,8 +225,8 @@ fn an_unprivileged_board_reads_its_facts() {
         return;
     }
     let site = Site::new(Double::builder().approve_csrs());
-    let whole = |unprivileged: bool| {
-        let folder = Folder::new(if unprivileged { "nobody" } else { "somebody" });
+    let whole = |name: &str, user: u32| {
+        let folder = Folder::new(name);
         let path = folder.path().display();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
         let bootstrap = folder.write("bootstrap", site.double.kubeconfig_token(TOKEN));
@@ -292,16 +236,9 @@ fn an_unprivileged_board_reads_its_facts() {
         let binary = folder.path().join("nodelet");
         let copy = [Path::new(env!("CARGO_BIN_EXE_nodelet")), &binary];
         assert!(Command::new("cp").args(copy).status().unwrap().success());
-        let name = if unprivileged { "nobody" } else { "somebody" };
-        let mut command = if unprivileged {
-            let mut command = Command::new("setpriv");
-            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-            command.arg(&binary);
-            command
-        } else {
-            Command::new(&binary)
-        };
-        let mut child = command
+        let mut child = Command::new("setpriv")
+            .args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".into()])
+            .arg(&binary)
             .args([
                 format!("--kubeconfig={path}/kubeconfig"),
                 format!("--bootstrap-kubeconfig={}", bootstrap.display()),
@@ -317,13 +254,15 @@ fn an_unprivileged_board_reads_its_facts() {
             assert!(ended.is_none(), "{ended:?}");
             node["status"]["nodeInfo"]["bootID"].is_string().then_some(node)
         });
+        let environ = fs::metadata(format!("/proc/{}/environ", child.id()));
+        assert_eq!(environ.unwrap().uid(), 0, "dumpable");
         child.kill().unwrap();
         child.wait().unwrap();
         let mut log = String::new();
         child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
         (node["status"].clone(), log)
     };
-    let ((mut root, _), (mut nobody, log)) = (whole(false), whole(true));
+    let ((mut root, _), (mut nobody, log)) = (whole("somebody", 0), whole("nobody", 65534));
     for status in [&mut root, &mut nobody] {
         // Only root reads DMI; times and free space change.
         status["nodeInfo"]["systemUUID"].take();

@@ -195,18 +195,14 @@ fn stamps<const N: usize>(files: &[PathBuf; N]) -> Option<[Stamp; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::credentials::pki::tests::Signer;
     use crate::os::mounts::pretend_mount;
     use crate::os::tree::Tree;
 
     #[test]
     fn a_ca_that_is_replaced_is_used_unless_it_is_none() {
         let tree = Tree::new("files-ca");
-        let ca = |name: &str| {
-            let key = rcgen::KeyPair::generate().unwrap();
-            let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
-            params.self_signed(&key).unwrap().pem()
-        };
-        let (path, old, new) = (tree.join("ca.crt"), ca("old"), ca("new"));
+        let (path, old, new) = (tree.join("ca.crt"), Signer::new().ca, Signer::new().ca);
         tree.write("ca.crt", old.as_bytes());
         let config = ApiConfig {
             ca: Some(read_pem(&path).unwrap()),

@@ -480,31 +480,20 @@ fn certificates_and_keys_of_every_common_form_are_read() {
             ("both in one", format!("{certificate}{key}"), format!("{certificate}{key}")),
             ("the key first", format!("{key}{certificate}"), format!("{key}{certificate}")),
         ] {
+            // As the client reads it, and as the rotation does.
             let loaded = client(ca.pem(), &chain, &key);
-            match wrong {
-                None => assert_eq!(loaded, Ok(()), "{what}, {form}"),
-                Some(wrong) => {
-                    let line = loaded.unwrap_err();
-                    assert!(line.contains(wrong), "{what}, {form}: {line}");
+            let read = Key::of_pem(key.as_bytes()).map_err(|why| why.to_string());
+            if let Some(wrong) = wrong {
+                for why in [loaded.unwrap_err(), read.unwrap_err()] {
+                    assert!(why.contains(wrong), "{what}, {form}: {why}");
                 }
-            }
-            // And as the certificate rotation reads them.
-            let Some(leaf) = Leaf::of_pem(chain.as_bytes()) else {
-                // A section with a header comes first.
-                assert!(wrong.is_some(), "{what}, {form}");
                 continue;
-            };
-            assert_eq!(leaf.subject.common_name, "pi", "{what}, {form}");
-            match Key::of_pem(key.as_bytes()) {
-                Ok(key) => {
-                    assert_eq!(wrong, None, "{what}, {form}");
-                    let request = key.request(leaf.subject, Purpose::CLIENT).unwrap();
-                    assert_eq!(request.wanted.public_key, leaf.public_key, "{what}, {form}");
-                }
-                Err(why) => {
-                    assert!(why.to_string().contains(wrong.unwrap()), "{what}, {form}: {why}");
-                }
             }
+            assert_eq!(loaded, Ok(()), "{what}, {form}");
+            let leaf = Leaf::of_pem(chain.as_bytes()).unwrap();
+            assert_eq!(leaf.subject.common_name, "pi", "{what}, {form}");
+            let request = read.unwrap().request(leaf.subject, Purpose::CLIENT).unwrap();
+            assert_eq!(request.wanted.public_key, leaf.public_key, "{what}, {form}");
         }
     }
 }

@@ -572,29 +572,9 @@ fn the_first_request_is_not_given_up_when_the_clock_is_set() {
     assert_eq!(certificate.request(), sent);
 }
 
-/// Without a new certificate in the files, the board would send the expired one until a restart.
-#[test]
-fn after_the_expiry_the_files_are_searched_before_each_request() {
-    let held = leaf(noon().before(hours(9)), noon());
-    let mut certificate = holding(ROTATE, Some(held));
-    let late = noon().after(hours(1));
-    for second in [0, 60] {
-        assert_eq!(certificate.file_task(late), Some(FileTask::Find));
-        certificate.on_task(TaskResult::NotFound, at(second, late));
-        assert!(matches!(certificate.file_task(late), Some(FileTask::Sign { .. })));
-        certificate.on_task(TaskResult::Signed(signed(1)), at(second, late));
-        let refused = answered(401, json!({"reason": "Unauthorized"}));
-        certificate.on_response(refused, at(second, late));
-    }
-    let renewed = leaf(late, late.after(hours(9)));
-    assert_eq!(certificate.file_task(late), Some(FileTask::Find));
-    certificate.on_task(TaskResult::InUse(renewed), at(99, late));
-    assert!(certificate.due(at(99, late)) > at(99, late).mono.after(hours(5)));
-}
-
 /// A token that died left the CSR waiting for 15 minutes or an hour, with the old credentials. A
 /// good certificate is refused for a reason that is not ours: the CSR is not lost. A gateway that
-/// verifies client certificates ends TLS: there is no 401.
+/// verifies client certificates ends TLS: there is no 401. The files may have another one by then.
 #[test]
 fn a_csr_whose_credentials_are_not_good_any_more_is_given_up() {
     let refused = || answered(401, json!({"reason": "Unauthorized"}));
@@ -615,5 +595,7 @@ fn a_csr_whose_credentials_are_not_good_any_more_is_given_up() {
         assert!(certificate.on_response(answer, now).is_err());
         let sent = certificate.request().map(|request| request.method);
         assert_eq!(sent, method, "{kind:?} {is_waiting} {late}");
+        let task = certificate.file_task(now.wall);
+        assert_eq!(task, method.is_none().then_some(FileTask::Find), "{kind:?} {late}");
     }
 }

@@ -18,7 +18,6 @@ use rcgen::{
 use super::*;
 use crate::kube::x509::{Purpose, SigningRequest};
 use crate::os::mounts::pretend_mount;
-use crate::os::read::cause;
 use crate::os::tree::Tree;
 
 /// A folder that is removed with the test.
@@ -382,21 +381,6 @@ fn an_unwritable_kubeconfig_does_not_cause_another_request() {
     let (_, start) = open(&paths, day(11));
     assert_eq!(start.leaf, Some(leaf));
     assert_eq!(start.config.certificate, kubeconfig.certificate);
-}
-
-/// A path that cannot be resolved is an error with a line, unlike a missing file.
-#[test]
-fn a_stored_link_that_cannot_be_resolved_is_an_error() {
-    let folder = Folder::new();
-    let store = Store::new(&folder.0, CLIENT).unwrap();
-    assert!(store.current().unwrap().is_none());
-    let current = folder.0.join(CURRENT);
-    std::os::unix::fs::symlink(&current, &current).unwrap();
-    let error = store.current().unwrap_err();
-    // musl and glibc have different words for it.
-    let reason = cause(&nix::errno::Errno::ELOOP.into());
-    let want = format!("{}: {reason}", current.display());
-    assert_eq!(error.to_string(), want);
 }
 
 /// A kubelet writes its keys in this form, and so did nodelet before 0.1.0.

@@ -31,14 +31,10 @@ fn open(folder: &Folder, node: &str) -> ServingPki {
 }
 
 fn sign(pki: &mut ServingPki) -> SigningRequest {
-    match work(pki, &SIGN, may(1)) {
+    match work(pki, &SIGN, day(0)) {
         TaskResult::Signed(request) => request,
         other => panic!("{other:?}"),
     }
-}
-
-fn may(day: u64) -> Wall {
-    Wall::parse(&format!("2026-05-{day:02}T00:00:00Z")).unwrap()
 }
 
 #[test]
@@ -54,9 +50,9 @@ fn a_request_is_the_same_after_a_restart_until_it_has_a_certificate() {
     // One of another key is not stored.
     let other =
         signer.sign(&Key::generate().unwrap().request(subject(), Purpose::SERVING).unwrap(), 1, 30);
-    let refused = work(&mut pki, &FileTask::Install(other), may(2));
+    let refused = work(&mut pki, &FileTask::Install(other), day(1));
     assert!(matches!(refused, TaskResult::Unusable(_)), "{refused:?}");
-    let installed = work(&mut pki, &FileTask::Install(chain), may(2));
+    let installed = work(&mut pki, &FileTask::Install(chain), day(1));
     let TaskResult::InUse(leaf) = installed else { panic!("{installed:?}") };
     let (stored, found) = open().current().unwrap();
     assert_eq!(found, leaf);
@@ -68,8 +64,8 @@ fn a_request_is_the_same_after_a_restart_until_it_has_a_certificate() {
     // The next one has another key, and another name.
     assert_ne!(sign(&mut open()).name, request.name);
     // The files say enough for a start, unless they are too old or of other names.
-    for (day, node, is_found) in [(3, "pi-3", true), (31, "pi-3", false), (3, "pi-4", false)] {
-        let found = work(&mut self::open(&folder, node), &FileTask::Find, may(day));
+    for (day, node, is_found) in [(2, "pi-3", true), (30, "pi-3", false), (2, "pi-4", false)] {
+        let found = work(&mut self::open(&folder, node), &FileTask::Find, self::day(day));
         assert_eq!(
             found,
             if is_found { TaskResult::InUse(leaf.clone()) } else { TaskResult::NotFound }
@@ -80,5 +76,5 @@ fn a_request_is_the_same_after_a_restart_until_it_has_a_certificate() {
         .unwrap()
         .current()
         .unwrap();
-    assert_eq!(at_supervisor.not_before, may(2));
+    assert_eq!(at_supervisor.not_before, day(1));
 }

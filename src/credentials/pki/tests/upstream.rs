@@ -150,6 +150,12 @@ fn current() {
     let test = TestStore::new();
     // Case "none".
     assert_eq!(test.current(), None);
+    // A path that cannot be resolved is an error; musl and glibc have different words for it.
+    let current = test.path(CURRENT);
+    symlink(&current, &current).unwrap();
+    let why = cause(&nix::errno::Errno::ELOOP.into()).at(current.display());
+    assert_eq!(test.store.current(), Err(why));
+    fs::remove_file(current).unwrap();
     let ((chain, key), (other, _)) = (test.pair(), test.pair());
     // Case "cert and key files".
     test.folder.write("kubelet-client.crt", &chain);

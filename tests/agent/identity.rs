@@ -4,10 +4,9 @@
 //! nothing else is scaled.
 
 use std::fs::{self, Permissions};
-use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use apidouble::{Builder, Double, Recorded};
@@ -236,31 +235,22 @@ fn an_unprivileged_board_dumps_no_core_and_reads_its_facts() {
         let binary = folder.path().join("nodelet");
         let copy = [Path::new(env!("CARGO_BIN_EXE_nodelet")), &binary];
         assert!(Command::new("cp").args(copy).status().unwrap().success());
-        let mut child = Command::new("setpriv")
-            .args([format!("--reuid={user}"), format!("--regid={user}"), "--clear-groups".into()])
-            .arg(&binary)
-            .args([
-                format!("--kubeconfig={path}/kubeconfig"),
-                format!("--bootstrap-kubeconfig={}", bootstrap.display()),
-                format!("--cert-dir={path}/pki"),
-                format!("--hostname-override={name}"),
-            ])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let args = [
+            format!("--kubeconfig={path}/kubeconfig"),
+            format!("--bootstrap-kubeconfig={}", bootstrap.display()),
+            format!("--cert-dir={path}/pki"),
+            format!("--hostname-override={name}"),
+        ];
+        let mut board = Board::start_as(user, &binary, &args.each_ref().map(String::as_str));
         let node = eventually("a Ready Node", MINUTE, || {
             let node = site.double.get(&format!("nodes/{name}"))?;
-            let ended = child.try_wait().unwrap();
-            assert!(ended.is_none(), "{ended:?}");
+            assert!(board.is_running());
             node["status"]["nodeInfo"]["bootID"].is_string().then_some(node)
         });
-        let environ = fs::metadata(format!("/proc/{}/environ", child.id()));
+        let environ = fs::metadata(format!("/proc/{}/environ", board.pid()));
         assert_eq!(environ.unwrap().uid(), 0, "dumpable");
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let mut log = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut log).unwrap();
-        (node["status"].clone(), log)
+        board.stop(Signal::SIGTERM);
+        (node["status"].clone(), board.log().join("\n"))
     };
     let ((mut root, _), (mut nobody, log)) = (whole("somebody", 0), whole("nobody", 65534));
     for status in [&mut root, &mut nobody] {

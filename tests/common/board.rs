@@ -78,6 +78,13 @@ impl Board {
         Self::spawn(Command::new("chroot").arg(root).arg(binary()), args, &[])
     }
 
+    /// As this user, from a copy of the binary; needs root and setpriv.
+    pub fn start_as(user: u32, binary: &Path, args: &[&str]) -> Self {
+        let user = [format!("--reuid={user}"), format!("--regid={user}")];
+        let mut command = Command::new("setpriv");
+        Self::spawn(command.args(user).arg("--clear-groups").arg(binary), args, &[])
+    }
+
     fn spawn(command: &mut Command, args: &[&str], env: &[(&str, &str)]) -> Self {
         let started = Instant::now();
         let mut child = command

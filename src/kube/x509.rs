@@ -108,7 +108,7 @@ impl Subject {
     }
 
     /// Name (RFC 5280), byte for byte as Go encodes it.
-    fn name(&self) -> Vec<u8> {
+    pub(crate) fn name(&self) -> Vec<u8> {
         let organization = |name: &String| attribute(ORGANIZATION, name);
         let mut name: Vec<u8> = self.organizations.iter().flat_map(organization).collect();
         if !name.is_empty() {

@@ -149,24 +149,17 @@ fn relative_files_are_looked_for_in_three_places() {
     credentials.write("deep/token", "credential");
     let token_of = |token_file: &str, credentials: Option<&Folder>| {
         let path = beside.write("kubeconfig", with("", &format!("tokenFile: {token_file}")));
-        let read = load(&path, credentials.map(|folder| folder.path()));
-        let read = read.map_err(|why| why.to_string())?;
-        match read.authorization {
-            Some(Authorization::Bearer { token, .. }) => Ok(token.reveal().to_owned()),
+        match load(&path, credentials.map(|folder| folder.path()))?.authorization {
+            Some(Authorization::Bearer { token, .. }) => Ok::<_, Fault>(token.reveal().to_owned()),
             other => panic!("{other:?}"),
         }
     };
-    let absent = |name: &str| {
-        let folder = beside.path().display();
-        Err(format!(
-            "{folder}/kubeconfig: users[u].user.tokenFile {folder}/{name}: no such file or directory"
-        ))
-    };
-    assert_eq!(token_of("token", None), absent("token"));
     assert_eq!(token_of("token", Some(&credentials)), Ok("credential".into()));
-    assert_eq!(token_of("deep/token", Some(&credentials)), absent("deep/token"));
-    assert_eq!(token_of("./token", Some(&credentials)), absent("./token"));
-    assert_eq!(token_of("other", Some(&credentials)), absent("other"));
+    for absent in ["deep/token", "./token", "other"] {
+        let why = token_of(absent, Some(&credentials)).unwrap_err().what;
+        let path = beside.path().join(absent);
+        assert!(why.ends_with(&format!(" {}: no such file or directory", path.display())), "{why}");
+    }
     beside.write("nodelet.token", "credstore");
     assert_eq!(token_of("token", Some(&credentials)), Ok("credential".into()));
     assert_eq!(token_of("token", None), Ok("credstore".into()));

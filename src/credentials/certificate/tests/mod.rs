@@ -12,6 +12,7 @@ use super::*;
 
 use crate::kube::message::{Method, Request, Response, answered, not_found};
 use crate::kube::x509::{self, Purpose, Wanted, element, pem};
+use crate::node::patch::tests::apply;
 
 /// The time now in these tests.
 pub(crate) fn noon() -> Wall {
@@ -118,27 +119,17 @@ pub(crate) fn csr(name: &str, request: &SigningRequest) -> Value {
     })
 }
 
-fn with(mut csr: Value, path: &str, value: Value) -> Value {
-    let (parent, key) = path.rsplit_once('/').unwrap();
-    let mut place = &mut csr;
-    for name in parent.split('/').filter(|name| !name.is_empty()) {
-        place = &mut place[name];
-    }
-    place[key] = value;
-    csr
-}
-
 pub(crate) fn approved(csr: Value, chain: &str) -> Value {
     let status = json!({
         "conditions": [{"type": "Approved", "reason": "AutoApproved", "message": "m"}],
         "certificate": STANDARD.encode(chain),
     });
-    with(csr, "/status", status)
+    apply(csr, &json!({"status": status}))
 }
 
 fn condition(csr: Value, kind: &str) -> Value {
     let condition = json!({"type": kind, "reason": "Why", "message": "no; run this"});
-    with(csr, "/status", json!({"conditions": [condition]}))
+    apply(csr, &json!({"status": {"conditions": [condition]}}))
 }
 
 /// A certificate whose CSR was just created with this name.
@@ -277,7 +268,7 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
     let issued = |leaf: Leaf| ok(approved(pending(), &certificate(&leaf)));
     let of_other = || Leaf { subject: Subject::of_node("other"), ..mine() };
     let expired = leaf(noon().before(hours(2)), noon().before(hours(1)));
-    let no_base64 = with(approved(pending(), ""), "/status/certificate", json!("("));
+    let no_base64 = apply(approved(pending(), ""), &json!({"status": {"certificate": "("}}));
     let (deleted, again) = ("then: kubectl delete csr c", "requesting again");
     let another_key = "requesting with another key";
     for (answer, what, remedy) in [
@@ -288,7 +279,7 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
         (ended("Failed"), "", "see the signer's log (kube-controller-manager)"),
         (not_found(RESOURCE, "c"), "was deleted before it was signed", again),
         (
-            ok(with(pending(), "/metadata/uid", json!("other"))),
+            ok(apply(pending(), &json!({"metadata": {"uid": "other"}}))),
             "was replaced by another CSR of that name",
             again,
         ),
@@ -361,7 +352,7 @@ fn an_existing_csr_of_that_name_is_used_if_it_is_ours() {
         let mut deleted = certificate.clone();
         deleted.on_response(not_found(RESOURCE, name), now).unwrap_err();
         assert_eq!(new_key(&deleted), Some(false));
-        let found = with(csr(name, &signed(number)), "/spec/signerName", signer);
+        let found = apply(csr(name, &signed(number)), &json!({"spec": {"signerName": signer}}));
         match certificate.on_response(answered(200, found.clone()), now) {
             Ok(line) => assert_eq!((line, want), (None, "")),
             Err(error) => {
@@ -371,7 +362,7 @@ fn an_existing_csr_of_that_name_is_used_if_it_is_ours() {
             }
         }
         // From now on, another uid is another CSR.
-        let other = with(found, "/metadata/uid", json!("v"));
+        let other = apply(found, &json!({"metadata": {"uid": "v"}}));
         assert!(certificate.on_response(answered(200, other), now).is_err());
     }
     // A generated name never exists before.
@@ -443,7 +434,7 @@ fn invalid_bodies_are_failures() {
         json!(null),
         json!([]),
         json!({"kind": "Status", "metadata": {"name": "c", "uid": "u"}}),
-        with(csr("c", &signed(1)), "/metadata/uid", json!("")),
+        apply(csr("c", &signed(1)), &json!({"metadata": {"uid": ""}})),
         csr("", &signed(1)),
         csr("../nodes/pi", &signed(1)),
         csr("c?watch=true", &signed(1)),

@@ -250,6 +250,7 @@ mod tests {
             conditions.clone().try_into().unwrap();
         set_pressure(&mut conditions, &PID_PRESSURE, Some(false), NOW);
         set_pressure(&mut conditions, &MEMORY_PRESSURE, None, NOW);
+        set_pressure(&mut conditions, &DISK_PRESSURE, None, NOW);
         set_ready(&mut conditions, &[], NOW);
         let (reason, message) = PID_PRESSURE.off;
         let pid = condition("PIDPressure", "False", reason, message, NOW);
@@ -264,10 +265,10 @@ mod tests {
     /// The server sends an unset time as null and refuses "".
     #[test]
     fn a_ready_without_transition_time_gets_one() {
-        for times in [json!({}), json!({"lastTransitionTime": null})] {
-            let mut before = json!({"type": "Ready", "status": "True"});
-            object::members(&mut before, &[])
-                .extend(object::members(&mut times.clone(), &[]).clone());
+        for before in [
+            json!({"type": "Ready", "status": "True"}),
+            json!({"type": "Ready", "status": "True", "lastTransitionTime": null}),
+        ] {
             let mut conditions = vec![before];
             set_ready(&mut conditions, &[], NOW);
             let message = "kubelet is posting ready status";

@@ -37,41 +37,23 @@ fn adopted(huge_pages: &[(u64, u64)], capacity: &Value, allocatable: &Value) -> 
 /// kubelet_node_status_test.go TestTryRegisterWithApiServer, the cases of the annotation.
 #[test]
 fn our_annotations_follow_the_new_node() {
-    let node = |annotations: Value| json!({"metadata": {"annotations": annotations}});
-    let yes = node(json!({ATTACH_DETACH: "true"}));
-    let none = json!({"metadata": {}});
+    let node = |annotations: &Value| json!({"metadata": {"annotations": annotations}});
+    let (none, theirs) = (Value::Null, json!({"a": "b"}));
+    let (yes, empty) = (json!({ATTACH_DETACH: "true"}), json!({ATTACH_DETACH: ""}));
+    let both = json!({ATTACH_DETACH: "true", "a": "b"});
+    let manual = |name: &str| json!({DOCUMENTATION: name, "a": "b"});
     for (name, initial, existing, want) in [
-        ("same", &yes, &yes, yes.clone()),
-        ("neither has one", &none, &none, none.clone()),
-        (
-            "absent and empty are equal",
-            &none,
-            &node(json!({ATTACH_DETACH: ""})),
-            node(json!({ATTACH_DETACH: ""})),
-        ),
-        (
-            "removed, others stay",
-            &none,
-            &node(json!({ATTACH_DETACH: "true", "a": "b"})),
-            node(json!({"a": "b"})),
-        ),
-        (
-            "set, others stay",
-            &yes,
-            &node(json!({"a": "b"})),
-            node(json!({ATTACH_DETACH: "true", "a": "b"})),
-        ),
-        ("set where there is none", &yes, &none, yes.clone()),
-        (
-            "the other one of ours",
-            &node(json!({DOCUMENTATION: "man:nodelet(8)"})),
-            &node(json!({DOCUMENTATION: "old", "a": "b"})),
-            node(json!({DOCUMENTATION: "man:nodelet(8)", "a": "b"})),
-        ),
+        ("same", &yes, &yes, &yes),
+        ("neither has one", &none, &none, &none),
+        ("absent and empty are equal", &none, &empty, &empty),
+        ("removed, others stay", &none, &both, &theirs),
+        ("set, others stay", &yes, &theirs, &both),
+        ("set where there is none", &yes, &none, &yes),
+        ("the other one of ours", &manual("new"), &manual("old"), &manual("new")),
     ] {
-        let mut existing = existing.clone();
-        own_annotations(initial, &mut existing);
-        assert_eq!(existing, want, "{name}");
+        let mut got = node(existing);
+        own_annotations(&node(initial), &mut got);
+        assert_eq!(got, node(want), "{name}");
     }
 }
 

@@ -8,7 +8,6 @@ use crate::config::flags::Flags;
 use crate::kube::message::{Method, Response, answered};
 use crate::kube::text::Fault;
 use crate::node::patch::tests::apply;
-use crate::node::schedule::tests::Random;
 
 /// The boot by the server's clock.
 fn boot() -> Wall {
@@ -245,46 +244,36 @@ fn lists_come_with_requests_of_the_node_and_follow_a_change_every_30_s_for_5_min
     assert_eq!(lists, (1..=10).map(|n| n * 30).collect::<Vec<u64>>());
 }
 
+/// The log has one line, about what happened.
 #[test]
 fn a_pod_that_finalizers_keep_is_tried_again_after_an_hour() {
     let kept = pod("web", json!({"metadata": {"deletionTimestamp": "2026-11-21T06:18:51Z"}}));
-    let mut pods = guest();
-    for (time, sent) in [(0, 1), (30, 0), (3599, 0), (3600, 1), (3700, 0), (7199, 0)] {
-        listed(&mut pods, std::slice::from_ref(&kept), at(time));
-        assert_eq!(changes(&mut pods, at(time)).len(), sent, "{time}");
-    }
-    // The log has one line, about what happened.
     let stays = json!({"metadata": {"finalizers": ["example.org/x"]}});
-    let (mut attempts, mut lines) = (0, Vec::new());
-    for hour in 2..48 {
-        listed(&mut pods, std::slice::from_ref(&kept), at(hour * 3600));
+    let (mut pods, mut told) = (guest(), Vec::new());
+    for time in [0, 30, 3599, 3600, 3700, 7199, 7200] {
+        listed(&mut pods, std::slice::from_ref(&kept), at(time));
         while pods.due() == Some(Mono::START) {
-            attempts += 1;
-            lines.push(answer(&mut pods, answered(200, stays.clone()), at(hour * 3600)));
+            told.push((time, answer(&mut pods, answered(200, stays.clone()), at(time)).unwrap()));
         }
     }
-    assert_eq!(attempts, 46);
-    assert!(lines.iter().all(|line| *line == Ok(Progress::Continue)));
-    let mut pods = guest();
-    listed(&mut pods, &[kept], at(0));
-    let want = "default/web waited for its kubelet; its finalizer \"example.org/x\" keeps it until \
+    let note = "default/web waited for its kubelet; its finalizer \"example.org/x\" keeps it until \
                 the finalizer's controller removes it";
-    let step = answer(&mut pods, answered(200, stays), at(0));
-    assert_eq!(step, Ok(Progress::Note(want.to_owned())));
+    let first = (0, Progress::Note(note.to_owned()));
+    assert_eq!(told, [first, (3600, Progress::Continue), (7200, Progress::Continue)]);
 }
 
-/// A server with `found`, whose lists have `limit` pods and are at most 256 KiB or of one pod. All
-/// requests of six hours, as `second method path`.
-fn six_hours(found: &mut Vec<Value>) -> Vec<String> {
+/// Twelve hours of a server with `found`, whose lists have `limit` pods and are at most 256 KiB or
+/// of one pod. A controller makes `replicas` pods for each rejected one. All requests, as
+/// `Method path`.
+fn twelve_hours(found: &mut Vec<Value>, replicas: usize) -> Vec<String> {
     let (mut pods, mut lines) = (guest(), Vec::new());
-    for second in 0..6 * 3600 {
+    for second in 0..12 * 3600 {
         let now = at(second);
         if second % 300 == 0 {
             pods.node_answered(now);
         }
         while pods.due().is_some_and(|due| due <= now) {
             let request = pods.request(now);
-            lines.push(format!("{second} {:?} {}", request.method, request.path));
             let outcome = match request.method {
                 Method::Get => serve(found, &request),
                 Method::Patch => {
@@ -292,22 +281,26 @@ fn six_hours(found: &mut Vec<Value>) -> Vec<String> {
                         let name = object::text(pod, &["metadata", "name"]);
                         !request.path.contains(&format!("/pods/{name}/"))
                     });
+                    let new =
+                        (0..replicas).map(|n| pod(&format!("p{}-{n}", lines.len()), json!({})));
+                    found.extend(new);
                     ok()
                 }
                 _ => answered(200, json!({"metadata": {"finalizers": ["x"]}})),
             };
+            lines.push(format!("{:?} {}", request.method, request.path));
             pods.on_response(outcome, Some(boot()), now);
+            let rejected = lines.iter().filter(|line| line.starts_with("Patch")).count() as u64;
+            assert!(rejected <= 10 + second / 600, "{rejected} after {second} s");
+            assert!(pods.tried.len() <= MAX_TRIED && pods.changes.len() <= PODS_A_LIST);
         }
     }
     lines
 }
 
 fn serve(found: &[Value], request: &Request) -> Answer {
-    let number = |key: &str| {
-        let value = request.path.split_once(key)?.1.split('&').next()?;
-        value.parse::<usize>().ok()
-    };
-    let page: Vec<&Value> = found.iter().take(number("&limit=").unwrap()).collect();
+    let limit = request.path.split_once("&limit=").unwrap().1.parse().unwrap();
+    let page: Vec<&Value> = found.iter().take(limit).collect();
     let list = json!({"kind": "PodList", "items": page});
     let limit = request.accept.body_limit();
     if list.to_string().len() > limit {
@@ -316,21 +309,27 @@ fn serve(found: &[Value], request: &Request) -> Answer {
     answered(200, list)
 }
 
-/// Each of them is in the way of the others: its size, or because it stays.
+/// A large pod and seven that stay are in the way of the others. A controller makes new pods
+/// without end: 10 are rejected, and one more each 10 minutes.
 #[test]
-fn a_large_pod_and_seven_that_stay_do_not_hide_the_others() {
+fn each_stray_pod_is_ended_and_the_number_of_requests_is_limited() {
     let mut large = pod("a", json!({}));
     large["metadata"]["annotations"] = json!({"x": "y".repeat(300_000)});
     let stays = json!({"metadata": {"deletionTimestamp": "2026-11-21T06:18:51Z"}});
     let stuck = (0..7).map(|n| pod(&format!("a{n}"), stays.clone())).collect();
-    for (case, mut found, kept) in [("large", vec![large], 0), ("stay", stuck, 7)] {
+    let both = apply(large.clone(), &stays);
+    for (case, mut found, replicas, left, rejected, deletes, lists) in [
+        ("large", vec![large], 0, 0, 2, 0, 155),
+        ("stay", stuck, 0, 7, 1, 12 * 7, 252),
+        ("large, and stays", vec![both], 0, 2, 0, 12, 143),
+        ("controller", vec![], 2, 82, 81, 0, 147),
+    ] {
         found.push(pod("stray", json!({})));
-        let lines = six_hours(&mut found);
-        assert_eq!(found.len(), kept, "{case}: {lines:#?}");
-        let gets = lines.iter().filter(|line| line.contains(" Get ")).count();
-        let deletes = lines.iter().filter(|line| line.contains(" Delete ")).count();
-        assert!(gets < 72 + 6 * 22 + 20, "{case}: {gets} lists in six hours");
-        assert_eq!(deletes, 6 * kept, "{case}");
+        let lines = twelve_hours(&mut found, replicas);
+        let count = |method| lines.iter().filter(|line| line.starts_with(method)).count();
+        let got = (found.len(), count("Patch"), count("Delete"));
+        assert_eq!(got, (left, rejected, deletes), "{case}: {lines:#?}");
+        assert!(count("Get") <= lists, "{case}: {} lists in twelve hours", count("Get"));
     }
 }
 
@@ -390,42 +389,5 @@ fn a_node_with_pods_and_reject_pods_false_never_list() {
         pods.node_answered(at(300));
         pods.credentials_changed();
         assert_eq!(pods.due(), None);
-    }
-}
-
-/// A controller makes a new pod for each rejected one. Virtual time passes in random steps.
-#[test]
-fn at_most_10_pods_are_rejected_and_one_more_each_10_min() {
-    for seed in 1..=50 {
-        let mut random = Random((seed * 0x9E37_79B9) | 1);
-        let mut pods = guest();
-        let (mut serial, mut rejected, mut lists, mut now) = (0, 0_u64, 0_u64, 0);
-        while now < 6 * 3600 {
-            now += random.below(100);
-            if random.below(3) == 0 {
-                pods.node_answered(at(now));
-            }
-            if pods.due().is_none_or(|due| due > at(now)) {
-                continue;
-            }
-            let request = pods.request(at(now));
-            let outcome = match request.method {
-                Method::Get => {
-                    lists += 1;
-                    let new = serial..serial + random.below(12);
-                    serial = new.end;
-                    list(&new.map(|n| pod(&format!("p{n}"), json!({}))).collect::<Vec<_>>())
-                }
-                _ => {
-                    rejected += 1;
-                    ok()
-                }
-            };
-            pods.on_response(outcome, Some(boot()), at(now));
-            assert!(rejected <= 10 + now / 600, "seed {seed}: {rejected} after {now} s");
-            assert!(lists <= 1 + now / 15, "seed {seed}: {lists} after {now} s");
-            assert!(pods.tried.len() <= MAX_TRIED && pods.changes.len() <= PODS_A_LIST);
-        }
-        assert!(rejected >= 10 + 30, "seed {seed}: {rejected} in 6 h");
     }
 }

@@ -62,15 +62,10 @@ fn unreadable() -> Facts {
 
 #[test]
 fn each_annotation_of_the_node_is_one_that_a_read_keeps() {
-    for (flag, want) in [
-        (true, json!({ATTACH_DETACH: "true", DOCUMENTATION: "man:nodelet(8)"})),
-        (false, json!({DOCUMENTATION: "man:nodelet(8)"})),
-    ] {
-        let node = initial_node(flags(&[&format!("--enable-controller-attach-detach={flag}")]));
-        let annotations = &node["metadata"]["annotations"];
-        assert_eq!(*annotations, want);
-        assert!(annotations.as_object().unwrap().keys().all(|name| is_read_annotation(name)));
-    }
+    let without = initial_node(flags(&["--enable-controller-attach-detach=false"]));
+    let manual = json!({DOCUMENTATION: "man:nodelet(8)"});
+    assert_eq!(without["metadata"]["annotations"], manual);
+    assert!([ATTACH_DETACH, DOCUMENTATION].into_iter().all(is_read_annotation));
 }
 
 /// The body of the first POST. kubelet_node_status_test.go TestUpdateNewNodeStatus, and
@@ -155,50 +150,34 @@ fn architectures_have_gos_names() {
     assert_eq!(rust.map(goarch), go);
 }
 
-/// kubelet_node_status_test.go TestRegisterWithApiServerWithTaint.
+/// kubelet_node_status_test.go TestRegisterWithApiServerWithTaint. Each taint is `key value effect`.
 #[test]
 fn the_spec_has_taints_and_provider_id_alone() {
-    let no_pods = json!({"key": "nodelet/no-pods", "effect": "NoSchedule"});
-    let no_run = json!({"key": "nodelet/no-pods", "effect": "NoExecute"});
+    let no_pods = "nodelet/no-pods  NoSchedule";
+    let external = "--cloud-provider=external";
     let cloud = "node.cloudprovider.kubernetes.io/uninitialized";
-    let uninitialized = json!({"key": cloud, "value": "true", "effect": "NoSchedule"});
-    let edge = json!({"key": "edge", "value": "yes", "effect": "NoExecute"});
-    let cordoned = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
-    let replaced = format!(
-        "--register-with-taints=nodelet/no-pods=mine:NoSchedule,nodelet/no-pods:NoExecute,\
-         {cloud}:NoSchedule"
-    );
+    let [ours, replaced] = ["true", ""].map(|value| format!("{cloud} {value} NoSchedule"));
+    let taint = |text: &str| format!("--register-with-taints={text}");
+    let replaces = format!("nodelet/no-pods=mine:NoSchedule,{cloud}:NoSchedule");
     for (words, want) in [
-        (&["--max-pods=1"][..], json!({})),
-        (&[], json!({"taints": [no_pods]})),
+        (&["--max-pods=1"][..], &[][..]),
+        (&[], &[no_pods]),
         (
-            &["--max-pods=1", "--register-with-taints=node.kubernetes.io/unschedulable:NoSchedule"],
-            json!({"taints": [cordoned]}),
+            &["--max-pods=1", &taint("node.kubernetes.io/unschedulable:NoSchedule")],
+            &["node.kubernetes.io/unschedulable  NoSchedule"],
         ),
-        (
-            &[
-                "--cloud-provider=external",
-                "--register-with-taints=edge=yes:NoExecute",
-                "--provider-id=x://1",
-            ],
-            json!({"taints": [edge, uninitialized, no_pods], "providerID": "x://1"}),
-        ),
-        (
-            &["--cloud-provider=external", &replaced],
-            json!({"taints": [
-                {"key": "nodelet/no-pods", "value": "mine", "effect": "NoSchedule"},
-                no_run,
-                {"key": cloud, "effect": "NoSchedule"},
-            ]}),
-        ),
+        (&[external, &taint("edge=yes:NoExecute")], &["edge yes NoExecute", &ours, no_pods]),
+        (&[external, &taint(&replaces)], &["nodelet/no-pods mine NoSchedule", &replaced]),
         // Another effect is another taint.
-        (
-            &["--register-with-taints=nodelet/no-pods:NoExecute"],
-            json!({"taints": [no_run, no_pods]}),
-        ),
+        (&[&taint("nodelet/no-pods:NoExecute")], &["nodelet/no-pods  NoExecute", no_pods]),
     ] {
-        assert_eq!(initial_node(flags(words))["spec"], want, "{words:?}");
+        let spec = initial_node(flags(words))["spec"].take();
+        let text = |taint| ["key", "value", "effect"].map(|key| object::text(taint, &[key]));
+        let taints = object::list(&spec, &["taints"]).iter().map(|taint| text(taint).join(" "));
+        assert_eq!(taints.collect::<Vec<_>>(), want, "{words:?}");
     }
+    let spec = initial_node(flags(&["--max-pods=1", "--provider-id=x://1"]))["spec"].take();
+    assert_eq!(spec, json!({"providerID": "x://1"}));
 }
 
 /// setters_test.go TestVersionInfo (version error: here Unknown; proxy version cleared) and
@@ -218,9 +197,6 @@ fn test_version_info_and_daemon_endpoints() {
             "kernelVersion": "old", "theirs": 1,
         },
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}, "theirs": 1},
-        "images": [{"names": ["a"]}],
-        "runtimeHandlers": [],
-        "features": {"supplementalGroupsPolicy": true},
     }});
     let desired = desired(&config, &facts, Pressures::default(), &seen, at(NOW));
     let status = &desired.node["status"];
@@ -228,9 +204,6 @@ fn test_version_info_and_daemon_endpoints() {
     let unknown = json!({"kernelVersion": "Unknown", "osImage": "Unknown", "theirs": 1});
     assert_eq!(status["nodeInfo"], patch::tests::apply(info, &unknown));
     assert_eq!(status["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 5678}, "theirs": 1}));
-    assert_eq!(status.get("images"), None);
-    assert_eq!(status.get("runtimeHandlers"), None);
-    assert_eq!(status["features"], seen["status"]["features"]);
     assert_eq!(
         desired.missing,
         [
@@ -370,15 +343,25 @@ fn test_ready_condition_and_pressures() {
     assert_eq!(after.node["status"]["conditions"], json!(want));
 }
 
+/// On a ramfs, and with setters_test.go TestReadyCondition (isolation off), where the file system is
+/// still checked for DiskPressure.
 #[test]
-fn a_node_on_a_ramfs_is_ready_without_ephemeral_storage() {
-    let node_fs = Err(Unread { absent: true, ..Unread::new("statvfs /var", "/ has no size") });
-    let facts = Facts { node_fs, ..Facts::example() };
-    let on_ramfs = initial(&config(flags(&[])), &facts, Pressures::default(), at(NOW));
-    assert_eq!(on_ramfs.missing, [""; 0]);
+fn without_a_size_of_the_storage_the_node_is_ready_without_ephemeral_storage() {
+    let off = "--local-storage-capacity-isolation=false";
+    let unread = || Unread::new("statvfs /var", "/ has no size");
     let none = json!({"ephemeral-storage": null});
     let none = json!({"status": {"capacity": none, "allocatable": none}});
-    assert_eq!(on_ramfs.node, patch::tests::apply(initial_node(flags(&[])), &none));
+    let want = patch::tests::apply(initial_node(flags(&[])), &none);
+    for (words, node_fs, missing) in [
+        (&[][..], Err(Unread { absent: true, ..unread() }), &[][..]),
+        (&[off], Facts::example().node_fs, &[]),
+        (&[off], Err(unread()), &["statvfs /var: / has no size; DiskPressure is not checked"]),
+    ] {
+        let facts = Facts { node_fs, ..Facts::example() };
+        let got = initial(&config(flags(words)), &facts, Pressures::default(), at(NOW));
+        assert_eq!(got.node, want, "{words:?} {:?}", facts.node_fs);
+        assert_eq!(got.missing, missing);
+    }
 }
 
 #[test]
@@ -439,45 +422,40 @@ fn a_machine_id_that_is_none_is_reported_and_has_a_line() {
 #[test]
 fn same_status_as_agrees_with_the_computed_node() {
     type Change = fn(&mut Facts);
-    let same: [Change; 5] = [
-        |facts| facts.working_set_bytes = Ok(1),
-        |facts| facts.pids.as_mut().unwrap().running += 1,
-        |facts| facts.pids.as_mut().unwrap().max += 1,
-        |facts| {
+    let changes: [(bool, Change); 22] = [
+        (true, |facts| facts.working_set_bytes = Ok(1)),
+        (true, |facts| facts.pids.as_mut().unwrap().running += 1),
+        (true, |facts| facts.pids.as_mut().unwrap().max += 1),
+        (true, |facts| {
             let fs = facts.node_fs.as_mut().unwrap();
             (fs.available_bytes, fs.inodes, fs.inodes_free) = (1, 2, 3);
-        },
-        |facts| facts.image_fs = Some(facts.node_fs.clone()),
-    ];
-    let other: [Change; 17] = [
-        |facts| facts.cpus = Ok(3),
-        |facts| facts.memory.as_mut().unwrap().total_bytes += 1024,
-        |facts| facts.memory.as_mut().unwrap().swap_total_bytes += 1024,
-        |facts| facts.huge_pages.as_mut().unwrap().clear(),
-        |facts| facts.node_fs.as_mut().unwrap().capacity_bytes += 1024,
-        |facts| facts.machine_id = Ok("another".into()),
-        |facts| facts.system_uuid = Ok("another".into()),
-        |facts| facts.boot_id = Ok("another".into()),
-        |facts| facts.kernel_version = Ok("another".into()),
-        |facts| facts.os_image = Ok("another".into()),
-        |facts| facts.network.interfaces.as_mut().unwrap().truncate(1),
-        |facts| facts.unhealthy.push("pump.ready is missing".into()),
-        |facts| facts.memory = Err(Unread::new("proc/x", "no x line")),
-        |facts| facts.working_set_bytes = Err(Unread::new("proc/x", "no x line")),
-        |facts| facts.node_fs = Err(Unread::new("proc/x", "no x line")),
-        |facts| facts.pids = Err(Unread::new("proc/x", "no x line")),
-        |facts| facts.image_fs = Some(Err(Unread::new("proc/x", "no x line"))),
+        }),
+        (true, |facts| facts.image_fs = Some(facts.node_fs.clone())),
+        (false, |facts| facts.cpus = Ok(3)),
+        (false, |facts| facts.memory.as_mut().unwrap().total_bytes += 1024),
+        (false, |facts| facts.memory.as_mut().unwrap().swap_total_bytes += 1024),
+        (false, |facts| facts.huge_pages.as_mut().unwrap().clear()),
+        (false, |facts| facts.node_fs.as_mut().unwrap().capacity_bytes += 1024),
+        (false, |facts| facts.machine_id = Ok("another".into())),
+        (false, |facts| facts.system_uuid = Ok("another".into())),
+        (false, |facts| facts.boot_id = Ok("another".into())),
+        (false, |facts| facts.kernel_version = Ok("another".into())),
+        (false, |facts| facts.os_image = Ok("another".into())),
+        (false, |facts| facts.network.interfaces.as_mut().unwrap().truncate(1)),
+        (false, |facts| facts.unhealthy.push("pump.ready is missing".into())),
+        (false, |facts| facts.memory = Err(Unread::new("proc/x", "no x line"))),
+        (false, |facts| facts.working_set_bytes = Err(Unread::new("proc/x", "no x line"))),
+        (false, |facts| facts.node_fs = Err(Unread::new("proc/x", "no x line"))),
+        (false, |facts| facts.pids = Err(Unread::new("proc/x", "no x line"))),
+        (false, |facts| facts.image_fs = Some(Err(Unread::new("proc/x", "no x line")))),
     ];
     let config = config(flags(&[]));
     let node = |facts: &Facts| initial(&config, facts, Pressures::default(), at(NOW));
     let example = Facts::example();
-    for (changes, differs) in [(same.as_slice(), false), (other.as_slice(), true)] {
-        for (index, change) in changes.iter().enumerate() {
-            let mut facts = example.clone();
-            change(&mut facts);
-            let is_same = node(&facts) == node(&example);
-            assert_eq!(is_same, !differs, "{index}: {facts:?}");
-            assert_eq!(facts.same_status_as(&example), is_same, "{index}: {facts:?}");
-        }
+    for (index, (is_same, change)) in changes.into_iter().enumerate() {
+        let mut facts = example.clone();
+        change(&mut facts);
+        assert_eq!(node(&facts) == node(&example), is_same, "{index}: {facts:?}");
+        assert_eq!(facts.same_status_as(&example), is_same, "{index}: {facts:?}");
     }
 }

@@ -190,12 +190,7 @@ fn test_update_default_labels() {
         (
             "7 stable ones are filled in",
             all("new"),
-            json!({
-                "kubernetes.io/hostname": "new",
-                "failure-domain.beta.kubernetes.io/zone": "new",
-                "failure-domain.beta.kubernetes.io/region": "new",
-                "beta.kubernetes.io/instance-type": "new",
-            }),
+            without(all("new"), &[ZONE, "topology.kubernetes.io/region", OS, ARCH]),
             all("new"),
         ),
         (

@@ -4,29 +4,21 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::flags::Flags;
-use crate::config::thresholds::{self, Threshold};
 use crate::kube::facts::{FileSystem, HugePages, Memory, Unread};
 use crate::node::patch::tests::apply;
 
-/// A configuration that reserves nothing but these thresholds, as upstream's cases.
-fn config(max_pods: i32, pods_per_core: i32, thresholds: &[Threshold]) -> Config {
-    let flags = Flags::of(&[
-        "--hostname-override=pi-3",
-        &format!("--max-pods={max_pods}"),
-        &format!("--pods-per-core={pods_per_core}"),
-    ]);
-    let mut config = Config::new(flags, || unreachable!()).unwrap();
-    config.reservation.thresholds = thresholds.to_vec();
-    config
+fn config(words: &str) -> Config {
+    let words: Vec<&str> = words.split_whitespace().collect();
+    Config::new(Flags::of(&words), || Ok("pi".to_owned())).unwrap()
 }
 
-/// 2 CPUs, 1024 bytes of memory, 5120 bytes of storage, no huge pages.
+/// 2 CPUs, 1024 bytes of memory, 5000 bytes of storage, no huge pages.
 fn small() -> Facts {
     Facts {
         cpus: Ok(2),
         memory: Ok(Memory { total_bytes: 1024, swap_total_bytes: 0 }),
         huge_pages: Ok(Vec::new()),
-        node_fs: Ok(FileSystem { capacity_bytes: 5120, ..FileSystem::default() }),
+        node_fs: Ok(FileSystem { capacity_bytes: 5000, ..FileSystem::default() }),
         ..Facts::example()
     }
 }
@@ -44,72 +36,97 @@ fn resources(seen: &Value, config: &Config, facts: &Facts) -> (Value, Value) {
     (status["capacity"].clone(), status["allocatable"].clone())
 }
 
-/// setters_test.go TestMachineInfo 1 to 3, 5 to 7 and 12.
+/// setters_test.go TestMachineInfo 1 to 12. Devices (10, 11) are declared with
+/// --extended-resources, because there are no plugins; pods cannot be reserved. Upstream gets the
+/// isolation (9) from its container manager, whose real implementation follows the same flag.
 #[test]
 fn test_machine_info() {
-    let base = json!({"cpu": "2", "memory": "1Ki", "pods": "110", "ephemeral-storage": "5Ki"});
-    let with = |changes: Value| apply(base.clone(), &changes);
+    let none = json!({});
+    let base = json!({"cpu": "2", "memory": "1Ki", "pods": "110", "ephemeral-storage": "5000"});
+    let allocatable_base = apply(base.clone(), &json!({"ephemeral-storage": "5k"}));
+    let pods = |count: &str| json!({"pods": count});
+    let not_isolated = "--local-storage-capacity-isolation=false";
+    let no_storage = json!({"ephemeral-storage": null});
+    let left = json!({"ephemeral-storage": null, "cpu": "1999m", "memory": "1023"});
+    let pages = |count: &str| json!({"hugepages-test": count});
+    let devices = |npu: &str| json!({"example.com/npu": npu, "example.com/inactive": "0"});
     let kept = json!({"hugepages-1Gi": "0", "attachable-volumes-x": "9"});
-    let radio = json!({"example.com/radio": "2"});
+    let radio = |count: &str| json!({"example.com/radio": count});
     let equal = json!({"cpu": "2000m", "memory": "1024", "pods": "0.11k"});
     // What the server has, and what differs from the facts of the board.
-    for (name, seen, want) in [
-        ("1 plain", [json!({}), json!({})], [json!({}), json!({})]),
+    for (name, words, seen, want) in [
+        ("1 plain, 8 storage isolated", "", [&none, &none], [&none, &none]),
+        (
+            "2 pods per core below the limit",
+            "--max-pods=10 --pods-per-core=4",
+            [&none, &none],
+            [&pods("8"), &pods("8")],
+        ),
+        (
+            "3 pods per core above the limit",
+            "--max-pods=10 --pods-per-core=6",
+            [&none, &none],
+            [&pods("10"), &pods("10")],
+        ),
+        (
+            "4 reservations",
+            &format!("{not_isolated} --system-reserved=cpu=1m,memory=1,ephemeral-storage=1"),
+            [&none, &none],
+            [&no_storage, &left],
+        ),
         (
             "5 huge pages off memory",
-            [json!({"hugepages-test": "1"}), json!({})],
-            [json!({"hugepages-test": "1"}), json!({"hugepages-test": "1", "memory": "1023"})],
+            "",
+            [&pages("1"), &none],
+            [&pages("1"), &json!({"hugepages-test": "1", "memory": "1023"})],
         ),
         (
             "6 negative capacity",
-            [json!({"negative-resource": "-1"}), json!({})],
-            [json!({"negative-resource": "-1"}), json!({"negative-resource": "0"})],
+            "",
+            [&json!({"negative": "-1"}), &none],
+            [&json!({"negative": "-1"}), &json!({"negative": "0"})],
         ),
         (
             "7 more huge pages than memory",
-            [json!({"hugepages-test": "1025"}), json!({})],
-            [json!({"hugepages-test": "1025"}), json!({"hugepages-test": "1025", "memory": "0"})],
+            "",
+            [&pages("1025"), &none],
+            [&pages("1025"), &json!({"hugepages-test": "1025", "memory": "0"})],
         ),
+        ("9 storage not isolated", not_isolated, [&none, &none], [&no_storage, &no_storage]),
         (
-            "12 allocatable extended resource without capacity",
-            [json!({}), json!({"example.com/extended": "5"})],
-            [json!({}), json!({})],
+            "10 device, 11 inactive device, which adoption has set to 0",
+            "--extended-resources=example.com/npu=3",
+            [&devices("0"), &devices("0")],
+            [&devices("3"), &devices("3")],
         ),
-        ("other keys without capacity", [json!({}), kept.clone()], [json!({}), kept]),
+        ("12 allocatable device without capacity", "", [&none, &radio("5")], [&none, &none]),
+        ("other keys without capacity", "", [&none, &kept], [&none, &kept]),
         (
             "a foreign capacity is allocatable",
-            [radio.clone(), json!({"example.com/radio": "1"})],
-            [radio.clone(), radio],
+            "",
+            [&radio("2"), &radio("1")],
+            [&radio("2"), &radio("2")],
         ),
-        (
-            "equal quantities keep the server's text",
-            [equal.clone(), equal.clone()],
-            [equal.clone(), equal],
-        ),
+        ("equal quantities keep the server's text", "", [&equal, &equal], [&equal, &equal]),
         (
             "the facts replace the server's values",
-            [json!({"cpu": "8", "memory": "7", "odd": 5}), json!({"cpu": "8", "memory": null})],
-            [json!({"odd": 5}), json!({})],
+            "",
+            [&json!({"cpu": "8", "memory": "7", "odd": 5}), &json!({"cpu": "8", "memory": null})],
+            [&json!({"odd": 5}), &none],
         ),
     ] {
         let [capacity, allocatable] = seen;
         let seen = json!({"capacity": capacity, "allocatable": allocatable});
-        let (capacity, allocatable) = resources(&seen, &config(110, 0, &[]), &small());
-        assert_eq!([capacity, allocatable], want.map(with), "{name}");
-    }
-    for (name, per_core, pods) in
-        [("2 pods per core below the limit", 4, "8"), ("3 pods per core above the limit", 6, "10")]
-    {
-        let want = with(json!({"pods": pods}));
-        let got = resources(&json!({}), &config(10, per_core, &[]), &small());
-        assert_eq!(got, (want.clone(), want), "{name}");
+        let config = config(&format!("--max-pods=110 --eviction-hard= {words}"));
+        let want = (apply(base.clone(), want[0]), apply(allocatable_base.clone(), want[1]));
+        assert_eq!(resources(&seen, &config, &small()), want, "{name}");
     }
 }
 
 /// cadvisor/util_test.go (hugepages-5Ki).
 #[test]
 fn huge_pages_are_named_by_size_and_subtracted_from_memory() {
-    let config = config(110, 0, &thresholds::default_thresholds());
+    let config = config("--max-pods=110");
     let amounts = |total_bytes, pages: &[(u64, u64)]| {
         let pages = pages.iter().map(|&(page_bytes, count)| HugePages { page_bytes, count });
         let memory = Ok(Memory { total_bytes, swap_total_bytes: 0 });
@@ -119,11 +136,11 @@ fn huge_pages_are_named_by_size_and_subtracted_from_memory() {
     // A board with 4 GiB and the four page sizes of arm64.
     let sizes = [(64 << 10, 0), (2 << 20, 64), (32 << 20, 0), (1 << 30, 0)];
     let capacity = json!({
-        "cpu": "2", "memory": "3884312Ki", "pods": "110", "ephemeral-storage": "5Ki",
+        "cpu": "2", "memory": "3884312Ki", "pods": "110", "ephemeral-storage": "5000",
         "hugepages-64Ki": "0", "hugepages-2Mi": "128Mi", "hugepages-32Mi": "0",
         "hugepages-1Gi": "0",
     });
-    let reserved = json!({"memory": "3650840Ki", "ephemeral-storage": "4608"});
+    let reserved = json!({"memory": "3650840Ki", "ephemeral-storage": "4500"});
     let allocatable = apply(capacity.clone(), &reserved);
     assert_eq!(amounts(3_884_312 << 10, &sizes), (capacity, allocatable));
     // cadvisor/util_test.go: pages of 5 kB.
@@ -154,7 +171,7 @@ fn nothing_read() -> Facts {
 /// setters_test.go TestMachineInfo 13: here the capacity is missing, not 0.
 #[test]
 fn a_missing_fact_is_a_missing_capacity() {
-    let config = config(110, 4, &thresholds::default_thresholds());
+    let config = config("--max-pods=110 --pods-per-core=4");
     let mut node = json!({});
     let mut missing = Vec::new();
     set(&mut node, &config, &nothing_read(), &mut missing);
@@ -185,7 +202,7 @@ fn a_missing_fact_is_a_missing_capacity() {
 /// The reserved amounts stay subtracted while the SD card hangs.
 #[test]
 fn a_fact_that_becomes_missing_changes_nothing() {
-    let config = config(110, 4, &thresholds::default_thresholds());
+    let config = config("--max-pods=110 --pods-per-core=4");
     let mut node = json!({});
     let facts = Facts {
         huge_pages: Ok(vec![HugePages { page_bytes: 2 << 20, count: 8 }]),
@@ -207,7 +224,7 @@ fn a_fact_that_becomes_missing_changes_nothing() {
 /// setters_test.go TestReadyCondition (no capacity): the message.
 #[test]
 fn ready_names_missing_capacities_in_upstreams_order() {
-    let config = config(0, 0, &[]);
+    let config = config("");
     let all = "missing node capacity for resources: cpu, memory, pods, ephemeral-storage";
     for (capacity, want) in [
         (json!(null), Some(all)),
@@ -228,7 +245,7 @@ fn ready_names_missing_capacities_in_upstreams_order() {
 /// setters_test.go TestMachineInfo 1, 14 and 15.
 #[test]
 fn test_machine_info_identity_and_swap() {
-    let config = config(0, 0, &[]);
+    let config = config("");
     let info = |seen: Value, facts: &Facts| {
         let mut node = json!({"status": {"nodeInfo": seen}});
         set(&mut node, &config, facts, &mut Vec::new());
@@ -267,60 +284,5 @@ fn test_machine_info_identity_and_swap() {
         ),
     ] {
         assert_eq!(info(seen, &swap(total)), apply(ids.clone(), &more), "{name}");
-    }
-}
-
-/// setters_test.go TestMachineInfo 4 and 8 to 11. Devices are declared with --extended-resources,
-/// because there are no plugins; pods cannot be reserved. Upstream gets the isolation (9) from its
-/// container manager, whose real implementation follows the same flag.
-#[test]
-fn test_machine_info_reservations_storage_and_devices() {
-    let plain = config(110, 0, &[]);
-    let mut config = plain.clone();
-    for (name, amount) in [("cpu", "1m"), ("memory", "1"), ("ephemeral-storage", "1")] {
-        let amount = amount.parse().unwrap();
-        config.reservation.declared.insert(name.to_owned(), amount);
-    }
-    let facts = Facts {
-        node_fs: Ok(FileSystem { capacity_bytes: 5000, ..FileSystem::default() }),
-        ..small()
-    };
-    let storage = |isolated, reserved: bool| {
-        let mut config = config.clone();
-        config.local_storage = isolated;
-        if !reserved {
-            config.reservation.declared.clear();
-        }
-        resources(&json!({}), &config, &facts)
-    };
-    let plain_amounts = json!({"cpu": "2", "memory": "1Ki", "pods": "110"});
-    let with = |changes: Value| apply(plain_amounts.clone(), &changes);
-    for (name, isolated, reserved, capacity, allocatable) in [
-        ("4", false, true, json!({}), json!({"cpu": "1999m", "memory": "1023"})),
-        (
-            "8 storage isolated",
-            true,
-            false,
-            json!({"ephemeral-storage": "5000"}),
-            json!({"ephemeral-storage": "5k"}),
-        ),
-        ("9 storage not isolated: absent", false, false, json!({}), json!({})),
-    ] {
-        let want = (with(capacity), with(allocatable));
-        assert_eq!(storage(isolated, reserved), want, "{name}");
-    }
-
-    let mut declares = plain;
-    let three = "3".parse().unwrap();
-    declares.node.extended_resources.insert("example.com/npu".to_owned(), three);
-    // Adoption sets an inactive device to 0.
-    let seen = json!({
-        "capacity": {"example.com/npu": "0", "example.com/inactive": "0"},
-        "allocatable": {"example.com/npu": "0", "example.com/inactive": "0"},
-    });
-    let (capacity, allocatable) = resources(&seen, &declares, &small());
-    for resources in [capacity, allocatable] {
-        assert_eq!(resources["example.com/npu"], "3", "10 device");
-        assert_eq!(resources["example.com/inactive"], "0", "11 inactive device");
     }
 }

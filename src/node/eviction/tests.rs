@@ -83,8 +83,9 @@ fn time_line(
 
 /// eviction_manager_test.go TestMemoryPressure, TestPIDPressure, TestDiskPressureNodeFs (nodefs,
 /// imagefs), TestInodePressureFsInodes (nodefs, imagefs), TestNodeReclaimFuncs (the condition stays
-/// for 5 m; nothing is collected here); helpers_test.go TestNodeConditions and
-/// TestMakeSignalObservations, without containerfs and the pods' allocatable memory.
+/// for 5 m; nothing is collected here); helpers_test.go TestNodeConditions,
+/// TestNodeConditionsObservedSince and TestMakeSignalObservations, without containerfs and the pods'
+/// allocatable memory.
 #[test]
 fn pressure_starts_with_the_first_met_pass_and_ends_after_the_transition_period() {
     for (signal, unit, on) in [
@@ -106,11 +107,15 @@ fn pressure_starts_with_the_first_met_pass_and_ends_after_the_transition_period(
                 (3 * MINUTE, unit * 3 / 2, on),
                 (20 * MINUTE, 3 * unit, NONE),
                 (MINUTE, unit / 2, on),
-                (MINUTE, 2 * unit, on),
-                (5 * MINUTE, 2 * unit, NONE),
+                (5 * MINUTE - 1, 2 * unit, on),
+                (1, 2 * unit, NONE),
             ],
         );
     }
+    // 0 < 0 is false: without a transition period there is never pressure, as upstream.
+    let met = [Threshold::hard(Signal::MemoryAvailable, bytes(2))];
+    let mut eviction = Eviction::new(&met, Duration::ZERO);
+    assert_eq!(eviction.synchronize(&facts(Signal::MemoryAvailable, 1, 4), Mono::START), NONE);
 }
 
 /// eviction_manager_test.go TestMinReclaim, and helpers_test.go TestPercentageThresholdsMet with
@@ -227,27 +232,29 @@ fn the_default_thresholds_are_the_kubelets() {
 /// As upstream, a pass without statistics keeps all state (eviction_manager.go synchronize).
 #[test]
 fn a_pass_without_the_fact_keeps_the_state() {
-    let missing = facts(Signal::PidAvailable, 1, 2);
-    let low = facts(Signal::MemoryAvailable, 100, 1000);
-    let above = facts(Signal::MemoryAvailable, 250, 1000);
     let threshold = [Threshold {
         minimum_reclaim: Some(bytes(100)),
         ..Threshold::hard(Signal::MemoryAvailable, bytes(200))
     }];
     let mut eviction = Eviction::new(&threshold, TRANSITION);
-    let at = |minutes| Mono::START.after(Duration::from_secs(minutes * MINUTE));
-    assert_eq!(eviction.synchronize(&missing, at(0)), Pressures { memory: None, ..NONE });
-    assert_eq!(eviction.synchronize(&low, at(1)), MEMORY);
-    assert_eq!(eviction.synchronize(&missing, at(2)), MEMORY);
-    assert_eq!(eviction.synchronize(&missing, at(20)), MEMORY);
-    // Still met: minimum reclaim counts.
-    assert_eq!(eviction.synchronize(&above, at(30)), MEMORY);
-    // The end of the transition period is no ground for False.
-    let enough = facts(Signal::MemoryAvailable, 900, 1000);
-    assert_eq!(eviction.synchronize(&enough, at(31)), MEMORY);
-    assert_eq!(eviction.synchronize(&missing, at(60)), MEMORY);
-    assert_eq!(eviction.synchronize(&enough, at(61)), NONE);
-    assert_eq!(eviction.synchronize(&missing, at(62)), NONE);
+    for (minute, available, want) in [
+        (0, None, Pressures { memory: None, ..NONE }),
+        (1, Some(100), MEMORY),
+        (2, None, MEMORY),
+        (20, None, MEMORY),
+        // Still met: minimum reclaim counts.
+        (30, Some(250), MEMORY),
+        (31, Some(900), MEMORY),
+        // The end of the transition period is no ground for False.
+        (60, None, MEMORY),
+        (61, Some(900), NONE),
+        (62, None, NONE),
+    ] {
+        let missing = facts(Signal::PidAvailable, 1, 2);
+        let facts = available.map_or(missing, |free| facts(Signal::MemoryAvailable, free, 1000));
+        let now = Mono::START.after(Duration::from_secs(minute * MINUTE));
+        assert_eq!(eviction.synchronize(&facts, now), want, "minute {minute}");
+    }
 }
 
 #[test]
@@ -266,25 +273,6 @@ fn free_space_that_is_not_known_is_neither_pressure_nor_its_absence() {
         let got = first_pass(&[&default_thresholds()[..], &[bytes]].concat(), &facts);
         assert_eq!(got, Pressures { disk, ..NONE }, "{:?}", facts.node_fs);
     }
-}
-
-/// helpers_test.go TestNodeConditionsObservedSince.
-#[test]
-fn the_transition_period_is_exclusive() {
-    let threshold = [Threshold::hard(Signal::MemoryAvailable, bytes(200))];
-    let pass = |eviction: &mut Eviction, available, millis| {
-        eviction.synchronize(
-            &facts(Signal::MemoryAvailable, available, 1000),
-            Mono::START.after(Duration::from_millis(millis)),
-        )
-    };
-    let mut eviction = Eviction::new(&threshold, TRANSITION);
-    assert_eq!(pass(&mut eviction, 100, 0), MEMORY);
-    assert_eq!(pass(&mut eviction, 300, 299_999), MEMORY);
-    assert_eq!(pass(&mut eviction, 300, 300_000), NONE);
-    // 0 < 0 is false: without a transition period there is never pressure, as upstream.
-    let mut eviction = Eviction::new(&threshold, Duration::ZERO);
-    assert_eq!(pass(&mut eviction, 100, 0), NONE);
 }
 
 /// cri_stats_provider.go ImageFsStats: imagefs is the file system of the runtime's images, and the

@@ -84,48 +84,31 @@ mod tests {
     use super::*;
     use crate::kube::message::answered;
 
-    fn version(git_version: &str) -> Answer {
-        answered(200, json!({"gitVersion": git_version}))
-    }
-
+    /// A failure delays no registration, and is repeated after it.
     #[test]
-    fn the_servers_version_gets_our_suffix() {
-        for (server, want) in [
-            ("v1.38.0", "v1.38.0"),
-            ("v1.33.4+k3s1", "v1.33.4"),
-            ("v1.31.5-gke.1068000", "v1.31.5"),
+    fn the_servers_version_is_read_at_the_start_and_after_an_outage() {
+        let version = |text: &str| answered(200, json!({"gitVersion": text}));
+        for (answer, want) in [
+            (version("v1.38.0"), Some("v1.38.0")),
+            (version("v1.33.4+k3s1"), Some("v1.33.4")),
+            (version("v1.31.5-gke.1068000"), Some("v1.31.5")),
+            (version("next"), None),
+            (version(""), None),
+            (answered(200, json!([])), None),
+            (answered(403, json!({"reason": "Forbidden"})), None),
+            (Err("slow".into()), None),
         ] {
             let mut reader = ServerVersion::new(true);
             assert!(reader.is_due());
             assert_eq!(reader.request().path, "/version");
-            let want = format!("{want}-nodelet.{}", env!("CARGO_PKG_VERSION"));
-            assert_eq!(reader.on_response(version(server)), Ok(want));
-            assert!(!reader.is_due());
-            reader.registered();
-            assert!(!reader.is_due(), "it is known");
-            reader.read_again();
-            assert!(reader.is_due(), "after an outage");
-        }
-    }
-
-    #[test]
-    fn a_failure_delays_no_registration_and_is_repeated_after_it() {
-        for outcome in [
-            version("next"),
-            version(""),
-            answered(200, json!([])),
-            answered(403, json!({"reason": "Forbidden"})),
-            Err("slow".into()),
-        ] {
-            let mut reader = ServerVersion::new(true);
-            assert!(reader.on_response(outcome.clone()).is_err());
-            assert!(!reader.is_due(), "{outcome:?}");
-            reader.registered();
-            assert!(reader.is_due(), "{outcome:?}");
-            assert!(reader.on_response(outcome.clone()).is_err());
-            assert!(!reader.is_due(), "{outcome:?}");
-            reader.read_again();
-            assert!(reader.is_due(), "{outcome:?}");
+            let want = want.map(|text| format!("{text}-nodelet.{}", env!("CARGO_PKG_VERSION")));
+            let outage: fn(&mut ServerVersion) = ServerVersion::read_again;
+            for (event, is_due) in [(outage, true), (ServerVersion::registered, want.is_none())] {
+                assert_eq!(reader.on_response(answer.clone()).ok(), want);
+                assert!(!reader.is_due(), "{answer:?}");
+                event(&mut reader);
+                assert_eq!(reader.is_due(), is_due, "{answer:?}");
+            }
         }
     }
 

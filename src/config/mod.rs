@@ -138,6 +138,12 @@ impl NodeConfig {
 }
 
 impl Config {
+    /// The configuration of these flags on a board with the name `pi`.
+    #[cfg(test)]
+    pub(crate) fn of(words: &[&str]) -> Self {
+        Self::new(Flags::of(words), || Ok("pi".to_owned())).unwrap()
+    }
+
     /// Validates `flags`. `hostname` is called only if no flag overrides it.
     pub fn new(
         flags: Flags,

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::Config;
-use crate::config::flags::Flags;
 use crate::kube::facts::{Facts, HealthCondition, HealthConditions};
 use crate::kube::message::{
     Accept, Answer, Method, Request, RequestError, Response, answered, not_found,
@@ -47,8 +46,8 @@ fn is_refused(turn: Turn) -> bool {
 }
 
 impl NodeTest {
-    fn new(flags: Flags) -> Self {
-        let config = Config::new(flags, || Ok("pi".to_owned())).unwrap();
+    fn new(flags: &[&str]) -> Self {
+        let config = Config::of(flags);
         Self {
             node: Node::new(&config, Mono::START),
             config,
@@ -99,7 +98,7 @@ impl NodeTest {
 
     /// A Node that the server created.
     fn registered() -> Self {
-        let mut test = Self::new(Flags::default());
+        let mut test = Self::new(&[]);
         assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
         assert_eq!((test.node.uid(), test.pause()), (Some("u1"), TICK));
         let first = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
@@ -109,7 +108,7 @@ impl NodeTest {
 
     /// A POST that meets a Node.
     fn exists() -> Self {
-        let mut test = Self::new(Flags::default());
+        let mut test = Self::new(&[]);
         test.turn(|_| refuse(409, "AlreadyExists"));
         test
     }
@@ -194,7 +193,7 @@ fn patched(request: &Request) -> Answer {
 fn test_try_register_with_api_server() {
     let exists = || refuse(409, "AlreadyExists");
     let theirs = || answered(200, foreign(json!({}), json!({})));
-    let mut test = NodeTest::new(Flags::default());
+    let mut test = NodeTest::new(&[]);
     let mut pauses = vec![test.pause().as_millis()];
     for answers in [
         vec![refuse(500, "")],
@@ -399,7 +398,7 @@ fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
     for outcome in [Ok(exceeds), Err("slow".into())] {
         let mut partial = foreign(labels.clone(), json!({}));
         partial["kind"] = "PartialObjectMetadata".into();
-        let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
+        let mut test = NodeTest::new(&["--register-node=false"]);
         test.turn(|_| outcome.clone());
         assert_eq!(test.node.uid(), None);
         assert_eq!(test.turn(|_| answered(200, partial)), Some(Ok(Progress::Continue)));
@@ -422,7 +421,7 @@ fn the_uid_of_a_node_that_cannot_be_read_is_that_of_its_metadata() {
 
 #[test]
 fn with_register_node_false_no_node_is_created() {
-    let mut test = NodeTest::new(Flags::of(&["--register-node=false"]));
+    let mut test = NodeTest::new(&["--register-node=false"]);
     for _ in 0..2 {
         assert!(is_refused(test.turn(|_| not_found("nodes", "pi"))));
         assert_eq!(test.pause(), TICK);
@@ -452,7 +451,7 @@ fn invalid_bodies_change_nothing() {
     ] {
         let invalid = || Ok(Response::test(200, body));
         // After a create the Node is unknown, and a read changes nothing.
-        let mut test = NodeTest::new(Flags::default());
+        let mut test = NodeTest::new(&[]);
         assert!(is_refused(test.turn(|_| invalid())), "{body}");
         assert_eq!(test.node.uid(), None);
         test.turn(|_| refuse(409, "AlreadyExists"));
@@ -477,10 +476,9 @@ fn invalid_bodies_change_nothing() {
 
 #[test]
 fn an_adoption_within_one_second_of_the_last_heartbeat_sends_a_patch() {
-    let mut test = NodeTest::registered();
+    let test = NodeTest::registered();
     let mut again = NodeTest::found(test.seen());
     again.now = ClusterNow::test(again.now.mono(), test.now.wall());
-    test.pass(Duration::ZERO);
     assert_eq!(again.turn(patched), Some(Ok(Progress::Adopted)));
     assert_eq!(again.body()["status"].as_object().unwrap().len(), 1);
 }
@@ -608,7 +606,7 @@ fn whatever_a_check_does_not_confirm_is_read() {
 /// Five conflicts in a row are a failure, which is told; those of five checks are not.
 #[test]
 fn another_client_that_writes_before_each_check_is_no_failure() {
-    let mut test = NodeTest::new(Flags::of(&["--node-resync-frequency=1s"]));
+    let mut test = NodeTest::new(&["--node-resync-frequency=1s"]);
     test.turn(created);
     for _ in 0..10 {
         let turn = check(&mut test, |_| refuse(409, "Conflict"));
@@ -748,7 +746,7 @@ fn a_foreign_change_is_repaired_after_a_read_without_new_facts() {
 fn resync_frequency_is_the_period_of_checks() {
     let checks = |resync: u64| {
         let flag = format!("--node-resync-frequency={resync}s");
-        let mut test = NodeTest::new(Flags::of(&[&flag]));
+        let mut test = NodeTest::new(&[&flag]);
         assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
         let end = test.now.mono().after(Duration::from_secs(120));
         while test.now.mono() < end {

@@ -4,7 +4,6 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Config;
-use crate::config::flags::Flags;
 use crate::kube::message::{Method, Response, answered};
 use crate::kube::text::Fault;
 use crate::node::patch::tests::apply;
@@ -18,12 +17,8 @@ fn at(seconds: u64) -> Mono {
     Mono::START.after(Duration::from_secs(seconds))
 }
 
-fn config(flags: Flags) -> NodeConfig {
-    Config::new(flags, || Ok("pi".to_owned())).unwrap().node
-}
-
 fn guest() -> Pods {
-    Pods::new(&config(Flags::default()))
+    Pods::new(&Config::of(&[]).node)
 }
 
 /// A pod that is bound to `pi` and was never started. `changes` is a merge patch.
@@ -384,7 +379,7 @@ fn a_403_is_told_once_and_ends_the_lists_until_the_credentials_change() {
 #[test]
 fn a_node_with_pods_and_reject_pods_false_never_list() {
     for flag in ["--max-pods=1", "--reject-pods=false"] {
-        let mut pods = Pods::new(&config(Flags::of(&[flag])));
+        let mut pods = Pods::new(&Config::of(&[flag]).node);
         assert_eq!(pods.due(), None);
         pods.node_answered(at(300));
         pods.credentials_changed();

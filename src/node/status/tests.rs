@@ -1,20 +1,9 @@
-use std::time::Duration;
-
 use serde_json::json;
 
 use super::*;
-use crate::config::flags::Flags;
 use crate::kube::facts::{Network, Unread};
 use crate::kube::object::is_read_annotation;
-use crate::node::patch;
-
-fn flags(words: &[&str]) -> Flags {
-    Flags::of(&[&["--hostname-override=Pi-3"], words].concat())
-}
-
-fn config(flags: Flags) -> Config {
-    Config::new(flags, || unreachable!()).unwrap()
-}
+use crate::node::patch::{self, tests::apply};
 
 fn at(text: &str) -> Wall {
     Wall::parse(text).unwrap()
@@ -23,8 +12,8 @@ fn at(text: &str) -> Wall {
 const THEN: &str = "2012-01-01T00:00:00Z";
 const NOW: &str = "2026-11-21T06:18:51Z";
 
-fn initial_node(flags: Flags) -> Value {
-    let desired = initial(&config(flags), &Facts::example(), Pressures::default(), at(NOW));
+fn initial_node(flags: &[&str]) -> Value {
+    let desired = initial(&Config::of(flags), &Facts::example(), Pressures::default(), at(NOW));
     assert_eq!(desired.missing, [] as [&str; 0]);
     desired.node
 }
@@ -37,21 +26,20 @@ fn condition(kind: &str, status: &str, reason: &str, message: &str, since: &str)
 }
 
 /// Four conditions, each written as `type status reason message`.
-fn conditions(lines: [&str; 4], since: &str) -> [Value; 4] {
+fn conditions(lines: [&str; 4]) -> [Value; 4] {
     lines.map(|line| {
         let words: Vec<&str> = line.splitn(4, ' ').collect();
-        condition(words[0], words[1], words[2], words[3], since)
+        condition(words[0], words[1], words[2], words[3], NOW)
     })
 }
 
-fn good_conditions(since: &str) -> [Value; 4] {
-    let lines = [
+fn good_conditions() -> [Value; 4] {
+    conditions([
         "MemoryPressure False KubeletHasSufficientMemory kubelet has sufficient memory available",
         "DiskPressure False KubeletHasNoDiskPressure kubelet has no disk pressure",
         "PIDPressure False KubeletHasSufficientPID kubelet has sufficient PID available",
         "Ready True KubeletReady kubelet is posting ready status",
-    ];
-    conditions(lines, since)
+    ])
 }
 
 /// Facts whose amounts are unread.
@@ -62,7 +50,7 @@ fn unreadable() -> Facts {
 
 #[test]
 fn each_annotation_of_the_node_is_one_that_a_read_keeps() {
-    let without = initial_node(flags(&["--enable-controller-attach-detach=false"]));
+    let without = initial_node(&["--enable-controller-attach-detach=false"]);
     let manual = json!({DOCUMENTATION: "man:nodelet(8)"});
     assert_eq!(without["metadata"]["annotations"], manual);
     assert!([ATTACH_DETACH, DOCUMENTATION].into_iter().all(is_read_annotation));
@@ -73,12 +61,12 @@ fn each_annotation_of_the_node_is_one_that_a_read_keeps() {
 #[test]
 fn the_initial_node() {
     assert_eq!(
-        initial_node(flags(&[])),
+        initial_node(&[]),
         json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {
-                "name": "pi-3",
+                "name": "pi",
                 "labels": {
                     "kubernetes.io/os": "nodelet",
                     "beta.kubernetes.io/os": "nodelet",
@@ -96,7 +84,7 @@ fn the_initial_node() {
             "status": {
                 "addresses": [
                     {"type": "InternalIP", "address": "192.0.2.10"},
-                    {"type": "Hostname", "address": "pi-3"},
+                    {"type": "Hostname", "address": "pi"},
                 ],
                 "capacity": {
                     "cpu": "4", "memory": "1Gi", "pods": "0", "ephemeral-storage": "32Gi",
@@ -119,7 +107,7 @@ fn the_initial_node() {
                     "architecture": ARCHITECTURE,
                 },
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
-                "conditions": good_conditions(NOW),
+                "conditions": good_conditions(),
             },
         })
     );
@@ -128,9 +116,9 @@ fn the_initial_node() {
 /// With pods the Node is byte for byte the one that was sent before there were guests.
 #[test]
 fn the_initial_node_with_pods_is_a_kubelets() {
-    let mut want = initial_node(flags(&[]));
+    let mut want = initial_node(&[]);
     want["metadata"]["labels"] = json!({
-        "kubernetes.io/hostname": "pi-3",
+        "kubernetes.io/hostname": "pi",
         "kubernetes.io/os": "linux",
         "beta.kubernetes.io/os": "linux",
         "kubernetes.io/arch": ARCHITECTURE,
@@ -139,7 +127,7 @@ fn the_initial_node_with_pods_is_a_kubelets() {
     want["spec"] = json!({});
     want["status"]["capacity"]["pods"] = "110".into();
     want["status"]["allocatable"]["pods"] = "110".into();
-    let with_pods = initial_node(flags(&["--max-pods=110"]));
+    let with_pods = initial_node(&["--max-pods=110"]);
     assert_eq!(with_pods.to_string(), want.to_string());
 }
 
@@ -171,12 +159,12 @@ fn the_spec_has_taints_and_provider_id_alone() {
         // Another effect is another taint.
         (&[&taint("nodelet/no-pods:NoExecute")], &["nodelet/no-pods  NoExecute", no_pods]),
     ] {
-        let spec = initial_node(flags(words))["spec"].take();
+        let spec = initial_node(words)["spec"].take();
         let text = |taint| ["key", "value", "effect"].map(|key| object::text(taint, &[key]));
         let taints = object::list(&spec, &["taints"]).iter().map(|taint| text(taint).join(" "));
         assert_eq!(taints.collect::<Vec<_>>(), want, "{words:?}");
     }
-    let spec = initial_node(flags(&["--max-pods=1", "--provider-id=x://1"]))["spec"].take();
+    let spec = initial_node(&["--max-pods=1", "--provider-id=x://1"])["spec"].take();
     assert_eq!(spec, json!({"providerID": "x://1"}));
 }
 
@@ -190,20 +178,14 @@ fn test_version_info_and_daemon_endpoints() {
         os_image: unread("etc/os-release"),
         ..Facts::example()
     };
-    let config = config(flags(&["--port=5678"]));
-    let seen = json!({"status": {
-        "nodeInfo": {
-            "kubeProxyVersion": "v1.20.0", "architecture": "z80", "operatingSystem": "plan9",
-            "kernelVersion": "old", "theirs": 1,
-        },
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}, "theirs": 1},
-    }});
+    let config = Config::of(&["--port=5678"]);
+    let seen = json!({"status": {"nodeInfo": {"kernelVersion": "old"}}});
     let desired = desired(&config, &facts, Pressures::default(), &seen, at(NOW));
     let status = &desired.node["status"];
-    let info = initial_node(flags(&[]))["status"]["nodeInfo"].take();
-    let unknown = json!({"kernelVersion": "Unknown", "osImage": "Unknown", "theirs": 1});
-    assert_eq!(status["nodeInfo"], patch::tests::apply(info, &unknown));
-    assert_eq!(status["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 5678}, "theirs": 1}));
+    let info = initial_node(&[])["status"]["nodeInfo"].take();
+    let unknown = json!({"kernelVersion": "Unknown", "osImage": "Unknown"});
+    assert_eq!(status["nodeInfo"], apply(info, &unknown));
+    assert_eq!(status["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 5678}}));
     assert_eq!(
         desired.missing,
         [
@@ -219,7 +201,7 @@ fn long_lived() -> Value {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
-            "name": "pi-3", "uid": "7", "resourceVersion": "812345",
+            "name": "pi", "uid": "7", "resourceVersion": "812345",
             "labels": {"please-persist": "foo", "kubernetes.io/os": "plan9"},
             "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
             "finalizers": ["example.com/f"],
@@ -242,6 +224,8 @@ fn long_lived() -> Value {
                           "Kubelet stopped posting node status.", THEN),
                 {"type": "ReadonlyFilesystem", "status": "False"},
             ],
+            "nodeInfo": {"kubeProxyVersion": "v1.20.0", "architecture": "z80", "theirs": 1},
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}, "theirs": 1},
             "volumesAttached": [{"name": "v", "devicePath": "/dev/sda"}],
             "config": {"error": "x"},
             "phase": "Running",
@@ -261,24 +245,18 @@ fn members_of_other_clients_are_unchanged() {
         "kubernetes.io/os": "nodelet",
         "kubernetes.io/arch": ARCHITECTURE,
     });
-    let [memory, _, pid, _] = good_conditions(NOW);
-    let new = initial_node(flags(&[]));
+    let [memory, _, pid, _] = good_conditions();
+    let new = initial_node(&[]);
     let status = &mut want["status"];
-    for ours in ["addresses", "nodeInfo", "daemonEndpoints"] {
-        status[ours] = new["status"][ours].clone();
+    for ours in ["addresses", "nodeInfo", "daemonEndpoints", "capacity", "allocatable"] {
+        status[ours] = apply(status[ours].take(), &new["status"][ours]);
     }
-    status["capacity"] = json!({
-        "cpu": "4", "memory": "1048576Ki", "pods": "0", "ephemeral-storage": "32Gi",
-        "hugepages-2Mi": "0", "example.com/radio": "1k",
-    });
-    status["allocatable"] = json!({
-        "cpu": "4", "memory": "924Mi", "pods": "0", "ephemeral-storage": "30923764480",
-        "hugepages-2Mi": "0", "example.com/radio": "1000",
-    });
+    status["capacity"]["memory"] = "1048576Ki".into();
+    object::members(status, &["allocatable"]).remove("example.com/gone");
     status["conditions"][3] = memory;
     status["conditions"].as_array_mut().unwrap().push(pid);
     let desired =
-        desired(&config(flags(&[])), &Facts::example(), Pressures::default(), &seen, at(NOW));
+        desired(&Config::of(&[]), &Facts::example(), Pressures::default(), &seen, at(NOW));
     assert_eq!(desired, Desired { node: want, missing: Vec::new() });
 }
 
@@ -293,19 +271,17 @@ fn the_desired_node_needs_no_patch() {
         network: Network { default_routes: Err(unread()), ..facts.network.clone() },
         ..unreadable()
     };
-    let dual = flags(&[
+    let dual = &[
         "--cloud-provider=external",
         "--node-ip=192.0.2.10",
         "--max-pods=2000",
         "--pods-per-core=999",
         "--node-labels=example.com/site=a,kubernetes.io/hostname=other,kubernetes.io/arch=z80",
-    ]);
-    for (flags, facts, pressures) in [
-        (flags(&[]), &facts, Pressures::default()),
-        (flags(&[]), &unreadable, some),
-        (dual, &facts, some),
-    ] {
-        let config = config(flags);
+    ];
+    for (flags, facts, pressures) in
+        [(&[][..], &facts, Pressures::default()), (&[], &unreadable, some), (dual, &facts, some)]
+    {
+        let config = Config::of(flags);
         for seen in [json!({}), long_lived()] {
             let first = desired(&config, facts, pressures, &seen, at(THEN));
             let later = desired(&config, facts, pressures, &first.node, at(NOW));
@@ -322,7 +298,7 @@ fn the_desired_node_needs_no_patch() {
 /// setters_test.go TestReadyCondition (no capacity), with all pressures.
 #[test]
 fn test_ready_condition_and_pressures() {
-    let config = config(flags(&[]));
+    let config = Config::of(&[]);
     let pressed = Pressures { memory: Some(true), disk: Some(true), pid: Some(true) };
     let desired = initial(&config, &unreadable(), pressed, at(NOW));
     let lines = [
@@ -332,15 +308,12 @@ fn test_ready_condition_and_pressures() {
         "Ready False KubeletNotReady \
          missing node capacity for resources: cpu, memory, ephemeral-storage",
     ];
-    assert_eq!(desired.node["status"]["conditions"], json!(conditions(lines, NOW)));
-    // Later all conditions change back, with a new transition time.
-    let later = Wall::from_epoch(Duration::from_secs(1_800_000_000));
-    let after =
-        super::desired(&config, &Facts::example(), Pressures::default(), &desired.node, later);
-    let mut want = good_conditions(&later.time());
-    // A pressure transition also sets the heartbeat; Ready keeps its own.
-    want[3]["lastHeartbeatTime"] = NOW.into();
-    assert_eq!(after.node["status"]["conditions"], json!(want));
+    assert_eq!(desired.node["status"]["conditions"], json!(conditions(lines)));
+    // Each is of its own signal.
+    let disk = Pressures { disk: Some(true), ..Pressures::default() };
+    let node = initial(&config, &Facts::example(), disk, at(NOW)).node;
+    let statuses = [0, 1, 2].map(|index| node["status"]["conditions"][index]["status"] == "True");
+    assert_eq!(statuses, [false, true, false]);
 }
 
 /// On a ramfs, and with setters_test.go TestReadyCondition (isolation off), where the file system is
@@ -351,14 +324,14 @@ fn without_a_size_of_the_storage_the_node_is_ready_without_ephemeral_storage() {
     let unread = || Unread::new("statvfs /var", "/ has no size");
     let none = json!({"ephemeral-storage": null});
     let none = json!({"status": {"capacity": none, "allocatable": none}});
-    let want = patch::tests::apply(initial_node(flags(&[])), &none);
+    let want = apply(initial_node(&[]), &none);
     for (words, node_fs, missing) in [
         (&[][..], Err(Unread { absent: true, ..unread() }), &[][..]),
         (&[off], Facts::example().node_fs, &[]),
         (&[off], Err(unread()), &["statvfs /var: / has no size; DiskPressure is not checked"]),
     ] {
         let facts = Facts { node_fs, ..Facts::example() };
-        let got = initial(&config(flags(words)), &facts, Pressures::default(), at(NOW));
+        let got = initial(&Config::of(words), &facts, Pressures::default(), at(NOW));
         assert_eq!(got.node, want, "{words:?} {:?}", facts.node_fs);
         assert_eq!(got.missing, missing);
     }
@@ -379,10 +352,10 @@ fn each_cause_has_one_line_with_all_its_effects() {
         ..Facts::example()
     };
     let lines = |seen: &Value| {
-        let config = config(flags(&[]));
+        let config = Config::of(&[]);
         desired(&config, &facts, Pressures::default(), seen, Wall::default()).missing
     };
-    let address = "can't get ip address of node pi-3. error: proc/net/route: input/output error";
+    let address = "can't get ip address of node pi. error: proc/net/route: input/output error";
     let mut want = vec![
         format!("{address}; no addresses"),
         "statvfs /var: input/output error; no capacity ephemeral-storage, \
@@ -393,7 +366,7 @@ fn each_cause_has_one_line_with_all_its_effects() {
         "proc/loadavg: input/output error; PIDPressure is not checked".to_owned(),
     ];
     assert_eq!(lines(&json!({})), want);
-    let seen = json!({"status": {"addresses": [{"type": "Hostname", "address": "pi-3"}]}});
+    let seen = json!({"status": {"addresses": [{"type": "Hostname", "address": "pi"}]}});
     want[0] = format!("{address}; the addresses are unchanged");
     assert_eq!(lines(&seen), want);
 }
@@ -408,7 +381,7 @@ fn a_machine_id_that_is_none_is_reported_and_has_a_line() {
         ("00000000000000000000000000000000", false),
     ] {
         let facts = Facts { machine_id: Ok(id.to_owned()), ..Facts::example() };
-        let desired = initial(&config(flags(&[])), &facts, Pressures::default(), at(NOW));
+        let desired = initial(&Config::of(&[]), &facts, Pressures::default(), at(NOW));
         assert_eq!(desired.node["status"]["nodeInfo"]["machineID"], id);
         let line = format!(
             "etc/machine-id: {id:?} is not 32 hexadecimal digits, so other boards can have it; \
@@ -449,7 +422,7 @@ fn same_status_as_agrees_with_the_computed_node() {
         (false, |facts| facts.pids = Err(Unread::new("proc/x", "no x line"))),
         (false, |facts| facts.image_fs = Some(Err(Unread::new("proc/x", "no x line")))),
     ];
-    let config = config(flags(&[]));
+    let config = Config::of(&[]);
     let node = |facts: &Facts| initial(&config, facts, Pressures::default(), at(NOW));
     let example = Facts::example();
     for (index, (is_same, change)) in changes.into_iter().enumerate() {

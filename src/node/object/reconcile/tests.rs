@@ -2,20 +2,15 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Config;
-use crate::config::flags::Flags;
 use crate::kube::facts::{Facts, HugePages};
 use crate::kube::time::Wall;
 use crate::node::eviction::Pressures;
 use crate::node::status;
 
-fn config() -> Config {
-    Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap()
-}
-
 /// Capacity and allocatable of a Node with these that a board with these huge pages adopts, without
 /// the resources that every board has.
 fn adopted(huge_pages: &[(u64, u64)], capacity: &Value, allocatable: &Value) -> [Value; 2] {
-    let config = config();
+    let config = Config::of(&[]);
     let pages = huge_pages
         .iter()
         .map(|(page_bytes, count)| HugePages { page_bytes: *page_bytes, count: *count });
@@ -126,7 +121,7 @@ fn other_parts_of_an_adopted_node_are_unchanged() {
     let mut want = existing.clone();
     object::members(&mut want, &["status"]).remove("volumesInUse");
     let mut node = existing;
-    reconcile(&config().node, &initial, &mut node);
+    reconcile(&Config::of(&[]).node, &initial, &mut node);
     // `status::labels` tests the labels.
     object::set(&mut node, &["metadata", "labels"], json!({}));
     assert_eq!(node, want);

@@ -2,7 +2,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Config;
-use crate::config::flags::Flags;
 use crate::kube::facts::{DefaultRoute, Facts, Read, Unread};
 
 /// `eth0 192.0.2.10 fe80::2`; `!` before the name: down, `>`: point-to-point.
@@ -44,12 +43,9 @@ fn choice(network: &Network) -> [String; 2] {
 }
 
 fn config(node_ip: &str, cloud_provider: &str, name: &str) -> NodeConfig {
-    let flags = Flags::of(&[
-        &format!("--hostname-override={name}"),
-        &format!("--node-ip={node_ip}"),
-        &format!("--cloud-provider={cloud_provider}"),
-    ]);
-    Config::new(flags, || unreachable!()).unwrap().node
+    let name = format!("--hostname-override={name}");
+    let cloud_provider = format!("--cloud-provider={cloud_provider}");
+    Config::of(&[&name, &format!("--node-ip={node_ip}"), &cloud_provider]).node
 }
 
 fn addresses(ips: &[&str]) -> Value {

@@ -2,15 +2,9 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Config;
-use crate::config::flags::Flags;
 
 fn config(max_pods: i32, labels: &str) -> NodeConfig {
-    let flags = Flags::of(&[
-        "--hostname-override=pi",
-        &format!("--max-pods={max_pods}"),
-        &format!("--node-labels={labels}"),
-    ]);
-    Config::new(flags, || unreachable!()).unwrap().node
+    Config::of(&[&format!("--max-pods={max_pods}"), &format!("--node-labels={labels}")]).node
 }
 
 fn object(labels: &Value) -> Map<String, Value> {

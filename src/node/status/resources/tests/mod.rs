@@ -3,13 +3,11 @@ mod reservation;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::config::flags::Flags;
 use crate::kube::facts::{FileSystem, HugePages, Memory, Unread};
 use crate::node::patch::tests::apply;
 
 fn config(words: &str) -> Config {
-    let words: Vec<&str> = words.split_whitespace().collect();
-    Config::new(Flags::of(&words), || Ok("pi".to_owned())).unwrap()
+    Config::of(&words.split_whitespace().collect::<Vec<_>>())
 }
 
 /// 2 CPUs, 1024 bytes of memory, 5000 bytes of storage, no huge pages.

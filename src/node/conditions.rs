@@ -179,17 +179,11 @@ mod tests {
             for under in [false, true] {
                 let (status, other) = if under { ("True", "False") } else { ("False", "True") };
                 let (reason, message) = if under { pressure.on } else { pressure.off };
-                for (name, mut conditions) in [
-                    ("new, no pressure; new, pressure", vec![]),
-                    ("False to True; True to False", vec![old(pressure.kind, other)]),
-                    ("from the control plane's Unknown", vec![old(pressure.kind, "Unknown")]),
-                ] {
+                for before in [None, Some(other), Some("Unknown")] {
+                    let mut conditions = Vec::from_iter(before.map(|s| old(pressure.kind, s)));
                     set_pressure(&mut conditions, &pressure, Some(under), NOW);
-                    assert_eq!(
-                        conditions,
-                        [condition(pressure.kind, status, reason, message, NOW)],
-                        "{name}"
-                    );
+                    let want = condition(pressure.kind, status, reason, message, NOW);
+                    assert_eq!(conditions, [want], "{before:?}");
                 }
                 // True to True, False to False: only the heartbeat changes.
                 let mut conditions = vec![old(pressure.kind, status)];
@@ -209,6 +203,8 @@ mod tests {
         let storage = "some storage error";
         let failed = &[storage.to_owned()][..];
         let runtime = ["runtime".to_owned(), "network".to_owned()];
+        let unset = json!({"type": READY, "status": "True"});
+        let null = json!({"type": READY, "status": "True", "lastTransitionTime": null});
         for (name, before, errors, status, message, transition) in [
             ("new, ready", None, &[][..], "True", posting, NOW),
             ("the same twice", None, &["a".into(), "a".into()], "False", "a", NOW),
@@ -216,12 +212,15 @@ mod tests {
             // As with "shutdown active" and "no capacity".
             ("new, not ready: storage error", None, failed, "False", storage, NOW),
             ("new, not ready: runtime", None, &runtime, "False", "[runtime, network]", NOW),
-            ("False to True", Some("False"), &[], "True", posting, NOW),
-            ("True to False", Some("True"), failed, "False", storage, NOW),
-            ("True to True", Some("True"), &[], "True", posting, THEN),
-            ("False to False", Some("False"), failed, "False", storage, THEN),
+            ("False to True", Some(old(READY, "False")), &[], "True", posting, NOW),
+            ("True to False", Some(old(READY, "True")), failed, "False", storage, NOW),
+            ("True to True", Some(old(READY, "True")), &[], "True", posting, THEN),
+            ("False to False", Some(old(READY, "False")), failed, "False", storage, THEN),
+            // The server sends an unset time as null and refuses "".
+            ("no transition time", Some(unset), &[], "True", posting, NOW),
+            ("a null one", Some(null), &[], "True", posting, NOW),
         ] {
-            let mut conditions: Vec<Value> = before.map(|s| old(READY, s)).into_iter().collect();
+            let mut conditions = Vec::from_iter(before);
             set_ready(&mut conditions, errors, NOW);
             set_heartbeat_times(&mut conditions, |_| false, NOW);
             let reason = match status {
@@ -260,19 +259,5 @@ mod tests {
             "lastHeartbeatTime": THEN, "lastTransitionTime": NOW,
         });
         assert_eq!(conditions, [ready, pid, memory, foreign, double]);
-    }
-
-    /// The server sends an unset time as null and refuses "".
-    #[test]
-    fn a_ready_without_transition_time_gets_one() {
-        for before in [
-            json!({"type": "Ready", "status": "True"}),
-            json!({"type": "Ready", "status": "True", "lastTransitionTime": null}),
-        ] {
-            let mut conditions = vec![before];
-            set_ready(&mut conditions, &[], NOW);
-            let message = "kubelet is posting ready status";
-            assert_eq!(conditions, [condition(READY, "True", "KubeletReady", message, NOW)]);
-        }
     }
 }

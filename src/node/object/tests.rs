@@ -157,34 +157,32 @@ fn created(request: &Request) -> Answer {
 
 /// A Node that another client created.
 fn foreign(metadata: Value, status: Value) -> Value {
-    let mut node = json!({
+    let node = json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "pi", "uid": "u0", "resourceVersion": "7"},
         "spec": {"taints": [{"key": "theirs", "effect": "NoSchedule"}]},
         "status": status,
     });
-    for (key, value) in metadata.as_object().unwrap() {
-        node["metadata"][key] = value.clone();
-    }
-    node
+    apply(node, &json!({"metadata": metadata}))
+}
+
+/// The response to a patch: metadata alone.
+fn patched_to(name: &str, version: &str) -> Answer {
+    let labels = json!({"kubernetes.io/os": "nodelet", "kubernetes.io/arch": status::ARCHITECTURE});
+    let metadata = json!({"name": name, "uid": "u1", "resourceVersion": version, "labels": labels});
+    answered(200, json!({"kind": "PartialObjectMetadata", "metadata": metadata}))
 }
 
 /// What a correct server says to a check that finds nothing.
 fn unchanged(request: &Request) -> Answer {
     assert!(is_check(request), "{request:?}");
     let body: Value = serde_json::from_slice(&request.body).unwrap();
-    let mut node = foreign(json!({"uid": "u1"}), json!({}));
-    node["kind"] = "PartialObjectMetadata".into();
-    node["metadata"]["resourceVersion"] = body["metadata"]["resourceVersion"].clone();
-    answered(200, node)
+    patched_to("pi", resource_version(&body))
 }
 
-/// The response to a patch: metadata alone.
 fn patched(request: &Request) -> Answer {
     assert_eq!((request.method, request.accept), (Method::Patch, Accept::Metadata));
-    let labels = json!({"kubernetes.io/os": "nodelet", "kubernetes.io/arch": status::ARCHITECTURE});
-    let metadata = json!({"name": "pi", "uid": "u1", "resourceVersion": "600", "labels": labels});
-    answered(200, json!({"kind": "PartialObjectMetadata", "metadata": metadata}))
+    patched_to("pi", "600")
 }
 
 /// kubelet_node_status_test.go TestTryRegisterWithApiServer; its annotations are in
@@ -565,15 +563,11 @@ fn a_check_that_finds_nothing_is_no_report() {
 
 #[test]
 fn whatever_a_check_does_not_confirm_is_read() {
-    let other = |name: &str, version: &str| {
-        let metadata = json!({"name": name, "uid": "u1", "resourceVersion": version});
-        answered(200, json!({"kind": "PartialObjectMetadata", "metadata": metadata}))
-    };
     for (answer, is_error, pause) in [
         (refuse(409, "Conflict"), false, Duration::ZERO),
         // It was written, whatever the precondition says, or is not ours.
-        (other("pi", "513"), false, TICK),
-        (other("other", "512"), false, TICK),
+        (patched_to("pi", "513"), false, TICK),
+        (patched_to("other", "512"), false, TICK),
         (Ok(Response::test(200, "")), false, TICK),
         (refuse(403, "Forbidden"), true, Duration::from_millis(200)),
         (refuse(429, "TooManyRequests"), true, Duration::from_millis(200)),

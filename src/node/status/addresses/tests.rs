@@ -42,23 +42,25 @@ fn choice(network: &Network) -> [String; 2] {
     })
 }
 
-fn config(node_ip: &str, cloud_provider: &str, name: &str) -> NodeConfig {
-    let name = format!("--hostname-override={name}");
+fn config(node_ip: &str, cloud_provider: &str) -> NodeConfig {
     let cloud_provider = format!("--cloud-provider={cloud_provider}");
-    Config::of(&[&name, &format!("--node-ip={node_ip}"), &cloud_provider]).node
+    Config::of(&[&format!("--node-ip={node_ip}"), &cloud_provider]).node
 }
 
 fn addresses(ips: &[&str]) -> Value {
     let mut list: Vec<Value> =
         ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip})).collect();
-    list.push(json!({"type": "Hostname", "address": "pi-3"}));
+    list.push(json!({"type": "Hostname", "address": "pi"}));
     list.into()
 }
 
 /// The Node `seen` after the setter ran, and its error.
-fn set_on(seen: &Value, node_ip: &str, cloud: &str, network: &Network) -> (Value, Option<String>) {
+fn set_on(seen: &Value, config: &NodeConfig, network: &Network) -> (Value, Option<String>) {
     let mut node = seen.clone();
-    let error = set(&mut node, &config(node_ip, cloud, "pi-3"), network).err();
+    let error = set(&mut node, config, network).err();
+    let first = node.clone();
+    assert_eq!(set(&mut node, config, network).err(), error);
+    assert_eq!(node, first, "the second run changes nothing");
     (node, error)
 }
 
@@ -86,16 +88,11 @@ fn test_node_address() {
         ("15", "external", "2001:db2::3,10.1.1.2", &both, &["2001:db2::3", "10.1.1.2"]),
         ("NoCloudProvider", "", "10.1.1.1,2001:db2::3", &both, &["10.1.1.1", "2001:db2::3"]),
     ] {
-        let (mut node, error) = set_on(&json!({}), node_ip, cloud, network);
-        assert_eq!(error, None, "{name}");
         let mut want = json!({"status": {"addresses": addresses(want)}});
         if cloud == "external" && !["", "0.0.0.0", "::"].contains(&node_ip) {
             want["metadata"] = json!({"annotations": {PROVIDED_NODE_IP: node_ip}});
         }
-        assert_eq!(node, want, "{name}");
-        // The second run changes nothing.
-        assert!(set(&mut node, &config(node_ip, cloud, "pi-3"), network).is_ok());
-        assert_eq!(node, want, "{name}, again");
+        assert_eq!(set_on(&json!({}), &config(node_ip, cloud), network), (want, None), "{name}");
     }
 }
 
@@ -122,7 +119,7 @@ fn test_node_address_on_a_node_with_addresses() {
         ("17 downgrade", pair, "external", "10.1.1.1", "10.1.1.1", &clouds),
         ("an unspecified address is no provided IP", "9.9.9.9", "external", "::", "", &clouds),
     ] {
-        let got = set_on(&seen(annotation, &clouds), node_ip, cloud, &network);
+        let got = set_on(&seen(annotation, &clouds), &config(node_ip, cloud), &network);
         assert_eq!(got, (seen(want, addresses), None), "{name}");
     }
 }
@@ -144,19 +141,16 @@ fn a_board_of_k3s_annotates_its_addresses_as_a_k3s_agent_does() {
         (&json!({}), "", "external", "10.1.1.1", addresses(&[])),
         (&stale, "", "external", "10.1.1.1", addresses(&["10.9.9.9"])),
     ] {
-        let config = NodeConfig { is_of_k3s: true, ..config(node_ip, cloud, "pi-3") };
-        let mut node = seen.clone();
-        assert_eq!(set(&mut node, &config, &network), Ok(()));
+        let config = NodeConfig { is_of_k3s: true, ..config(node_ip, cloud) };
+        let (node, error) = set_on(seen, &config, &network);
+        assert_eq!(error, None);
         let annotations = &node["metadata"]["annotations"];
         for distribution in ["k3s", "rke2"] {
             assert_eq!(annotations[format!("{distribution}.io/internal-ip")], want);
-            assert_eq!(annotations[format!("{distribution}.io/hostname")], "pi-3");
+            assert_eq!(annotations[format!("{distribution}.io/hostname")], "pi");
         }
         assert_eq!(annotations["other"], seen["metadata"]["annotations"]["other"]);
         assert_eq!(node["status"]["addresses"], written, "{node_ip} {cloud}");
-        let again = node.clone();
-        assert_eq!(set(&mut node, &config, &network), Ok(()));
-        assert_eq!(node, again, "nothing changes, so nothing is sent");
         assert!(needs_lookup(&config, &network) == node_ip.is_empty(), "the choice may need DNS");
     }
 }
@@ -183,14 +177,14 @@ fn test_validate_node_ip_param() {
         let error = Some(format!("failed to validate {flag}: {want}"));
         // The Node and its annotation are unchanged.
         for cloud in ["", "external"] {
-            let got = set_on(&nothing, node_ip, cloud, &network);
+            let got = set_on(&nothing, &config(node_ip, cloud), &network);
             assert_eq!(got, (nothing.clone(), error.clone()), "{node_ip}");
         }
     }
     // Addresses of the host; the interface may be down.
     for good in ["10.1.1.1", "fd01::1234"] {
         let want = json!({"status": {"addresses": addresses(&[good])}});
-        assert_eq!(set_on(&json!({}), good, "", &network), (want, None));
+        assert_eq!(set_on(&json!({}), &config(good, ""), &network), (want, None));
     }
     // Unspecified addresses are never valid.
     for zeros in ["0.0.0.0", "::"] {
@@ -226,26 +220,28 @@ fn the_host_name_comes_before_the_default_route_and_etc_hosts_before_dns() {
         ("127.0.1.1", "192.0.2.11", "", "192.0.2.10"),
     ] {
         let network = Network { hosts: list(hosts), dns: list(dns), ..network.clone() };
-        let chosen = choose(&config(node_ip, "", "pi-3"), &network);
+        let chosen = choose(&config(node_ip, ""), &network);
         assert_eq!(chosen, Ok(want.parse().unwrap()), "{hosts:?} {dns:?} {node_ip}");
     }
     // A name that is an IP is not compared with the interfaces.
     let mut node = json!({});
-    assert_eq!(set(&mut node, &config("", "", "010.9.9.9"), &network), Ok(()));
+    let named = NodeConfig { name: "010.9.9.9".to_owned(), ..config("", "") };
+    assert_eq!(set(&mut node, &named, &network), Ok(()));
     let mut want = addresses(&["10.9.9.9"]);
     want[1]["address"] = "010.9.9.9".into();
     assert_eq!(node["status"]["addresses"], want);
     for (node_ip, cloud, name, hosts, want) in [
-        ("", "", "pi-3", "", true),
-        ("0.0.0.0", "", "pi-3", "", true),
-        ("::", "external", "pi-3", "", true),
-        ("10.0.0.1", "", "pi-3", "", false),
-        ("", "external", "pi-3", "", false),
+        ("", "", "pi", "", true),
+        ("0.0.0.0", "", "pi", "", true),
+        ("::", "external", "pi", "", true),
+        ("10.0.0.1", "", "pi", "", false),
+        ("", "external", "pi", "", false),
         ("", "", "10.0.0.9", "", false),
-        ("", "", "pi-3", "127.0.1.1", false),
+        ("", "", "pi", "127.0.1.1", false),
     ] {
         let network = Network { hosts: list(hosts), ..network.clone() };
-        let needs = needs_lookup(&config(node_ip, cloud, name), &network);
+        let named = NodeConfig { name: name.to_owned(), ..config(node_ip, cloud) };
+        let needs = needs_lookup(&named, &network);
         assert_eq!(needs, want, "{node_ip} {cloud} {name} {hosts:?}");
     }
 }
@@ -349,19 +345,15 @@ fn without_the_network_facts_the_addresses_are_unchanged() {
     let many = Err(Unread::new("getifaddrs", "too many open files"));
     let interfaces = Network { interfaces: many, ..example };
     for (network, node_ip, error) in [
-        (
-            &routes,
-            "",
-            "can't get ip address of node pi-3. error: proc/net/route: permission denied",
-        ),
+        (&routes, "", "can't get ip address of node pi. error: proc/net/route: permission denied"),
         (
             &interfaces,
             "",
-            "can't get ip address of node pi-3. error: getifaddrs: too many open files",
+            "can't get ip address of node pi. error: getifaddrs: too many open files",
         ),
         (&interfaces, "192.0.2.10", "failed to validate nodeIP: getifaddrs: too many open files"),
     ] {
-        let got = set_on(&seen, node_ip, "", network);
+        let got = set_on(&seen, &config(node_ip, ""), network);
         assert_eq!(got, (seen.clone(), Some(error.to_owned())));
     }
 }

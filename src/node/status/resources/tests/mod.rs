@@ -244,7 +244,7 @@ fn ready_names_missing_capacities_in_upstreams_order() {
 #[test]
 fn test_machine_info_identity_and_swap() {
     let config = config("");
-    let info = |seen: Value, facts: &Facts| {
+    let info = |seen: &Value, facts: &Facts| {
         let mut node = json!({"status": {"nodeInfo": seen}});
         set(&mut node, &config, facts, &mut Vec::new());
         node["status"]["nodeInfo"].clone()
@@ -257,30 +257,17 @@ fn test_machine_info_identity_and_swap() {
         ..Facts::example()
     };
     let ids = json!({"machineID": "MachineID", "systemUUID": "SystemUUID", "bootID": "bar"});
-    let bytes = 20 << 30;
-    let of_swap = |swap: Value| json!({"swap": swap});
+    let (bytes, none) = (20 << 30, json!({}));
+    let of_swap = |capacity: u64| json!({"swap": {"capacity": capacity}});
+    let zram = |capacity: u64| json!({"swap": {"capacity": capacity, "kind": "zram"}});
+    let stale = json!({"bootID": "foo", "machineID": "old", "systemUUID": 7});
     for (name, seen, total, more) in [
-        ("1 plain: no swap", json!({}), 0, json!({})),
-        (
-            "14 rebooted",
-            json!({"bootID": "foo", "machineID": "old", "systemUUID": 7}),
-            0,
-            json!({}),
-        ),
-        ("15 swap", json!({}), bytes, of_swap(json!({"capacity": bytes}))),
-        (
-            "after swapoff the size is kept",
-            of_swap(json!({"capacity": bytes})),
-            0,
-            of_swap(json!({"capacity": bytes})),
-        ),
-        (
-            "foreign members of swap are kept",
-            of_swap(json!({"capacity": 1, "kind": "zram"})),
-            2,
-            of_swap(json!({"capacity": 2, "kind": "zram"})),
-        ),
+        ("1 plain: no swap", &none, 0, &none),
+        ("14 rebooted", &stale, 0, &none),
+        ("15 swap", &none, bytes, &of_swap(bytes)),
+        ("after swapoff the size is kept", &of_swap(bytes), 0, &of_swap(bytes)),
+        ("foreign members of swap are kept", &zram(1), 2, &zram(2)),
     ] {
-        assert_eq!(info(seen, &swap(total)), apply(ids.clone(), &more), "{name}");
+        assert_eq!(info(seen, &swap(total)), apply(ids.clone(), more), "{name}");
     }
 }

@@ -18,35 +18,32 @@ fn unread<T>() -> Read<T> {
 
 /// Facts with this amount of `signal`; all other facts are missing.
 fn facts(signal: Signal, available: u64, capacity: u64) -> Facts {
-    let mut facts = Facts {
+    let none = Facts {
         memory: unread(),
         working_set_bytes: unread(),
         node_fs: unread(),
         pids: unread(),
         ..Facts::example()
     };
-    let mut fs = FileSystem::default();
+    let fs = FileSystem::default();
     match signal {
-        Signal::MemoryAvailable => {
-            facts.memory = Ok(Memory { total_bytes: capacity, swap_total_bytes: 0 });
-            facts.working_set_bytes = Ok(capacity - available);
-            return facts;
-        }
+        Signal::MemoryAvailable => Facts {
+            memory: Ok(Memory { total_bytes: capacity, swap_total_bytes: 0 }),
+            working_set_bytes: Ok(capacity - available),
+            ..none
+        },
         Signal::PidAvailable => {
-            facts.pids = Ok(Pids { max: capacity, running: capacity - available });
-            return facts;
+            Facts { pids: Ok(Pids { max: capacity, running: capacity - available }), ..none }
         }
         Signal::NodefsAvailable | Signal::ImagefsAvailable => {
-            fs.available_bytes = available;
-            fs.capacity_bytes = capacity;
+            let bytes = FileSystem { available_bytes: available, capacity_bytes: capacity, ..fs };
+            Facts { node_fs: Ok(bytes), ..none }
         }
         Signal::NodefsInodesFree | Signal::ImagefsInodesFree => {
-            fs.inodes_free = available;
-            fs.inodes = capacity;
+            let inodes = FileSystem { inodes_free: available, inodes: capacity, ..fs };
+            Facts { node_fs: Ok(inodes), ..none }
         }
     }
-    facts.node_fs = Ok(fs);
-    facts
 }
 
 fn bytes(n: u64) -> Amount {

@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::kube::facts::{Network, Unread};
 use crate::kube::object::is_read_annotation;
+use crate::node::conditions::condition;
 use crate::node::patch::{self, tests::apply};
 
 fn at(text: &str) -> Wall {
@@ -16,13 +17,6 @@ fn initial_node(flags: &[&str]) -> Value {
     let desired = initial(&Config::of(flags), &Facts::example(), Pressures::default(), at(NOW));
     assert_eq!(desired.missing, [] as [&str; 0]);
     desired.node
-}
-
-fn condition(kind: &str, status: &str, reason: &str, message: &str, since: &str) -> Value {
-    json!({
-        "type": kind, "status": status, "reason": reason, "message": message,
-        "lastHeartbeatTime": since, "lastTransitionTime": since,
-    })
 }
 
 /// Four conditions, each written as `type status reason message`.

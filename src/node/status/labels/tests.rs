@@ -2,6 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Config;
+use crate::node::patch::tests::apply;
 
 fn config(max_pods: i32, labels: &str) -> NodeConfig {
     Config::of(&[&format!("--max-pods={max_pods}"), &format!("--node-labels={labels}")]).node
@@ -31,37 +32,28 @@ fn adopted(max_pods: i32, flag: &str, existing: &Value) -> Value {
     labels.into()
 }
 
-fn guest() -> Value {
-    json!({
+/// The labels of a guest, with these changes: null removes one.
+fn guest(changes: Value) -> Value {
+    let labels = json!({
         "kubernetes.io/os": "nodelet",
         "beta.kubernetes.io/os": "nodelet",
         "kubernetes.io/arch": ARCHITECTURE,
         "beta.kubernetes.io/arch": ARCHITECTURE,
         "node.kubernetes.io/exclude-disruption": "true",
         "node.kubernetes.io/exclude-from-external-load-balancers": "true",
-    })
+    });
+    apply(labels, &changes)
 }
 
-fn kubelet() -> Value {
-    json!({
+fn kubelet(changes: Value) -> Value {
+    let labels = json!({
         "kubernetes.io/hostname": "pi",
         "kubernetes.io/os": "linux",
         "beta.kubernetes.io/os": "linux",
         "kubernetes.io/arch": ARCHITECTURE,
         "beta.kubernetes.io/arch": ARCHITECTURE,
-    })
-}
-
-fn with(mut labels: Value, changes: &[(&str, &str)]) -> Value {
-    for (key, value) in changes {
-        labels[key] = (*value).into();
-    }
-    labels
-}
-
-fn without(mut labels: Value, keys: &[&str]) -> Value {
-    labels.as_object_mut().unwrap().retain(|key, _| !keys.contains(&key.as_str()));
-    labels
+    });
+    apply(labels, &changes)
 }
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -70,53 +62,54 @@ const BALANCERS: &str = EXCLUSIONS[1];
 
 #[test]
 fn a_flag_wins_over_each_default_of_a_new_guest_and_an_empty_one_removes_it() {
-    for (flag, want) in [
-        ("", guest()),
-        ("example.com/a=,b=1", with(guest(), &[("example.com/a", ""), ("b", "1")])),
-        ("kubernetes.io/os=linux", with(guest(), &[(OS, "linux"), (BETA_OS, "linux")])),
+    for (flag, changes) in [
+        ("", json!({})),
+        ("example.com/a=,b=1", json!({"example.com/a": "", "b": "1"})),
+        ("kubernetes.io/os=linux", json!({OS: "linux", BETA_OS: "linux"})),
         (
             "kubernetes.io/os=linux,beta.kubernetes.io/os=plan9",
-            with(guest(), &[(OS, "linux"), (BETA_OS, "plan9")]),
+            json!({OS: "linux", BETA_OS: "plan9"}),
         ),
-        ("beta.kubernetes.io/os=plan9", with(guest(), &[(BETA_OS, "plan9")])),
-        ("kubernetes.io/os=", without(guest(), &[OS, BETA_OS])),
-        ("kubernetes.io/hostname=pi", with(guest(), &[(HOSTNAME, "pi")])),
-        ("kubernetes.io/hostname=", guest()),
-        ("topology.kubernetes.io/zone=attic", with(guest(), &[(ZONE, "attic")])),
-        ("topology.kubernetes.io/zone=", guest()),
-        ("node.kubernetes.io/exclude-disruption=", without(guest(), &[DISRUPTION])),
+        ("beta.kubernetes.io/os=plan9", json!({BETA_OS: "plan9"})),
+        ("kubernetes.io/os=", json!({OS: null, BETA_OS: null})),
+        ("kubernetes.io/hostname=pi", json!({HOSTNAME: "pi"})),
+        ("kubernetes.io/hostname=", json!({})),
+        ("topology.kubernetes.io/zone=attic", json!({ZONE: "attic"})),
+        ("topology.kubernetes.io/zone=", json!({})),
+        ("node.kubernetes.io/exclude-disruption=", json!({DISRUPTION: null})),
         (
             "node.kubernetes.io/exclude-from-external-load-balancers=false",
-            with(guest(), &[(BALANCERS, "false")]),
+            json!({BALANCERS: "false"}),
         ),
     ] {
-        assert_eq!(new_node(0, flag), want, "{flag}");
+        assert_eq!(new_node(0, flag), guest(changes), "{flag}");
     }
 }
 
 #[test]
 fn a_node_of_a_kubelet_becomes_a_guest_and_keeps_the_labels_of_others() {
-    let theirs = [("example.com/theirs", "1"), (ZONE, "a")];
-    let by_hand = [(DISRUPTION, "by hand"), (BALANCERS, "")];
-    for (flag, existing, want) in [
+    let none = json!({});
+    let theirs = json!({"example.com/theirs": "1", ZONE: "a"});
+    let by_hand = json!({DISRUPTION: "by hand", BALANCERS: ""});
+    for (flag, existing, changes) in [
         // An older nodelet, or a kubelet.
-        ("", with(kubelet(), &theirs), with(guest(), &theirs)),
-        ("", json!({}), guest()),
-        ("", with(guest(), &by_hand), with(guest(), &by_hand)),
+        ("", kubelet(theirs.clone()), theirs),
+        ("", none.clone(), none.clone()),
+        ("", guest(by_hand.clone()), by_hand),
         (
             "node.kubernetes.io/exclude-disruption=2,kubernetes.io/hostname=x",
-            with(kubelet(), &[(DISRUPTION, "by hand")]),
-            with(guest(), &[(DISRUPTION, "2"), (HOSTNAME, "x")]),
+            kubelet(json!({DISRUPTION: "by hand"})),
+            json!({DISRUPTION: "2", HOSTNAME: "x"}),
         ),
         (
             "node.kubernetes.io/exclude-disruption=,kubernetes.io/os=linux",
-            guest(),
-            without(with(guest(), &[(OS, "linux"), (BETA_OS, "linux")]), &[DISRUPTION]),
+            guest(none.clone()),
+            json!({OS: "linux", BETA_OS: "linux", DISRUPTION: null}),
         ),
-        ("kubernetes.io/os=", kubelet(), without(guest(), &[OS, BETA_OS])),
-        ("example.com/new=1", kubelet(), guest()),
+        ("kubernetes.io/os=", kubelet(none.clone()), json!({OS: null, BETA_OS: null})),
+        ("example.com/new=1", kubelet(none.clone()), none),
     ] {
-        assert_eq!(adopted(0, flag, &existing), want, "{flag} {existing}");
+        assert_eq!(adopted(0, flag, &existing), guest(changes), "{flag} {existing}");
     }
 }
 
@@ -148,13 +141,12 @@ fn a_sync_repairs_os_and_arch_and_nothing_else() {
 /// upstream's updateDefaultLabels does not know the exclusions.
 #[test]
 fn with_pods_a_guests_node_gets_the_kubelets_labels_and_keeps_the_exclusions() {
-    assert_eq!(new_node(110, ""), kubelet());
-    let flags = [(HOSTNAME, ""), (ZONE, ""), (ARCH, "z80")];
-    let flag = flags.map(|(key, value)| format!("{key}={value}")).join(",");
-    let flags = with(kubelet(), &flags);
-    assert_eq!(new_node(110, &flag), with(flags, &[(ARCH, ARCHITECTURE)]));
-    let exclusions = [(DISRUPTION, "true"), (BALANCERS, "true")];
-    assert_eq!(adopted(110, "", &guest()), with(kubelet(), &exclusions));
+    assert_eq!(new_node(110, ""), kubelet(json!({})));
+    let flag = format!("{HOSTNAME}=,{ZONE}=,{ARCH}=z80");
+    assert_eq!(new_node(110, &flag), kubelet(json!({HOSTNAME: "", ZONE: ""})));
+    let exclusions = json!({DISRUPTION: "true", BALANCERS: "true"});
+    assert_eq!(adopted(110, "", &guest(json!({}))), kubelet(exclusions));
+    assert_eq!(adopted(110, "", &json!({})), kubelet(json!({})), "it adds none");
 }
 
 /// kubelet_node_status_test.go TestUpdateDefaultLabels.
@@ -173,7 +165,8 @@ fn test_update_default_labels() {
             "kubernetes.io/arch": value,
         })
     };
-    let with_theirs = with(all("new"), &[("please-persist", "foo")]);
+    let with_theirs = apply(all("new"), &json!({"please-persist": "foo"}));
+    let unstable = json!({ZONE: null, "topology.kubernetes.io/region": null, OS: null, ARCH: null});
     for (name, initial, existing, want) in [
         ("1 copied", all("new"), json!({}), all("new")),
         ("2 replaced", all("new"), all("old"), all("new")),
@@ -181,12 +174,7 @@ fn test_update_default_labels() {
         ("4 nothing is removed", json!({}), all("old"), all("old")),
         ("5 equal", all("new"), all("new"), all("new")),
         ("6 no labels at all", all("new"), json!(null), all("new")),
-        (
-            "7 stable ones are filled in",
-            all("new"),
-            without(all("new"), &[ZONE, "topology.kubernetes.io/region", OS, ARCH]),
-            all("new"),
-        ),
+        ("7 stable ones are filled in", all("new"), apply(all("new"), &unstable), all("new")),
         (
             "other labels of --node-labels apply only at creation",
             json!({"example.com/site": "new", "kubernetes.io/os": "new"}),

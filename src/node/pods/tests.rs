@@ -74,39 +74,21 @@ fn changes(pods: &mut Pods, now: Mono) -> Vec<String> {
 fn a_stray_pod_is_rejected_as_a_kubelet_with_max_pods_0_does_it() {
     let mut pods = guest();
     assert_eq!(pods.due(), Some(Mono::START));
-    let get = pods.request(at(1));
-    assert_eq!(
-        (get.method, get.accept, get.path.as_str()),
-        (
-            Method::Get,
-            Accept::List,
-            "/api/v1/pods?fieldSelector=spec.nodeName%3Dpi%2Cstatus.phase%21%3DFailed%2C\
-             status.phase%21%3DSucceeded&limit=8"
-        )
-    );
+    let path = "/api/v1/pods?fieldSelector=spec.nodeName%3Dpi%2Cstatus.phase%21%3DFailed%2C\
+                status.phase%21%3DSucceeded&limit=8";
+    assert_eq!(pods.request(at(1)), Request::get(path.to_owned(), Accept::List));
     let found = [pod("web", json!({}))];
     assert_eq!(pods.on_response(list(&found), None, at(1)), Ok(Progress::Done));
-    let patch = pods.request(at(2));
-    assert_eq!(
-        (patch.method, patch.accept, patch.path.as_str()),
-        (Method::Patch, Accept::Metadata, "/api/v1/namespaces/default/pods/web/status")
-    );
-    assert_eq!(
-        serde_json::from_slice::<Value>(&patch.body).unwrap(),
-        json!({"metadata": {"uid": "uid-web"}, "status": {
-            "message": "Pod was rejected: Node didn't have enough resource: pods, requested: 1, \
-                        used: 0, capacity: 0",
-            "observedGeneration": 1, "phase": "Failed", "reason": "OutOfpods",
-        }})
-    );
-    assert_eq!(
-        pods.on_response(ok(), None, at(2)),
-        Ok(Progress::Note(
-            "default/web was bound to this Node and is rejected with OutOfpods; nodelet runs no \
-             pods"
-                .to_owned()
-        ))
-    );
+    let path = "/api/v1/namespaces/default/pods/web/status".to_owned();
+    let body = json!({"metadata": {"uid": "uid-web"}, "status": {
+        "message": "Pod was rejected: Node didn't have enough resource: pods, requested: 1, \
+                    used: 0, capacity: 0",
+        "phase": "Failed", "reason": "OutOfpods", "observedGeneration": 1,
+    }});
+    assert_eq!(pods.request(at(2)), Request::patch(path, Accept::Metadata, &body));
+    let note = "default/web was bound to this Node and is rejected with OutOfpods; nodelet runs no \
+                pods";
+    assert_eq!(pods.on_response(ok(), None, at(2)), Ok(Progress::Note(note.to_owned())));
 }
 
 #[test]
@@ -117,15 +99,9 @@ fn a_terminating_pod_and_a_mirror_pod_are_deleted_with_their_uid() {
     ] {
         let mut pods = guest();
         listed(&mut pods, &[pod("web", changes)], at(1));
-        let delete = pods.request(at(1));
-        assert_eq!(
-            (delete.method, delete.path.as_str()),
-            (Method::Delete, "/api/v1/namespaces/default/pods/web")
-        );
-        assert_eq!(
-            serde_json::from_slice::<Value>(&delete.body).unwrap(),
-            json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "uid-web"}})
-        );
+        let path = "/api/v1/namespaces/default/pods/web".to_owned();
+        let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "uid-web"}});
+        assert_eq!(pods.request(at(1)), Request::delete(path, &options));
     }
 }
 

@@ -185,18 +185,20 @@ mod tests {
                     let want = condition(pressure.kind, status, reason, message, NOW);
                     assert_eq!(conditions, [want], "{before:?}");
                 }
-                // True to True, False to False: only the heartbeat changes.
-                let mut conditions = vec![old(pressure.kind, status)];
-                set_pressure(&mut conditions, &pressure, Some(under), NOW);
-                assert_eq!(conditions, [old(pressure.kind, status)]);
-                set_heartbeat_times(&mut conditions, |_| false, NOW);
-                assert_eq!(conditions.iter().map(times).collect::<Vec<_>>(), [[NOW, THEN]]);
+                // Only the heartbeat changes; also of an Unknown whose fact is unread.
+                for (status, under) in [(status, Some(under)), ("Unknown", None)] {
+                    let mut conditions = vec![old(pressure.kind, status)];
+                    set_pressure(&mut conditions, &pressure, under, NOW);
+                    assert_eq!(conditions, [old(pressure.kind, status)]);
+                    set_heartbeat_times(&mut conditions, |_| false, NOW);
+                    assert_eq!(conditions.iter().map(times).collect::<Vec<_>>(), [[NOW, THEN]]);
+                }
             }
         }
     }
 
     /// setters_test.go TestReadyCondition. The events are in `events/tests.rs`, the missing
-    /// capacities in `status/resources/tests.rs`. There are no soft requirements here.
+    /// capacities in `status/resources/tests/mod.rs`. There are no soft requirements here.
     #[test]
     fn test_ready_condition() {
         let posting = "kubelet is posting ready status";

@@ -239,83 +239,64 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::check::Mark;
+    use crate::check::tests::assert_lines;
     use crate::kube::facts::Unread;
 
     const ID: &str = "0123456789abcdef0123456789abcdef";
 
     #[test]
-    fn a_missing_optional_source_is_a_note_with_a_remedy() {
+    fn each_thing_of_the_board_has_a_line() {
         let sized = Ok(FileSystem::default());
         let once = Ok(FileSystem { asked_once: true, ..FileSystem::default() });
         let unread = || Unread::new("proc/x", "permission denied");
-        for (finding, mark, part) in [
-            (cgroups(Mode::V2), Mark::Ok, "v2"),
-            (cgroups(Mode::None), Mark::Note, "mount cgroup2"),
-            (memory_controller(&Ok(true)), Mark::Ok, "on"),
-            (memory_controller(&Ok(false)), Mark::Note, "cgroup_enable=memory"),
-            (memory_controller(&Err(unread())), Mark::Note, "proc/x: permission denied"),
-            (psi(&Ok(true)), Mark::Ok, "proc/pressure/memory"),
-            (psi(&Ok(false)), Mark::Note, "psi=1"),
-            (psi(&Err(unread())), Mark::Note, "permission denied; boot with psi=1"),
-            (machine_id(&Ok(ID.into())), Mark::Ok, ID),
-            (machine_id(&Ok("uninitialized".into())), Mark::Failed, "\"uninitialized\" is not 32"),
-            (machine_id(&Ok(ID[1..].into())), Mark::Failed, "systemd-machine-id-setup"),
-            (machine_id(&Ok("0".repeat(32))), Mark::Failed, "is not 32"),
-            (machine_id(&Ok(format!("{}g", &ID[1..]))), Mark::Failed, "is not 32"),
-            (machine_id(&Ok(String::new())), Mark::Failed, "systemd-machine-id-setup"),
-            (machine_id(&Err(unread())), Mark::Failed, "proc/x"),
-            (system_uuid(&Ok("u".into()), &Ok("m".into())), Mark::Ok, "u, from"),
-            (system_uuid(&Ok("m".into()), &Ok("m".into())), Mark::Note, "machine id is used"),
-            (system_uuid(&Ok(String::new()), &Ok("m".into())), Mark::Note, "machine id is used"),
-            (system_uuid(&Err(unread()), &Ok("m".into())), Mark::Note, "machine id is used"),
-            (facts(&[]), Mark::Ok, "everything"),
-            (
-                facts(&["proc/meminfo: absent; no capacity memory".into(), "b".into()]),
-                Mark::Failed,
-                "proc/meminfo: absent, no capacity memory | b; is /proc",
-            ),
-            (facts(&["etc/os-release: absent".into()]), Mark::Failed, "; do these files exist"),
-            (root_dir("/r", Some(&sized), Ok(())), Mark::Ok, "/r"),
-            (
-                root_dir("/r", Some(&once), Ok(())),
-                Mark::Note,
-                "/r: it is on the root file system, which can block for ever: ",
-            ),
+        let machine = |id: &str| machine_id(&Ok(id.to_owned()));
+        let uuid = |uuid| system_uuid(&uuid, &Ok("m".into()));
+        let folder = |storage, writable| root_dir("/r", storage, writable);
+        let read_only = || Err("read-only file system".into());
+        let no_total = ["proc/meminfo: absent; no capacity memory".into(), "b".into()];
+        assert_lines(&[
+            (cgroups(Mode::V2), "✓ v2"),
+            (cgroups(Mode::None), "– mount cgroup2"),
+            (memory_controller(&Ok(true)), "✓ on"),
+            (memory_controller(&Ok(false)), "– cgroup_enable=memory"),
+            (memory_controller(&Err(unread())), "– proc/x: permission denied"),
+            (psi(&Ok(true)), "✓ proc/pressure/memory"),
+            (psi(&Ok(false)), "– psi=1"),
+            (psi(&Err(unread())), "– permission denied; boot with psi=1"),
+            (machine(ID), &format!("✓ {ID}")),
+            (machine("uninitialized"), "✗ \"uninitialized\" is not 32"),
+            (machine(&ID[1..]), "✗ systemd-machine-id-setup"),
+            (machine(&"0".repeat(32)), "✗ is not 32"),
+            (machine(&format!("{}g", &ID[1..])), "✗ is not 32"),
+            (machine(""), "✗ systemd-machine-id-setup"),
+            (machine_id(&Err(unread())), "✗ proc/x"),
+            (uuid(Ok("u".into())), "✓ u, from"),
+            (uuid(Ok("m".into())), "– machine id is used"),
+            (uuid(Ok(String::new())), "– machine id is used"),
+            (uuid(Err(unread())), "– machine id is used"),
+            (clock(at(5), at(5)), "✓ 1970-01-01T00:00:05Z"),
+            (clock(at(4), at(5)), "– 1970-01-01T00:00:04Z is"),
+            (clock(at(4), at(5)), "– 1970-01-01T00:00:05Z; set the clock"),
+            (facts(&[]), "✓ everything"),
+            (facts(&no_total), "✗ proc/meminfo: absent, no capacity memory | b; is /proc"),
+            (facts(&["etc/os-release: absent".into()]), "✗ ; do these files exist"),
+            (folder(Some(&sized), Ok(())), "✓ /r"),
+            (folder(Some(&once), Ok(())), "– /r: it is on the root file system, which can block"),
             // For instance an initramfs.
-            (root_dir("/r", None, Ok(())), Mark::Ok, "/r, a file system without a size: "),
+            (folder(None, Ok(())), "✓ /r, a file system without a size: "),
+            (folder(Some(&sized), read_only()), "– /r: read-only file system, podCIDRs"),
             (
-                root_dir("/r", Some(&sized), Err("read-only file system".into())),
-                Mark::Note,
-                "/r: read-only file system, podCIDRs",
+                folder(Some(&sized), Err(Fault::new("on nfs", "choose another"))),
+                "– /r: on nfs, podCIDRs cannot be written there; choose another",
             ),
+            (folder(Some(&Err(unread())), Ok(())), "✗ --root-dir"),
+            (cert_dir("/c", None), "– not requested"),
+            (cert_dir("/c", Some(Ok(()))), "✓ /c"),
             (
-                root_dir("/r", Some(&sized), Err(Fault::new("on nfs", "choose another"))),
-                Mark::Note,
-                "/r: on nfs, podCIDRs cannot be written there; choose another",
+                cert_dir("/c", Some(read_only())),
+                "✗ /c: read-only file system; make --cert-dir a folder",
             ),
-            (cert_dir("/c", None), Mark::Note, "not requested"),
-            (cert_dir("/c", Some(Ok(()))), Mark::Ok, "/c"),
-            (
-                cert_dir("/c", Some(Err("read-only file system".into()))),
-                Mark::Failed,
-                "/c: read-only file system; make --cert-dir a folder",
-            ),
-            (root_dir("/r", Some(&Err(unread())), Ok(())), Mark::Failed, "--root-dir"),
-        ] {
-            assert_eq!(finding.mark, mark, "{finding:?}");
-            assert!(finding.line().contains(part), "{finding:?}");
-        }
-    }
-
-    #[test]
-    fn a_clock_before_the_build_is_noted() {
-        assert_eq!(clock(at(5), at(5)).mark, Mark::Ok);
-        let early = clock(at(4), at(5));
-        assert_eq!(early.mark, Mark::Note);
-        for part in ["1970-01-01T00:00:04Z is", "1970-01-01T00:00:05Z; set the clock"] {
-            assert!(early.line().contains(part), "{early:?}");
-        }
+        ]);
     }
 
     fn at(seconds: u64) -> Wall {
@@ -337,30 +318,17 @@ mod tests {
 
     #[test]
     fn a_node_certificate_has_the_node_name_and_group() {
-        for (name, groups, mark, part) in [
-            (
-                "system:node:pi",
-                &["system:nodes"][..],
-                Mark::Ok,
-                "CN=system:node:pi, O=system:nodes",
-            ),
-            ("system:node:pi", &["a", "system:nodes"], Mark::Ok, "O=a, system:nodes"),
-            (
-                "system:node:pi2",
-                &["system:nodes"],
-                Mark::Failed,
-                "; use --hostname-override=pi2, or",
-            ),
-            ("system:node:", &["system:nodes"], Mark::Failed, "the certificate of pi"),
-            ("pi", &["system:nodes"], Mark::Failed, "; request one with CN=system:node:pi"),
-            ("system:node:pi", &[], Mark::Note, "permissions below; for a node"),
-            ("admin", &["system:masters"], Mark::Note, "CN=admin, O=system:masters: not a node"),
-            ("", &[], Mark::Note, "CN=, O=: not a node"),
-        ] {
-            let finding = certificate(&leaf(name, groups), "pi");
-            assert_eq!(finding.mark, mark, "{finding:?}");
-            assert!(finding.line().contains(part), "{finding:?}");
-        }
+        let of = |name, groups: &[&str]| certificate(&leaf(name, groups), "pi");
+        assert_lines(&[
+            (of("system:node:pi", &["system:nodes"]), "✓ CN=system:node:pi, O=system:nodes"),
+            (of("system:node:pi", &["a", "system:nodes"]), "✓ O=a, system:nodes"),
+            (of("system:node:pi2", &["system:nodes"]), "✗ ; use --hostname-override=pi2, or"),
+            (of("system:node:", &["system:nodes"]), "✗ the certificate of pi"),
+            (of("pi", &["system:nodes"]), "✗ ; request one with CN=system:node:pi"),
+            (of("system:node:pi", &[]), "– permissions below; for a node"),
+            (of("admin", &["system:masters"]), "– CN=admin, O=system:masters: not a node"),
+            (of("", &[]), "– CN=, O=: not a node"),
+        ]);
     }
 
     #[test]
@@ -368,54 +336,34 @@ mod tests {
         let (at_once, then) = (Some(at(0)), Some(at(200_000)));
         let cp = Some(("https://cp:9345", None));
         let fault = Fault::new("k3s-password: no such file", "restore it");
-        for (due, has_expired, supervisor, want) in [
-            (None, false, None, "– not by nodelet; replace it before it expires"),
-            (then, false, None, "✓ from 1970-01-03T07:33:20Z on, if the cluster approves"),
-            (then, false, cp, "✓ from 1970-01-03T07:33:20Z on, at the supervisor https://cp:9345"),
-            (at_once, false, cp, "✓ at once, at the supervisor https://cp:9345"),
+        let faulty = Some(("https://cp:9345", Some(&fault)));
+        let of = certificate_renewal;
+        assert_lines(&[
+            (of(None, false, None), "– not by nodelet; replace it before it expires"),
+            (of(then, false, None), "✓ from 1970-01-03T07:33:20Z on, if the cluster approves"),
             (
-                at_once,
-                false,
-                Some(("https://cp:9345", Some(&fault))),
-                "– k3s-password: no such file; restore it",
+                of(then, false, cp),
+                "✓ from 1970-01-03T07:33:20Z on, at the supervisor https://cp:9345",
             ),
-            (
-                at_once,
-                true,
-                cp,
-                "– the supervisor https://cp:9345 answers an expired certificate with 401; join \
-                 again: nodelet join --force",
-            ),
-            (at_once, true, None, "✓ at once, if the cluster approves"),
-        ] {
-            let line = certificate_renewal(due, has_expired, supervisor).line();
-            assert_eq!(line.replace("certificate-renewal: ", ""), want);
-        }
+            (of(at_once, false, cp), "✓ at once, at the supervisor https://cp:9345"),
+            (of(at_once, false, faulty), "– k3s-password: no such file; restore it"),
+            (of(at_once, true, cp), "– answers an expired certificate with 401; join again"),
+            (of(at_once, true, None), "✓ at once, if the cluster approves"),
+        ]);
     }
 
     #[test]
     fn a_certificate_is_valid_from_its_first_to_its_last_second() {
-        for (now, mark, part) in [
-            (
-                99,
-                Mark::Note,
-                "not valid before 1970-01-01T00:01:40Z, clock says 1970-01-01T00:01:39Z; set the clock",
-            ),
-            (100, Mark::Ok, "valid until 1970-01-03T07:33:20Z, for 2 days"),
-            (100_000, Mark::Ok, "for 27 hours"),
-            (200_000, Mark::Ok, "for 0 hours"),
-            (
-                200_001,
-                Mark::Failed,
-                "expired at 1970-01-03T07:33:20Z, clock says 1970-01-03T07:33:21Z; renew it",
-            ),
-        ] {
-            let finding = certificate_expiry(&leaf("", &[]), at(now), false);
-            assert_eq!(finding.mark, mark, "{finding:?}");
-            assert!(finding.line().contains(part), "{finding:?}");
-        }
-        let finding = certificate_expiry(&leaf("", &[]), at(200_001), true);
-        assert_eq!(finding.mark, Mark::Note, "{finding:?}");
-        assert!(finding.line().contains("; correct the clock; if it is"));
+        let at = |now, at_supervisor| certificate_expiry(&leaf("", &[]), at(now), at_supervisor);
+        let early = "– before 1970-01-01T00:01:40Z, clock says 1970-01-01T00:01:39Z; set the clock";
+        let late = "✗ at 1970-01-03T07:33:20Z, clock says 1970-01-03T07:33:21Z; renew it";
+        assert_lines(&[
+            (at(99, false), early),
+            (at(100, false), "✓ valid until 1970-01-03T07:33:20Z, for 2 days"),
+            (at(100_000, false), "✓ for 27 hours"),
+            (at(200_000, false), "✓ for 0 hours"),
+            (at(200_001, false), late),
+            (at(200_001, true), "– ; correct the clock; if it is"),
+        ]);
     }
 }

@@ -48,46 +48,43 @@ pub fn hint(findings: &[Finding]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::tests::assert_lines;
     use crate::kube::facts::HealthCondition;
 
     #[test]
     fn a_source_has_a_line_and_a_problem_has_a_remedy() {
         let kind = KINDS.iter().find(|kind| kind.name == "UnderVoltage").unwrap();
-        let found = |is_true: bool| HealthConditions {
-            known: vec![HealthCondition {
+        let sources = ["sys/a is 1".to_owned()];
+        let found = |detection: &str, is_true: bool| {
+            let condition = HealthCondition {
                 name: "UnderVoltage".into(),
                 is_true,
                 reason: "R".into(),
                 message: "the message".into(),
                 event_reason: "R",
                 is_always_listed: false,
-            }],
-            absent: Vec::new(),
+            };
+            let conditions = HealthConditions { known: vec![condition], absent: Vec::new() };
+            finding(kind, &HealthConfig::parse(detection, &[]).unwrap(), &conditions, &sources)
         };
-        let all = HealthConfig::parse("problems", &[]).unwrap();
-        let sources = ["sys/a is 1".to_owned()];
-        let finding = |config: &HealthConfig, is_true| {
-            super::finding(kind, config, &found(is_true), &sources)
-        };
-        let fine = finding(&all, false);
-        assert_eq!((fine.mark, fine.detail.as_str()), (Mark::Ok, "the message (sys/a is 1)"));
-        let bad = finding(&all, true);
-        assert_eq!(bad.mark, Mark::Note);
-        assert_eq!(bad.detail, "UnderVoltage would be True: the message (sys/a is 1)");
-        assert!(bad.remedy.contains("supply"));
-        assert_eq!(hint(&[fine]), None);
-        assert!(hint(&[bad]).unwrap().ends_with(ALL_BOARDS));
+        let [fine, bad] = [false, true].map(|is_true| found("problems", is_true));
+        assert_eq!(hint(std::slice::from_ref(&fine)), None);
+        assert!(hint(std::slice::from_ref(&bad)).unwrap().ends_with(ALL_BOARDS));
         // A missing tool is no problem of the board's health.
         assert_eq!(hint(&[Finding::note("metrics", "off", "enable it")]), None);
-        let off = finding(&HealthConfig::parse("-UnderVoltage", &[]).unwrap(), true);
-        assert!(off.detail.contains("not detected"), "{off:?}");
+        let remedy = kind.check.remedy;
+        assert_lines(&[
+            (fine, "✓ under-voltage: the message (sys/a is 1)"),
+            (bad, &format!("– UnderVoltage would be True: the message (sys/a is 1); {remedy}")),
+            (found("-UnderVoltage", true), "– not detected"),
+        ]);
+        let all = HealthConfig::parse("problems", &[]).unwrap();
         for kind in KINDS {
-            let none = super::finding(kind, &all, &HealthConditions::default(), &[]);
-            assert_eq!(none.mark, Mark::Note);
-            assert_eq!((none.detail.as_str(), none.remedy.as_str()), (kind.check.absent, ""));
+            let absent = |sources| finding(kind, &all, &HealthConditions::default(), sources);
+            let CheckTexts { name, absent: why, .. } = kind.check;
+            assert_eq!(absent(&[]), Finding::note(name, why, ""));
             // A file that is there and shows no number.
-            let none = super::finding(kind, &all, &HealthConditions::default(), &sources);
-            assert_eq!(none.detail, format!("{} (sys/a is 1)", kind.check.absent));
+            assert_eq!(absent(&sources).detail, format!("{why} (sys/a is 1)"));
         }
     }
 }

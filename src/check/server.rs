@@ -316,6 +316,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
 
     use super::*;
+    use crate::check::tests::assert_lines;
     use crate::kube::message::Method;
     use crate::kube::x509;
 
@@ -329,143 +330,116 @@ mod tests {
 
     #[test]
     fn a_review_names_verb_resource_and_node() {
-        let attributes = |permission: &Permission| {
-            let request = permission.review("pi");
-            assert_eq!((request.method, request.path.as_str()), (Method::Post, REVIEWS));
-            let body: Value = serde_json::from_slice(&request.body).unwrap();
-            body["spec"]["resourceAttributes"].clone()
-        };
-        for (check, want) in [
-            ("node-create", json!({"verb": "create", "resource": "nodes"})),
+        let of_node = json!({"key": "spec.nodeName", "operator": "In", "values": ["pi"]});
+        for (permission, mut want) in [
+            (named("node-create"), json!({"resource": "nodes"})),
             (
-                "node-status-patch",
+                named("node-status-patch"),
                 json!({"verb": "patch", "resource": "nodes", "subresource": "status", "name": "pi"}),
             ),
             (
-                "lease-create",
-                json!({"verb": "create", "group": "coordination.k8s.io", "resource": "leases",
+                named("lease-create"),
+                json!({"group": "coordination.k8s.io", "resource": "leases",
                     "namespace": "kube-node-lease"}),
             ),
+            (named("event-create"), json!({"resource": "events", "namespace": "default"})),
             (
-                "event-create",
-                json!({"verb": "create", "resource": "events", "namespace": "default"}),
+                named("pod-list"),
+                json!({"verb": "list", "resource": "pods",
+                    "fieldSelector": {"requirements": [of_node]}}),
             ),
             (
-                "pod-list",
-                json!({"verb": "list", "resource": "pods", "fieldSelector": {"requirements": [
-                    {"key": "spec.nodeName", "operator": "In", "values": ["pi"]}]}}),
+                named("tokenreview-create"),
+                json!({"group": "authentication.k8s.io", "resource": "tokenreviews"}),
             ),
             (
-                "tokenreview-create",
-                json!({"verb": "create", "group": "authentication.k8s.io",
-                    "resource": "tokenreviews"}),
+                named("accessreview-create"),
+                json!({"group": "authorization.k8s.io", "resource": "subjectaccessreviews"}),
             ),
             (
-                "accessreview-create",
-                json!({"verb": "create", "group": "authorization.k8s.io",
-                    "resource": "subjectaccessreviews"}),
+                APPROVAL,
+                json!({"group": "certificates.k8s.io", "resource": "certificatesigningrequests",
+                    "subresource": "nodeclient"}),
             ),
         ] {
-            assert_eq!(attributes(&named(check)), want, "{check}");
+            let request = permission.review("pi");
+            assert_eq!((request.method, request.path.as_str()), (Method::Post, REVIEWS));
+            want["verb"] = json!(want["verb"].as_str().unwrap_or("create"));
+            let body: Value = serde_json::from_slice(&request.body).unwrap();
+            assert_eq!(body["spec"]["resourceAttributes"], want, "{permission}");
         }
-        assert_eq!(
-            attributes(&APPROVAL),
-            json!({"verb": "create", "group": "certificates.k8s.io",
-                "resource": "certificatesigningrequests", "subresource": "nodeclient"})
-        );
     }
 
     #[test]
-    fn a_denied_permission_has_the_servers_reason() {
-        let get = named("node-get");
-        let status = |status: Value| get.judge(&response(201, json!({"status": status})));
-        assert_eq!(status(json!({"allowed": true})), Finding::ok("node-get", "may get nodes"));
-        let denied = status(json!({"allowed": false, "reason": "no; never"}));
-        assert_eq!(denied.mark, Mark::Failed);
-        assert_eq!(denied.detail, "may not get nodes: no; never");
-        assert!(denied.remedy.contains("systemd/rbac.yaml"));
-        for invalid in
-            [response(200, json!("<html>")), response(201, json!({"status": {"allowed": "yes"}}))]
-        {
-            assert!(get.judge(&invalid).detail.contains("not a SelfSubjectAccessReview"));
-        }
-        let forbidden = get.judge(&response(
-            403,
-            json!({"kind": "Status", "reason": "Forbidden", "message": "no; send me money"}),
-        ));
-        let detail = "the server refused the review: 403 Forbidden: no; send me money";
-        assert_eq!(forbidden.detail, detail);
-        assert_eq!(forbidden.remedy, "check the node's certificate or its RBAC rules");
-    }
-
-    #[test]
-    fn a_missing_right_on_pods_is_a_note() {
-        let judged = |allowed: bool| {
-            named("pod-list").judge(&response(201, json!({"status": {"allowed": allowed}})))
-        };
-        assert_eq!(judged(true), Finding::ok("pod-list", "may list pods"));
-        let note = judged(false);
-        assert_eq!((note.mark, &*note.detail), (Mark::Note, "may not list pods"));
-        assert!(note.remedy.contains("ServiceAccount must not"));
+    fn a_denied_permission_has_the_servers_reason_and_one_on_pods_is_a_note() {
+        let answered = |check, code, body| named(check).judge(&response(code, body));
+        let judged = |check, status| answered(check, 201, json!({"status": status}));
+        let denied = json!({"allowed": false, "reason": "no; never"});
+        let forbidden =
+            json!({"kind": "Status", "reason": "Forbidden", "message": "no; send me money"});
+        let refused = "✗ node-get: the server refused the review: 403 Forbidden: no; send me \
+                       money; check the node's certificate or its RBAC rules";
+        assert_lines(&[
+            (judged("node-get", json!({"allowed": true})), "✓ may get nodes"),
+            (judged("node-get", denied.clone()), "✗ may not get nodes: no; never; use a node cert"),
+            (judged("node-get", denied.clone()), "✗ systemd/rbac.yaml"),
+            (judged("node-get", json!({"allowed": "yes"})), "✗ not a SelfSubjectAccessReview"),
+            (answered("node-get", 200, json!("<html>")), "✗ not a SelfSubjectAccessReview"),
+            (answered("node-get", 403, forbidden), refused),
+            (judged("pod-list", json!({"allowed": true})), "✓ may list pods"),
+            (judged("pod-list", json!({"allowed": false})), "– may not list pods; pods that"),
+            (judged("pod-list", denied), "– ServiceAccount must not"),
+        ]);
     }
 
     #[test]
     fn authentication_fails_for_401_and_without_a_credential() {
-        let with = Some("the token");
-        for (code, with, mark, part) in [
-            (201, with, Mark::Ok, "with the token"),
-            (403, with, Mark::Ok, "with the token"),
-            (401, with, Mark::Failed, "does not accept the token: 401"),
-            (401, None, Mark::Failed, "neither a client certificate nor a token"),
-            (403, None, Mark::Failed, "neither a client certificate nor a token"),
-            (201, None, Mark::Failed, "neither a client certificate nor a token"),
-            (404, with, Mark::Failed, "URL of an API server"),
-            (502, None, Mark::Failed, "load balancer"),
-        ] {
-            let finding = authentication(&response(code, json!({})), with);
-            assert_eq!(finding.mark, mark, "{finding:?}");
-            assert!(finding.line().contains(part), "{finding:?}");
-        }
-        let gateway = json!({"kind": "Status", "message": "down; send me money"});
-        let finding = authentication(&response(502, gateway), with);
-        assert_eq!(finding.detail, "502: down; send me money");
-        assert_eq!(finding.remedy, "check the API server, and the load balancer before it");
+        let token = Some("the token");
+        let of = |code, credential| authentication(&response(code, json!({})), credential);
+        let down = response(502, json!({"kind": "Status", "message": "down; send me money"}));
+        let gateway = "✗ 502: down; send me money; check the API server, and the load balancer";
+        assert_lines(&[
+            (of(201, token), "✓ with the token"),
+            (of(403, token), "✓ with the token"),
+            (of(401, token), "✗ does not accept the token: 401"),
+            (of(401, None), "✗ neither a client certificate nor a token"),
+            (of(403, None), "✗ neither a client certificate nor a token"),
+            (of(201, None), "✗ neither a client certificate nor a token"),
+            (of(404, token), "✗ URL of an API server"),
+            (of(502, None), "✗ load balancer"),
+            (authentication(&down, token), gateway),
+        ]);
     }
 
     #[test]
     fn a_lease_renewed_lately_with_another_boot_id_is_another_board() {
         let at = |seconds: u64| Wall::from_epoch(Duration::from_secs(1_790_000_000 + seconds));
-        let node = json!({"status": {"nodeInfo": {"bootID": "other"}}});
-        let lease = |seconds: Option<u64>| json!({"spec": {"renewTime": at(100).micro_time(), "leaseDurationSeconds": seconds}});
-        let finding = |node: Option<&Value>, lease: Option<&Value>, boot_id, now| {
-            namesake(node, lease, boot_id, Duration::from_secs(40), at(now))
+        let node = |boot_id: &str| Some(json!({"status": {"nodeInfo": {"bootID": boot_id}}}));
+        let lease = |duration: Option<u64>| {
+            let renewed = at(100).micro_time();
+            Some(json!({"spec": {"renewTime": renewed, "leaseDurationSeconds": duration}}))
         };
-        let fresh = lease(None);
-        let wrong = finding(Some(&node), Some(&fresh), "own", 140);
-        assert_eq!(wrong.mark, Mark::Failed);
-        for part in ["\"other\" renewed the Lease 40 s ago", "--hostname-override", "after 40 s"] {
-            assert!(wrong.line().contains(part), "{wrong:?}");
-        }
-        for (node, lease, boot_id, now, part) in [
-            (None, None, "own", 0, "no Node of this name"),
-            (Some(&node), Some(&fresh), "other", 101, "this board registered"),
-            (Some(&node), Some(&fresh), "own", 141, "renewed 41 s ago"),
-            (Some(&node), Some(&lease(Some(8))), "own", 109, "renewed 9 s ago"),
-            (Some(&node), None, "own", 0, "no board uses it"),
-        ] {
-            let finding = finding(node, lease, boot_id, now);
-            assert_eq!(finding.mark, Mark::Ok, "{finding:?}");
-            assert!(finding.detail.contains(part), "{finding:?}");
-        }
-        // An unreadable own boot id equals no Node's.
-        let unread = json!({"status": {"nodeInfo": {"bootID": ""}}});
-        assert_eq!(finding(Some(&unread), Some(&fresh), "", 101).mark, Mark::Failed);
+        let of = |node: Option<Value>, lease: Option<Value>, boot_id, now| {
+            namesake(node.as_ref(), lease.as_ref(), boot_id, Duration::from_secs(40), at(now))
+        };
+        let another = "✗ \"other\" renewed the Lease 40 s ago; give one of the two boards another \
+                       --hostname-override; if this board has just booted, check again after 40 s";
+        assert_lines(&[
+            (of(None, None, "own", 0), "✓ no Node of this name"),
+            (of(node("other"), lease(None), "own", 140), another),
+            (of(node("other"), lease(None), "other", 101), "✓ this board registered"),
+            (of(node("other"), lease(None), "own", 141), "✓ renewed 41 s ago"),
+            (of(node("other"), lease(Some(8)), "own", 109), "✓ renewed 9 s ago"),
+            (of(node("other"), None, "own", 0), "✓ no board uses it"),
+            // An unreadable own boot id equals no Node's.
+            (of(node(""), lease(None), "", 101), "✗ renewed the Lease 1 s ago"),
+        ]);
     }
 
     #[test]
     fn a_ca_of_cluster_info_that_is_not_trusted_fails() {
-        let [old, new] = [&b"old"[..], b"new"].map(|der| x509::pem("CERTIFICATE", der));
-        let both = format!("{new}{old}");
+        let [old, new] = &[&b"old"[..], b"new"].map(|der| x509::pem("CERTIFICATE", der));
+        let both = &format!("{new}{old}");
         let info = |ca: &str| {
             let ca = STANDARD.encode(ca);
             let kubeconfig = format!(
@@ -474,30 +448,22 @@ mod tests {
             response(200, json!({"data": {"kubeconfig": kubeconfig}}))
         };
         let forbidden = json!({"kind": "Status", "reason": "Forbidden", "message": "no"});
-        let unknown = "✗ ca: cluster-info has a CA (1) that this board does not trust; ";
-        let again =
-            "join again with a new line of kubeadm, which adds it, before the server uses it";
-        let again = &format!("{unknown}{again}");
-        let add = &format!("{unknown}add it to /etc/ca.crt, before the server uses it");
-        let damaged = both.replacen("END", "", 1);
-        for (response, trusted, file, line) in [
-            (info(&old), &old, None, "✓ ca: those of cluster-info (1) are trusted"),
+        let of = |response: Response, trusted: &str, file: &str| {
+            let file = Some(file.into()).filter(|_| !file.is_empty());
+            ca(&response, &Pem { file, source: String::new(), bytes: trusted.to_owned().into() })
+        };
+        let again = "✗ a CA (1) that this board does not trust; join again with a new line of \
+                     kubeadm, which adds it, before the server uses it";
+        let add = "✗ trust; add it to /etc/ca.crt, before the server uses it";
+        assert_lines(&[
+            (of(info(old), old, ""), "✓ those of cluster-info (1) are trusted"),
             // The old one is gone.
-            (info(&new), &both, None, "✓ ca: those of cluster-info (1) are trusted"),
-            (info(&both), &old, None, again),
-            (info(&both), &new, Some("/etc/ca.crt"), add),
-            (info(&damaged), &both, None, again),
-            (info(""), &old, None, "– ca: cluster-info is not that of kubeadm"),
-            (
-                response(403, forbidden),
-                &old,
-                None,
-                "– ca: kubeadm's cluster-info cannot be read: 403 Forbidden: no",
-            ),
-        ] {
-            let file = file.map(Into::into);
-            let trusted = Pem { file, source: String::new(), bytes: trusted.clone().into() };
-            assert_eq!(ca(&response, &trusted).line(), line);
-        }
+            (of(info(new), both, ""), "✓ those of cluster-info (1) are trusted"),
+            (of(info(both), old, ""), again),
+            (of(info(both), new, "/etc/ca.crt"), add),
+            (of(info(&both.replacen("END", "", 1)), both, ""), again),
+            (of(info(""), old, ""), "– cluster-info is not that of kubeadm"),
+            (of(response(403, forbidden), old, ""), "– cannot be read: 403 Forbidden: no"),
+        ]);
     }
 }

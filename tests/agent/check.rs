@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use apidouble::{Double, Fault, RBAC_NODE_GROUP, Rule, Validity};
+use apidouble::{Double, Fault, Identity, Rule, Validity};
 use serde_json::json;
 
 use crate::common::api::admin;
@@ -63,26 +63,23 @@ impl Site {
         Self { double: Double::start(), folder }
     }
 
-    /// The double's kubeconfig for the node, edited by `change`.
-    fn kubeconfig(&self, change: impl FnOnce(String) -> String) -> String {
-        self.write(&change(self.double.kubeconfig_for_node("pi")))
+    /// The double's kubeconfig for the node.
+    fn own(&self) -> String {
+        self.write(&self.double.kubeconfig_for_node("pi"))
+    }
+
+    /// The same with `to` in the place of `from`.
+    fn edited(&self, from: &str, to: &str) -> String {
+        self.write(&self.double.kubeconfig_for_node("pi").replace(from, to))
+    }
+
+    fn with(&self, identity: Identity) -> String {
+        self.write(&self.double.kubeconfig_for(&identity))
     }
 
     fn write(&self, text: &str) -> String {
         let path = self.folder.write("kubeconfig", text);
         path.to_str().unwrap().to_owned()
-    }
-
-    /// A kubeconfig with a token instead of a certificate.
-    fn with_token(&self, token: &str) -> String {
-        let ca = self.folder.write("ca", self.double.ca_pem());
-        format!(
-            "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
-             clusters: [{{name: k, cluster: {{server: '{}', certificate-authority: {}}}}}]\n\
-             users: [{{name: u, user: {{{token}}}}}]\n",
-            self.double.url(),
-            ca.display()
-        )
     }
 
     /// Runs the command as text and as JSON; fails if a file or an API object changed.
@@ -135,9 +132,8 @@ impl Site {
     }
 
     /// Fails unless `check` is the only failed check and is reported with `detail` and `remedy`.
-    fn is_wrong(&self, kubeconfig: &str, more: &[&str], check: &str, detail: &str, remedy: &str) {
-        let checked = self.check(kubeconfig, more);
-        println!("{}", checked.line(check));
+    fn is_wrong(&self, kubeconfig: &str, check: &str, detail: &str, remedy: &str) {
+        let checked = self.check(kubeconfig, &[]);
         assert_eq!(checked.wrong(), [check], "{}", checked.text);
         checked.says(check, detail, remedy);
     }
@@ -172,8 +168,7 @@ impl Checked {
 #[test]
 fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     let site = Site::new();
-    let kubeconfig = site.kubeconfig(|text| text.replace("127.0.0.1", "localhost"));
-    let checked = site.is_right(&kubeconfig, &[]);
+    let checked = site.is_right(&site.edited("127.0.0.1", "localhost"), &[]);
     assert_eq!(checked.stderr, "");
     assert_eq!(checked.report["ok"], true);
     assert_eq!(checked.report["nodeName"], "pi");
@@ -200,7 +195,7 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
 #[test]
 fn a_namesake_is_another_board_that_renews_our_lease() {
     let site = Site::new();
-    let kubeconfig = site.kubeconfig(|text| text);
+    let kubeconfig = site.own();
     let root = format!("--host-root={}", site.folder.path().join("root").display());
     let args = [
         &format!("--kubeconfig={kubeconfig}"),
@@ -221,7 +216,7 @@ fn a_namesake_is_another_board_that_renews_our_lease() {
     let node = "/api/v1/nodes/pi";
     let boot_id = json!({"status": {"nodeInfo": {"bootID": "somebody-elses"}}});
     admin(&site.double, "PATCH", &format!("{node}/status"), &boot_id);
-    site.is_wrong(&kubeconfig, &[], "namesake", "\"somebody-elses\"", "--hostname-override");
+    site.is_wrong(&kubeconfig, "namesake", "\"somebody-elses\"", "--hostname-override");
     // A board that does not renew its Lease does not count. What only a guest has is missed.
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pi";
     let late = json!({"spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}});
@@ -245,9 +240,15 @@ fn a_namesake_is_another_board_that_renews_our_lease() {
 
 /// What is optional has a remedy, and fails no run.
 #[test]
-fn missing_kernel_files_are_reported() {
+fn missing_kernel_files_and_an_unusable_root_dir_are_reported() {
     let site = Site::new();
-    let kubeconfig = site.kubeconfig(|text| text);
+    let kubeconfig = site.own();
+    let around = site.folder.path().join("around");
+    std::os::unix::fs::symlink(&around, &around).unwrap();
+    let root_dir = format!("--root-dir={}", around.display());
+    // The last --host-root wins.
+    let checked = site.check(&kubeconfig, &["--host-root=/", &root_dir]);
+    checked.says("root-dir", "too many", "local file system");
     let root = site.folder.path().join("root");
     for file in ["etc/machine-id", "proc/meminfo", "proc/sys/kernel/random/boot_id"] {
         fs::remove_file(root.join(file)).unwrap();
@@ -268,41 +269,24 @@ fn missing_kernel_files_are_reported() {
 }
 
 #[test]
-fn an_unusable_root_dir_is_reported() {
-    let site = Site::new();
-    let kubeconfig = site.kubeconfig(|text| text);
-    let around = site.folder.path().join("around");
-    std::os::unix::fs::symlink(&around, &around).unwrap();
-    let root = format!("--root-dir={}", around.display());
-    let checked = site.check(&kubeconfig, &["--host-root=/", &root]);
-    checked.says("root-dir", "too many", "local file system");
-}
-
-#[test]
 fn each_source_of_the_boards_health_has_a_line() {
     let site = Site::new();
     let root = raspberry::healthy(&site.folder);
-    let kubeconfig = site.kubeconfig(|text| text);
-    // The last --host-root wins.
-    let with = |more: &str| site.check(&kubeconfig, &["--host-root", &root, more]);
-    let healthy = with("--node-problem-detection=problems");
-    let detail = healthy.report.finding("under-voltage")["detail"].as_str().unwrap();
-    assert!(detail.contains("sys/class/hwmon/hwmon1/in0_lcrit_alarm is 0"), "{detail}");
-    for check in health_checks().iter().filter(|check| **check != "boots") {
-        assert_eq!(
-            healthy.report.finding(check)["ok"],
-            true,
-            "{check}: no source in tests/common/raspberry.rs"
-        );
-    }
-    assert!(healthy.report.finding("boots")["ok"].is_null(), "no history yet");
+    let kubeconfig = site.own();
+    let more = ["--host-root", &root, "--node-problem-detection=problems"];
+    let checked = site.check(&kubeconfig, &more);
+    let line = checked.line("under-voltage");
+    assert!(line.contains("sys/class/hwmon/hwmon1/in0_lcrit_alarm is 0"), "{line}");
+    let without = checked.report.names(|finding| finding["ok"] != true);
+    let without = health_checks().into_iter().filter(|check| without.contains(check));
+    let hint = "the others have a source in tests/common/raspberry.rs";
+    assert_eq!(Vec::from_iter(without), ["boots"], "{hint}");
 
     site.folder.write(raspberry::ALARM, "1\n");
-    let low = with("--node-problem-detection=problems");
-    let found = low.report.finding("under-voltage");
-    assert!(found["ok"].is_null(), "a problem fails no run: {found}");
-    assert!(found["detail"].as_str().unwrap().starts_with("UnderVoltage would be True"));
-    assert!(found["remedy"].as_str().unwrap().contains("supply"));
+    let low = site.check(&kubeconfig, &more);
+    let line = low.line("under-voltage");
+    let is_note = line.starts_with("– under-voltage: UnderVoltage would be True");
+    assert!(is_note && line.contains("supply"), "a problem fails no run: {line}");
 }
 
 /// The address and the port of a Node, as the double has it.
@@ -319,7 +303,7 @@ fn report_port(double: &Double, port: u16) {
 #[test]
 fn the_port_is_asked_as_metrics_server_asks_it() {
     let site = Site::new();
-    let kubeconfig = site.kubeconfig(|text| text);
+    let kubeconfig = site.own();
     let enabled = "root/etc/systemd/system/sockets.target.wants/nodelet-serve.socket";
     let enabled = site.folder.write(enabled, "");
     let checked = site.check(&kubeconfig, &[]);
@@ -358,88 +342,74 @@ fn the_port_is_asked_as_metrics_server_asks_it() {
 
     site.double.add_token("t0ken", "reader", &[]);
     site.folder.write("token", "t0ken");
-    let token = site.write(&site.with_token("tokenFile: token"));
+    let token = site.double.kubeconfig_token("t0ken").replace("token: t0", "tokenFile: to");
+    let token = site.write(&token);
     let checked = site.check(&token, &[]);
     checked.says("accessreview-create", "create subjectaccessreviews", "systemd/rbac-serve.yaml");
     assert!(!(checked.text + &checked.stderr).contains("t0ken"));
 }
 
-/// The remedy is that of a missing one, of its fault, or that of every other.
+/// Each kubeconfig has one edit. The remedy is that of a missing file, of its fault, or that of
+/// every other.
 #[test]
-fn a_kubeconfig_that_cannot_be_used_is_reported() {
+fn each_fault_of_a_kubeconfig_and_of_a_connection_is_reported() {
     let site = Site::new();
     let absent = site.folder.path().join("absent");
-    let (absent, check) = (absent.to_str().unwrap(), "kubeconfig");
-    site.is_wrong(absent, &[], check, "no such file or directory", "nodelet join gets one");
-    for (from, to, detail, remedy) in [
-        ("client-key-data:", "exec: {}\n    x:", "exec is not supported", "remove it"),
-        ("authority-data: L", "authority-data: x", "no certificate in it", "write one"),
-    ] {
-        let kubeconfig = site.kubeconfig(|text| text.replace(from, to));
-        site.is_wrong(&kubeconfig, &[], check, detail, remedy);
-    }
-    assert_eq!(site.double.connections(), 0);
-}
+    let remedy = "nodelet join gets one";
+    site.is_wrong(absent.to_str().unwrap(), "kubeconfig", "no such file or directory", remedy);
 
-#[test]
-fn each_failed_step_of_a_connection_is_reported() {
-    let site = Site::new();
-    let kubeconfig = site.kubeconfig(|text| text.replace("127.0.0.1", "does-not-exist.invalid"));
-    let remedy = "is the name right, and are the name servers";
-    site.is_wrong(&kubeconfig, &[], "name-resolution", "does-not-exist.invalid", remedy);
-
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
-    let gone = gone.unwrap().port().to_string();
-    let port = site.double.port().to_string();
-    let kubeconfig = site.kubeconfig(|text| text.replace(&port, &gone));
-    let detail = format!("127.0.0.1:{gone}: connection refused");
-    site.is_wrong(&kubeconfig, &[], "tcp", &detail, "a loopback address is this board itself");
-    let nothing = site.double.connections();
-    assert_eq!(nothing, 0);
-
-    // Through a proxy that does not listen, and through one that requires a password.
-    let by_way_of = |proxy: &str| {
-        site.kubeconfig(|text| {
-            let server = format!("server: {}", site.double.url());
-            text.replace(&server, &format!("{server}\n    proxy-url: {proxy}"))
-        })
-    };
-    let proxy = format!("http://127.0.0.1:{gone}");
-    site.is_wrong(&by_way_of(&proxy), &[], "tcp", &detail, "does the server run here?");
-    let proxy = Proxy::start("Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n");
-    let url = format!("http://me:hunter2@127.0.0.1:{}", proxy.port);
-    let checked = site.is_right(&by_way_of(&url), &[]);
-    assert!(!(checked.text + &checked.stderr).contains("hunter2"));
-    let url = format!("http://127.0.0.1:{}", proxy.port);
-    site.is_wrong(&by_way_of(&url), &[], "tls", "407", "put them into proxy-url");
-
-    // Not an API server.
-    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = plain.local_addr().unwrap().port().to_string();
+    let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string();
+    let (gone, plain) = (&address(&listen()), listen());
+    let no_tls = &address(&plain);
     std::thread::spawn(move || {
         for tcp in plain.incoming() {
             let _ = std::io::Write::write_all(&mut tcp.unwrap(), b"SSH-2.0-OpenSSH_9.2\r\n");
         }
     });
-    let kubeconfig = site.kubeconfig(|text| text.replace(&port, &at));
-    site.is_wrong(&kubeconfig, &[], "tls", "does not speak TLS", "is the port right?");
-}
+    let server = &format!("127.0.0.1:{}", site.double.port());
+    let proxy = Proxy::start("Proxy-Authorization: Basic bWU6aHVudGVyMg==\r\n");
+    let through = |proxy: &str| format!("{server}\n    proxy-url: http://{proxy}");
+    let [no_proxy, stranger, known] = [
+        gone.clone(),
+        format!("127.0.0.1:{}", proxy.port),
+        format!("me:hunter2@127.0.0.1:{}", proxy.port),
+    ]
+    .map(|proxy| through(&proxy));
+    let refused = &format!("{gone}: connection refused");
+    let nowhere = "does-not-exist.invalid";
+    for (from, to, check, detail, remedy) in [
+        (
+            "client-key-data:",
+            "exec: {}\n    x:",
+            "kubeconfig",
+            "exec is not supported",
+            "remove it",
+        ),
+        (
+            "authority-data: L",
+            "authority-data: x",
+            "kubeconfig",
+            "no certificate in it",
+            "write one",
+        ),
+        ("127.0.0.1", nowhere, "name-resolution", nowhere, "is the name right, and are the name"),
+        (server, gone, "tcp", refused, "a loopback address is this board itself"),
+        (server, &no_proxy, "tcp", refused, "does the server run here?"),
+        (server, &stranger, "tls", "407", "put them into proxy-url"),
+        (server, no_tls, "tls", "does not speak TLS", "is the port right?"),
+    ] {
+        site.is_wrong(&site.edited(from, to), check, detail, remedy);
+    }
+    assert_eq!(site.double.connections(), 0);
+    let checked = site.is_right(&site.edited(server, &known), &[]);
+    assert!(!(checked.text + &checked.stderr).contains("hunter2"));
 
-#[test]
-fn a_server_certificate_that_does_not_verify_is_reported() {
-    let site = Site::new();
-    let kubeconfig = site.kubeconfig(|text| text);
     site.double.swap_to_unknown_authority();
-    let remedy = "was the CA replaced?";
-    site.is_wrong(&kubeconfig, &[], "tls", "is not signed by a trusted CA", remedy);
-    // insecure-skip-tls-verify is reported.
-    let insecure = site.with_token("token: t0ken");
-    site.double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
-    let ca = insecure.find("certificate-authority").unwrap();
-    let end = ca + insecure[ca..].find('}').unwrap();
-    let insecure =
-        site.write(&insecure.replace(&insecure[ca..end], "insecure-skip-tls-verify: true"));
-    let checked = site.is_right(&insecure, &[]);
+    let kubeconfig = site.own();
+    site.is_wrong(&kubeconfig, "tls", "is not signed by a trusted CA", "was the CA replaced?");
+    let insecure = "insecure-skip-tls-verify: true # ";
+    let checked = site.is_right(&site.edited("certificate-authority-data: ", insecure), &[]);
     assert!(checked.line("tls").contains("was not verified"));
     assert!(checked.line("kubeconfig").contains("insecure-skip-tls-verify"));
 }
@@ -448,20 +418,18 @@ fn a_server_certificate_that_does_not_verify_is_reported() {
 fn rejected_credentials_are_reported() {
     let site = Site::new();
     let check = "authentication";
-    let identity = |identity| site.write(&site.double.kubeconfig_for(&identity));
-    let expired = identity(site.double.node_identity("pi", Validity::EXPIRED));
+    let expired = site.with(site.double.node_identity("pi", Validity::EXPIRED));
     let detail = "does not accept the client certificate: 401";
     let checked = site.check(&expired, &[]);
     assert_eq!(checked.wrong(), ["certificate-expiry", check], "{}", checked.text);
     checked.says("certificate-expiry", "expired at 20", "renew it, or correct the clock");
     checked.says(check, detail, "neither expired nor revoked");
-    let nobody = site.write(&site.with_token(""));
+    let nobody = site.write(&site.double.kubeconfig_token(""));
     let detail = "neither a client certificate nor a token";
-    site.is_wrong(&nobody, &[], check, detail, "add one to its user");
-    let kubeconfig = site.kubeconfig(|text| text);
+    site.is_wrong(&nobody, check, detail, "add one to its user");
+    let kubeconfig = site.own();
     // The server closes the connection after two requests.
-    let close = Rule::new(Fault::CloseBeforeHeaders).skip(2).always();
-    site.double.faults().push(close);
+    site.double.faults().push(Rule::new(Fault::CloseBeforeHeaders).skip(2).always());
     let text = site.run(&kubeconfig, &[]).stdout;
     let lines: Vec<&str> = text.lines().filter(|line| line.contains("node-")).collect();
     let [create, get, patch, ..] = lines[..] else {
@@ -472,9 +440,8 @@ fn rejected_credentials_are_reported() {
     assert!(text.contains("\n– skipped because of node-patch: node-status-patch, "), "{text}");
     assert!(text.ends_with("serving-certificate (22)\n"), "{text}");
     site.double.faults().clear();
-    let reset = Rule::new(Fault::ResetBeforeHeaders).always();
-    site.double.faults().push(reset);
-    site.is_wrong(&kubeconfig, &[], check, "connection reset", "API server?");
+    site.double.faults().push(Rule::new(Fault::ResetBeforeHeaders).always());
+    site.is_wrong(&kubeconfig, check, "connection reset", "API server?");
 }
 
 /// A board with a bootstrap token and no certificate yet.
@@ -484,7 +451,7 @@ fn without_a_certificate_the_bootstrap_credentials_are_checked() {
         double: Double::builder().bootstrap_token("abcdef.0123456789abcdef").start(),
         ..Site::new()
     };
-    let token = site.with_token("token: abcdef.0123456789abcdef");
+    let token = site.double.kubeconfig_token("abcdef.0123456789abcdef");
     let bootstrap = site.folder.write("bootstrap", &token);
     let bootstrap = format!("--bootstrap-kubeconfig={}", bootstrap.display());
     let cert_dir = format!("--cert-dir={}", site.folder.path().join("pki").display());
@@ -503,13 +470,12 @@ fn without_a_certificate_the_bootstrap_credentials_are_checked() {
     assert!(!site.folder.path().join("pki").exists());
 
     // An expired certificate counts as no certificate.
-    let expired = site.double.node_identity("pi", Validity::EXPIRED);
-    let expired = site.write(&site.double.kubeconfig_for(&expired));
+    let expired = site.with(site.double.node_identity("pi", Validity::EXPIRED));
     let checked = site.is_right(&expired, &args);
     assert!(checked.line("kubeconfig").contains("certificate expired at 20"));
 
     // A valid certificate is used and may be renewed.
-    let own = site.kubeconfig(|text| text);
+    let own = site.own();
     let checked = site.is_right(&own, &[&*bootstrap, &*cert_dir, "--rotate-certificates"]);
     assert!(checked.line("certificate").starts_with("✓ "));
     assert!(checked.line("csr-create").starts_with("✓ "));
@@ -529,16 +495,14 @@ fn without_a_certificate_the_bootstrap_credentials_are_checked() {
 #[test]
 fn a_certificate_of_another_identity_is_reported() {
     let site = Site::new();
-    let write = |identity| site.write(&site.double.kubeconfig_for(&identity));
-    let other = write(site.double.node_identity("other", Validity::VALID));
+    let other = site.with(site.double.node_identity("other", Validity::VALID));
     let checked = site.check(&other, &[]);
     assert_eq!(checked.wrong(), ["certificate", "node-get", "lease-get", "lease-patch"]);
     let detail = "for the node other, but this node is pi";
     checked.says("certificate", detail, "--hostname-override=other");
     checked.says("node-get", "may not get nodes: node 'other' cannot read 'pi'", "CN=system:node");
     let authority = site.double.authority();
-    let nobody = authority.client("system:node:pi", &["nobody"], Validity::VALID);
-    let nobody = write(nobody);
+    let nobody = site.with(authority.client("system:node:pi", &["nobody"], Validity::VALID));
     let checked = site.check(&nobody, &["--register-node=false"]);
     assert!(checked.line("node-create").starts_with("– "), "{}", checked.text);
     assert_eq!(checked.wrong().len(), 8, "{}", checked.text);

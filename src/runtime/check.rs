@@ -81,59 +81,68 @@ pub(super) fn facts_file(path: &Path, fresh: Result<(), Fault>, exists: bool) ->
 mod tests {
     use super::*;
     use crate::kube::facts::Image;
-    use crate::kube::finding::Mark;
     use crate::runtime::report::{Images, RuntimeFailure, RuntimeVersion, Status};
 
-    const CONFIG: fn() -> RuntimeConfig = || RuntimeConfig {
-        protocol: Protocol::Cri,
-        path: "/run/c.sock".into(),
-        image_path: None,
-        max_images: 10,
-        facts_file: "/run/f".into(),
-    };
-
-    fn lines(found: &RuntimeReport, offers_pods: bool) -> Vec<String> {
-        let findings = question(&CONFIG(), found, offers_pods);
-        findings.iter().map(Finding::line).collect()
-    }
-
-    fn healthy() -> RuntimeReport {
+    #[test]
+    fn each_part_of_a_runtime_has_a_line() {
+        let config = RuntimeConfig::parse("/run/c.sock", "", 10, Path::new("/f")).unwrap().unwrap();
         let mut images = Images::new(10);
         (0..12).for_each(|_| images.push(Image::default()));
-        RuntimeReport {
-            status: Ok(Status::default()),
+        let healthy = RuntimeReport {
             version: RuntimeVersion::new("containerd".into(), "2.1.9".into()),
             images: Some(images),
             image_folder: Some("/var/lib/images".to_owned()),
             ..RuntimeReport::new(Ok(Status::default()))
-        }
-    }
-
-    #[test]
-    fn a_healthy_runtime() {
-        assert_eq!(
-            lines(&healthy(), true),
-            [
-                "✓ runtime-socket: /run/c.sock",
-                "✓ runtime-api: containerd 2.1.9, CRI v1",
-                "✓ runtime-ready: ready",
-                "✓ runtime-network: ready (or the runtime reports no NetworkReady)",
-                "✓ runtime-images: 12",
-                "✓ imagefs: /var/lib/images",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_failed_look_has_its_remedy() {
+        };
+        let [runtime, network] =
+            ["not ready: R", "no network: N"].map(|line| Some(line.to_owned()));
+        let partly = RuntimeReport {
+            images: Some(Images::new(10)),
+            ..RuntimeReport::new(Ok(Status { runtime, network, ..Status::default() }))
+        };
+        let wrong = RuntimeReport { errors: vec!["Version: rpc error".into()], ..partly.clone() };
         let failed = |at, remedy| {
             let fault = Fault::new("/run/c.sock: cause", remedy);
             RuntimeReport::new(Err(RuntimeFailure { at, fault }))
         };
-        let socket = lines(&failed(FailedAt::Socket, "is it running?"), true);
-        assert_eq!(socket, ["✗ runtime-socket: /run/c.sock: cause; is it running?"]);
-        let api = lines(&failed(FailedAt::Api, "write docker://"), true);
-        assert_eq!(api[1], "✗ runtime-api: /run/c.sock: cause; write docker://");
+        let no_network = "✗ runtime-network: no network: N; install a CNI plugin, or";
+        for (found, offers_pods, want) in [
+            (
+                &healthy,
+                true,
+                "✓ runtime-socket: /run/c.sock\n\
+                 ✓ runtime-api: containerd 2.1.9, CRI v1\n\
+                 ✓ runtime-ready: ready\n\
+                 ✓ runtime-network: ready (or the runtime reports no NetworkReady)\n\
+                 ✓ runtime-images: 12\n\
+                 ✓ imagefs: /var/lib/images",
+            ),
+            (&partly, true, no_network),
+            (
+                &partly,
+                false,
+                "✓ runtime-socket: /run/c.sock\n\
+                 – runtime-api: no version, CRI v1\n\
+                 ✗ runtime-ready: not ready: R; see the log of the runtime\n\
+                 – runtime-network: not ready, not needed with --max-pods=0\n\
+                 – runtime-images: 0; CRI lists only the namespace k8s.io of containerd; ",
+            ),
+            (&wrong, false, "✗ runtime-api: Version: rpc error; see the log of the runtime"),
+            (
+                &failed(FailedAt::Socket, "start it"),
+                true,
+                "✗ runtime-socket: /run/c.sock: cause; start it",
+            ),
+            (
+                &failed(FailedAt::Api, "write docker://"),
+                true,
+                "✓ runtime-socket: /run/c.sock\n✗ runtime-api: /run/c.sock: cause; write docker://",
+            ),
+        ] {
+            let findings = question(&config, found, offers_pods);
+            let lines = findings.iter().map(Finding::line).collect::<Vec<_>>().join("\n");
+            assert!(lines.contains(want), "{lines}\ninstead of\n{want}");
+        }
     }
 
     #[test]
@@ -151,27 +160,5 @@ mod tests {
         ] {
             assert_eq!(facts_file(Path::new("/f"), fresh, exists).line(), want);
         }
-    }
-
-    #[test]
-    fn a_part_that_is_missing_has_a_line() {
-        let mut found = healthy();
-        found.images = Some(Images::new(10));
-        found.image_folder = None;
-        found.version = None;
-        found.status = Ok(Status {
-            runtime: Some("not ready: R".to_owned()),
-            network: Some("no network: N".to_owned()),
-            ..Status::default()
-        });
-        let marks = |found: &RuntimeReport, offers_pods| {
-            let findings = question(&CONFIG(), found, offers_pods);
-            findings.iter().map(|f| f.mark).collect::<Vec<Mark>>()
-        };
-        let (ok, failed, note) = (Mark::Ok, Mark::Failed, Mark::Note);
-        assert_eq!(marks(&found, true), [ok, note, failed, failed, note]);
-        assert_eq!(marks(&found, false), [ok, note, failed, note, note]);
-        found.errors = vec!["Version: rpc error".to_owned()];
-        assert_eq!(marks(&found, false)[1], failed);
     }
 }

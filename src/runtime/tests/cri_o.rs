@@ -6,7 +6,7 @@ use super::*;
 
 /// `server/runtime_status.go`, with a network: the default runtime a second time, without a name; a
 /// feature that is false is left out. Their order is random.
-const READY: &[u8] = b"\
+pub(super) const READY: &[u8] = b"\
     \n$\n\x10\n\x0cRuntimeReady\x10\x01\n\x10\n\x0cNetworkReady\x10\x01\x1a\x0c\n\x04runc\x12\
     \x04\x08\x01\x10\x01\x1a\x0c\n\x04crun\x12\x04\x08\x01\x10\x01\x1a\x06\x12\x04\x08\x01\x10\
     \x01\x1a\x08\n\x04kata\x12\0\"\x04\x08\x01\x10\x01";
@@ -19,7 +19,7 @@ const NO_CNI: &[u8] = b"\
     \x04\x08\x01\x10\x01\x1a\x06\x12\x04\x08\x01\x10\x01\x1a\x08\n\x04kata\x12\0\"\x04\x08\x01\
     \x10\x01";
 /// `server/version.go`.
-const VERSION: &[u8] = b"\
+pub(super) const VERSION: &[u8] = b"\
     \n\x050.1.0\x12\x05cri-o\x1a\x061.37.0\"\x02v1";
 /// `server/image_list.go`: identifiers without `sha256:`. The second one has lost its tag, the last
 /// one is an artifact without a size (`internal/ociartifact/artifact.go`).
@@ -32,7 +32,7 @@ const IMAGES: &[u8] = b"\
     cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc\x1a\\quay.io/lab/artifact@sha25\
     6:3333333333333333333333333333333333333333333333333333333333333333*\0";
 /// `server/image_fs_info.go`: the same folder for images and containers.
-const IMAGE_FS: &[u8] = b"\
+pub(super) const IMAGE_FS: &[u8] = b"\
     \nC\x08\x80\xc4\x8a\xe8\xe1\xdc\xf6\xe6\x18\x12,\n*/var/lib/containers/storage/overlay-image\
     s\x1a\x05\x08\x95\x9a\xef:\"\x02\x08*\x12C\x08\x80\xc4\x8a\xe8\xe1\xdc\xf6\xe6\x18\x12,\n*/v\
     ar/lib/containers/storage/overlay-images\x1a\x05\x08\x95\x9a\xef:\"\x02\x08*";
@@ -60,7 +60,7 @@ const TRAILERS: &[u8] =
 
 /// SETTINGS without a value, which `cmux` sends before grpc-go's (`cmd/crio/main.go`), and the
 /// answers in the order of the calls: Status, Version, ListImages, ImageFsInfo.
-fn answers(status: &[u8], image_fs: &[u8]) -> Vec<u8> {
+pub(super) fn answers(status: &[u8], image_fs: &[u8]) -> Vec<u8> {
     let mut bytes = [frame(4, 0, 0, &[]), settings(), frame(4, 1, 0, &[])].concat();
     for (stream, message) in [(1, status), (3, VERSION), (5, IMAGES), (7, image_fs)] {
         match message {
@@ -76,9 +76,12 @@ fn answers(status: &[u8], image_fs: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn the_answers_of_cri_o() {
-    let bytes = answers(READY, IMAGE_FS);
+fn the_answers_of_cri_o_in_any_pieces() {
+    let bytes = healthy();
     let found = cri(ALL, &bytes, bytes.len());
+    for piece in [1, 2, 3, 7, 9, 10, 100] {
+        assert_eq!(cri(ALL, &bytes, piece), found, "{piece}");
+    }
     assert_eq!(found.errors, [""; 0]);
     assert_eq!(found.version.as_ref().unwrap().text(), "cri-o://1.37.0");
     let status = found.status.clone().unwrap();
@@ -88,8 +91,9 @@ fn the_answers_of_cri_o() {
         let features = (handler.recursive_read_only_mounts, handler.user_namespaces);
         (handler.name.as_str(), features)
     });
-    let yes = (true, true);
-    let want = [("", yes), ("crun", yes), ("kata", (false, false)), ("runc", yes)];
+    // kubelet's runtime.go sorts them.
+    let (yes, no) = ((true, true), (false, false));
+    let want = [("", yes), ("crun", yes), ("kata", no), ("runc", yes), ("x", (true, false))];
     assert_eq!(handlers.collect::<Vec<_>>(), want);
     let folder = "/var/lib/containers/storage/overlay-images";
     assert_eq!(found.image_folder.as_deref(), Some(folder));

@@ -69,6 +69,28 @@ impl Pair {
         }
     }
 
+    /// Asks whenever a question is due, up to second `end`, with `check` after each. Returns the
+    /// seconds of all questions, and those of questions for details.
+    fn questions(
+        &mut self,
+        end: u64,
+        report: impl Fn(u64, bool) -> RuntimeReport,
+        mut check: impl FnMut(&mut Self, u64),
+    ) -> [Vec<u64>; 2] {
+        let (mut second, mut asked) = (0, [Vec::new(), Vec::new()]);
+        while second <= end {
+            let answer = |query: RuntimeQuery| {
+                asked[0].push(second);
+                asked[1].extend(query.details.then_some(second));
+                report(second, query.details)
+            };
+            self.ask(answer, second);
+            check(self, second);
+            second += self.state.pause().as_secs();
+        }
+        asked
+    }
+
     fn facts(&mut self, second: u64) -> RuntimeFacts {
         self.file.facts(at(second), Duration::from_secs(second)).0
     }
@@ -148,19 +170,16 @@ fn a_runtime_that_never_answered_has_no_status_and_no_network() {
 fn an_outage_is_two_changes() {
     let mut pair = Pair::new(Protocol::Cri);
     let mut told = Vec::new();
-    for second in (0..200).step_by(10) {
-        pair.ask(
-            |_| match second {
-                50..120 => failed(),
-                _ => details(&[("a", 1), ("b", 2)]),
-            },
-            second,
-        );
+    let report = |second, _| match second {
+        50..120 => failed(),
+        _ => details(&[("a", 1), ("b", 2)]),
+    };
+    pair.questions(199, report, |pair, second| {
         let facts = pair.facts(second);
         if told.last().is_none_or(|(_, last)| *last != facts) {
             told.push((second, facts));
         }
-    }
+    });
     let seconds: Vec<u64> = told.iter().map(|(second, _)| *second).collect();
     // The last success was at 40.
     assert_eq!(seconds, [0, 70, 120]);
@@ -171,25 +190,16 @@ fn an_outage_is_two_changes() {
     assert_eq!(told[0].1, told[2].1);
 }
 
-/// When a question asks for details, from second 0 to 200.
 #[test]
 fn details_are_asked_for_once_a_minute_and_after_a_failure() {
-    let mut state = RuntimeState::new(Protocol::Cri);
-    let (mut second, mut asked) = (0, Vec::new());
-    while second < 200 {
-        let query = state.query(at(second)).unwrap();
-        asked.push((second, query.details));
-        let report = match (second, query.details) {
-            (90..100, _) => failed(),
-            (_, true) => details(&[]),
-            _ => ready(),
-        };
-        state.on_report(report, at(second));
-        second += state.pause().as_secs();
-    }
-    let with_details: Vec<u64> = asked.iter().filter(|a| a.1).map(|a| a.0).collect();
+    let report = |second, with_details| match (second, with_details) {
+        (90..100, _) => failed(),
+        (_, true) => details(&[]),
+        _ => ready(),
+    };
+    let [all, with_details] = Pair::new(Protocol::Cri).questions(199, report, |_, _| {});
     assert_eq!(with_details, [0, 60, 92, 94, 96, 98, 100, 160]);
-    assert_eq!(asked[..3], [(0, true), (10, false), (20, false)]);
+    assert_eq!(all[..3], [0, 10, 20]);
 }
 
 /// Each attempt would transfer up to its limit. Its failure lasts until the next attempt: without
@@ -201,26 +211,16 @@ fn a_large_list_or_one_that_is_refused_for_its_size_is_asked_for_every_five_minu
         || RuntimeReport { list_is_large: true, errors: vec![too_large.to_owned()], ..ready() };
     let large = || RuntimeReport { list_is_large: true, ..details(&[]) };
     for (report, fails) in [(&refused as &dyn Fn() -> RuntimeReport, true), (&large, false)] {
-        let mut pair = Pair::new(Protocol::Docker);
-        let mut asked = Vec::new();
-        for second in (0..=900).step_by(10) {
-            pair.ask(
-                |query| {
-                    if query.details {
-                        asked.push(second);
-                    }
-                    match (second, query.details) {
-                        (900, true) => details(&[]),
-                        (_, true) => report(),
-                        _ => ready(),
-                    }
-                },
-                second,
-            );
+        let report = |second, with_details| match (second, with_details) {
+            (900, true) => details(&[]),
+            (_, true) => report(),
+            _ => ready(),
+        };
+        let [_, asked] = Pair::new(Protocol::Docker).questions(900, report, |pair, second| {
             let why = pair.state.last_error();
             assert_eq!(why, (fails && second < 900).then_some(too_large), "{second}");
             assert_eq!(pair.lines(second), [""; 0]);
-        }
+        });
         assert_eq!(asked, [0, 300, 600, 900]);
     }
 }
@@ -229,21 +229,12 @@ fn a_large_list_or_one_that_is_refused_for_its_size_is_asked_for_every_five_minu
 /// answer counts, and one failure says little.
 #[test]
 fn podman_is_asked_every_five_minutes_and_is_down_30_s_after_the_first_failure() {
-    let mut pair = Pair::new(Protocol::Podman);
-    let (mut second, mut asked) = (0, Vec::new());
-    while second < 400 {
-        pair.ask(
-            |query| {
-                assert!(query.details);
-                asked.push(second);
-                if second < 300 { details(&[]) } else { failed() }
-            },
-            second,
-        );
+    let report = |second, _| if second < 300 { details(&[]) } else { failed() };
+    let [all, asked] = Pair::new(Protocol::Podman).questions(399, report, |pair, second| {
         let want = if second < 320 { &[][..] } else { &[DOWN] };
         assert_eq!(pair.lines(second), want, "{second}");
-        second += pair.state.pause().as_secs();
-    }
+    });
+    assert_eq!(all, asked);
     assert_eq!(asked[..4], [0, 300, 302, 304]);
 }
 

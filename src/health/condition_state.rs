@@ -134,72 +134,56 @@ impl ConditionState {
 
 #[cfg(test)]
 mod tests {
+    use super::RuleResult::{NearProblem, NoProblem, NoSource, Unread, Waiting};
     use super::*;
 
-    fn minute(_: &str) -> Duration {
-        Duration::from_secs(60)
+    /// Takes each result at its second, with a clear time of a minute; after it the condition has
+    /// this message, or is `False`, or there is `none`.
+    fn steps(state: &mut ConditionState, rows: &[(RuleResult, u64, &str)]) {
+        for (result, second, want) in rows {
+            let now = Mono::START.after(Duration::from_secs(*second));
+            state.step(result.clone(), |_| Duration::from_secs(60), now);
+            let message = state.get().map(|found| found.map_or("False", |found| &found.message));
+            assert_eq!(message.unwrap_or("none"), *want, "{result:?} at {second}");
+        }
     }
 
-    fn at(seconds: u64) -> Mono {
-        Mono::START.after(Duration::from_secs(seconds))
-    }
-
-    fn old() -> Problem {
-        Problem { rank: 0, reason: "R", message: "old".to_owned() }
-    }
-
-    fn problem(rank: u32) -> RuleResult {
-        RuleResult::problem(rank, "R", "m", 0)
+    fn problem(rank: u32, message: &str) -> RuleResult {
+        RuleResult::problem(rank, "R", message, 0)
     }
 
     #[test]
     fn a_problem_ends_after_its_clear_time_and_not_one_second_earlier() {
-        let mut state = ConditionState::default();
-        assert_eq!(state.get(), None);
-        state.step(problem(1), minute, at(0));
-        state.step(RuleResult::NoProblem, minute, at(10));
-        state.step(RuleResult::NoProblem, minute, at(69));
-        assert!(state.is_true());
-        state.step(RuleResult::NoProblem, minute, at(70));
-        assert_eq!(state.get(), Some(None));
-        // Close begins the time anew.
-        state.step(problem(1), minute, at(80));
-        state.step(RuleResult::NoProblem, minute, at(90));
-        state.step(RuleResult::NearProblem, minute, at(100));
-        state.step(RuleResult::NoProblem, minute, at(150));
-        assert!(state.is_true());
-        state.step(RuleResult::NoProblem, minute, at(210));
-        assert!(!state.is_true());
-    }
-
-    #[test]
-    fn close_to_a_problem_is_none() {
-        let mut state = ConditionState::default();
-        state.step(RuleResult::Waiting, minute, at(0));
-        assert_eq!(state.get(), None);
-        state.step(RuleResult::NearProblem, minute, at(1));
-        assert_eq!(state.get(), Some(None));
-    }
-
-    #[test]
-    fn only_a_worse_problem_replaces_the_text() {
-        let mut state = ConditionState::default();
-        for (rank, kept) in [(2, 200), (1, 200), (3, 300), (2, 300)] {
-            state.step(problem(rank), minute, at(0));
-            assert_eq!(state.get().flatten().unwrap().rank, kept);
-        }
-        state.step(RuleResult::NoProblem, |_| Duration::ZERO, at(1));
-        state.step(problem(1), minute, at(2));
-        assert_eq!(state.get().flatten().unwrap().rank, 100);
+        let rows = [
+            (Waiting, 0, "none"),
+            (NearProblem, 0, "False"),
+            (problem(1, "m"), 0, "m"),
+            (NoProblem, 10, "m"),
+            (NoProblem, 69, "m"),
+            (NoProblem, 70, "False"),
+            // Close begins the time anew.
+            (problem(1, "m"), 80, "m"),
+            (NoProblem, 90, "m"),
+            (NearProblem, 100, "m"),
+            (NoProblem, 150, "m"),
+            (NoProblem, 210, "False"),
+        ];
+        steps(&mut ConditionState::default(), &rows);
     }
 
     /// Two devices have the problem, then the first one is well again.
     #[test]
-    fn another_problem_replaces_the_text_of_one_that_has_ended() {
-        let mut state = ConditionState::default();
+    fn a_worse_problem_replaces_the_text_and_another_one_that_of_an_ended_one() {
+        let rows = [
+            (problem(2, "second"), 0, "second"),
+            (problem(1, "first"), 0, "second"),
+            (problem(3, "third"), 0, "third"),
+            (problem(2, "second"), 0, "third"),
+        ];
+        steps(&mut ConditionState::default(), &rows);
         let both = || RuleResult::problem(1, "R", "sda", 1);
-        let second = || RuleResult::problem(1, "R", "sdb", 0);
-        for (result, time, message) in [
+        let second = || problem(1, "sdb");
+        let rows = [
             (both(), 0, "sda, and 1 more"),
             (second(), 10, "sda, and 1 more"),
             (second(), 50, "sda, and 1 more"),
@@ -208,63 +192,55 @@ mod tests {
             (second(), 129, "sda, and 1 more"),
             (second(), 130, "sdb"),
             (both(), 131, "sda, and 1 more"),
-        ] {
-            state.step(result, minute, at(time));
-            assert_eq!(state.get().flatten().unwrap().message, message, "{time}");
-        }
+        ];
+        steps(&mut ConditionState::default(), &rows);
     }
 
     #[test]
     fn an_unreadable_source_keeps_its_condition_for_an_hour() {
-        for first in [problem(1), RuleResult::NoProblem] {
-            let mut state = ConditionState::default();
-            state.step(first.clone(), minute, at(0));
-            let was = state.is_true();
-            state.step(RuleResult::Unread, minute, at(60));
-            state.step(RuleResult::Unread, minute, at(3659));
-            assert_eq!(state.get().map(|p| p.is_some()), Some(was));
-            state.step(RuleResult::Unread, minute, at(3660));
-            assert_eq!(state.get(), None);
-            state.step(RuleResult::Unread, minute, at(3700));
-            assert_eq!(state.get(), None);
-            // One success in between begins the hour anew.
-            state.step(first, minute, at(3710));
-            state.step(RuleResult::Unread, minute, at(3720));
-            state.step(RuleResult::Unread, minute, at(7319));
-            assert!(state.get().is_some());
+        for (first, state) in [(problem(1, "m"), "m"), (NoProblem, "False")] {
+            let rows = [
+                (Unread, 0, "none"),
+                (first.clone(), 1, state),
+                (Unread, 60, state),
+                (Unread, 3659, state),
+                (Unread, 3660, "none"),
+                (Unread, 3700, "none"),
+                // One success in between begins the hour anew.
+                (first, 3710, state),
+                (Unread, 3720, state),
+                (Unread, 7319, state),
+                (NoSource, 7320, "none"),
+            ];
+            steps(&mut ConditionState::default(), &rows);
         }
-        let mut state = ConditionState::default();
-        state.step(RuleResult::Unread, minute, at(0));
-        assert_eq!(state.get(), None, "never readable is no condition");
-        state.step(problem(1), minute, at(1));
-        state.step(RuleResult::NoSource, minute, at(2));
-        assert_eq!(state.get(), None, "a source that vanishes is no condition");
     }
 
     #[test]
     fn an_adopted_problem_stays_for_the_clear_time_from_then_on() {
         let mut state = ConditionState::default();
-        state.adopt(Some(old()));
-        state.step(RuleResult::Waiting, minute, at(0));
-        state.step(RuleResult::NoProblem, minute, at(5));
-        state.step(RuleResult::NoProblem, minute, at(64));
-        assert!(state.is_true());
-        state.step(problem(1), minute, at(64));
-        assert_eq!(state.get().flatten().unwrap().message, "m");
+        let old = || Some(Problem { rank: 0, reason: "R", message: "old".to_owned() });
+        state.adopt(old());
+        let rows = [
+            (Waiting, 0, "old"),
+            (NoProblem, 5, "old"),
+            (NoProblem, 64, "old"),
+            (problem(1, "m"), 64, "m"),
+        ];
+        steps(&mut state, &rows);
         // What this process knows wins.
-        state.adopt(Some(old()));
-        assert_eq!(state.get().flatten().unwrap().message, "m");
+        state.adopt(old());
         state.adopt(None);
-        assert!(state.is_true());
+        steps(&mut state, &[(Waiting, 65, "m")]);
     }
 
     #[test]
     fn a_message_has_at_most_120_characters_and_one_line() {
-        let problem = |rank, message: &str, more| {
-            let mut state = ConditionState::default();
-            state.step(RuleResult::problem(rank, "R", message, more), minute, at(0));
-            state.get().flatten().unwrap().clone()
-        };
+        let problem =
+            |rank, message: &str, more| match RuleResult::problem(rank, "R", message, more) {
+                RuleResult::Problem(problem) => problem,
+                other => panic!("{other:?}"),
+            };
         let long = "ä\n".repeat(100);
         for more in [0, 1, 1000] {
             let problem = problem(1, &long, more);

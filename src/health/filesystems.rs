@@ -403,10 +403,7 @@ pub(super) mod tests {
         ] {
             let mut board = new_board();
             board.look(0, &mounted(&[before]));
-            for _ in 0..5 {
-                board.look(60, &mounted(std::slice::from_ref(&after)));
-            }
-            assert_eq!(board.state(), want, "{name}");
+            assert_eq!(board.looks(5, 60, &mounted(&[after])), want, "{name}");
         }
         // The next process knows it by the condition; another one that is read-only is not meant.
         let other = |point: &str| Filesystem {
@@ -435,10 +432,7 @@ pub(super) mod tests {
         let mut board = new_board();
         board.look(0, &mounted(&[vfat(false), ext4(0)]));
         board.look(60, &mounted(&[ext4(0)]));
-        for _ in 0..5 {
-            board.look(60, &mounted(&[vfat(true), ext4(0)]));
-        }
-        assert_eq!(board.state(), "False");
+        assert_eq!(board.looks(5, 60, &mounted(&[vfat(true), ext4(0)])), "False");
     }
 
     #[test]

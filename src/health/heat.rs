@@ -362,9 +362,7 @@ mod tests {
 
     fn after(looks: usize, found: &IfPresent<Heat>) -> Board<ThermalThrottling, IfPresent<Heat>> {
         let mut board = new_board();
-        for _ in 0..looks {
-            board.look(10, found);
-        }
+        board.looks(looks, 10, found);
         board
     }
 
@@ -487,14 +485,8 @@ mod tests {
     fn a_cap_of_the_administrator_is_the_full_speed() {
         let mut board = new_board();
         board.look(60, &throttled(0, 1_000_000));
-        for _ in 0..6 {
-            board.look(10, &throttled(1, 1_000_000));
-        }
-        assert_eq!(board.state(), "False");
-        for _ in 0..6 {
-            board.look(10, &throttled(1, 750_000));
-        }
-        assert_eq!(board.state(), "CPUThrottledByHeat");
+        assert_eq!(board.looks(6, 10, &throttled(1, 1_000_000)), "False");
+        assert_eq!(board.looks(6, 10, &throttled(1, 750_000)), "CPUThrottledByHeat");
     }
 
     /// A little core has less speed than a big one.
@@ -506,10 +498,7 @@ mod tests {
         let (big, little) = (policy("policy0", 2_000_000), policy("policy4", 1_000_000));
         let mut board = new_board();
         board.look(60, &look(0, vec![big, little.clone()]));
-        for _ in 0..6 {
-            board.look(10, &look(1, vec![little.clone()]));
-        }
-        assert_eq!(board.state(), "False");
+        assert_eq!(board.looks(6, 10, &look(1, vec![little])), "False");
     }
 
     #[test]

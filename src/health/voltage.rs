@@ -174,10 +174,7 @@ mod tests {
     #[test]
     fn under_voltage_is_four_looks_or_three_dips_in_ten_minutes() {
         let mut board = new_board();
-        for _ in 0..3 {
-            board.look(10, &voltage(true, 0));
-        }
-        assert_eq!(board.state(), "False");
+        assert_eq!(board.looks(3, 10, &voltage(true, 0)), "False");
         assert!(board.is_suspect());
         assert_eq!(board.look(10, &voltage(true, 0)), "UnderVoltageDetected");
         assert!(!board.is_suspect(), "it is found");

@@ -91,68 +91,46 @@ fn a_weak_supply_and_an_oops_reach_the_server() {
     assert_eq!(site.condition("TheirType"), foreign, "byte for byte");
 }
 
+/// `--node-condition` is a file. The file `boots` has a line of this boot, which a stop makes
+/// orderly, and a crash does not.
 #[test]
-fn a_restart_keeps_the_transition_time_and_none_deletes_our_conditions() {
+fn a_restart_keeps_the_transition_time_and_the_boot_and_none_deletes_our_conditions() {
     let site = Site::new("health-restart");
     site.folder.write(OOPSES, "1\n");
     let limit = Duration::from_secs(10);
-    let board = site.start(&["--node-problem-detection=all,KernelDeadlock,UnderVoltage"]);
+    let boots = |end: &str| {
+        let path = site.folder.path().join("root/var/lib/kubelet/boots");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        (text.lines().count() == 1 && text.ends_with(&format!(" 5be2ad02{end}"))).then_some(text)
+    };
+    let board = site.start(&["--node-problem-detection=all,-ThermalThrottling"]);
     let before = eventually("True", limit, || site.is("KernelDeadlock", "True"));
     eventually("False", limit, || site.is("UnderVoltage", "False"));
     assert_eq!(site.condition("ThermalThrottling"), None);
     eventually("the event", limit, || (site.events("KernelOops") == 1).then_some(()));
+    let line = eventually("the boot", limit, || boots("\n"));
     drop(board);
+    assert_eq!(boots("\n"), Some(line));
     std::thread::sleep(Duration::from_secs(1));
-    let board = site.start(&["--node-status-report-frequency=1s"]);
+    let ups = format!("--node-condition=OnBattery={}", site.folder.path().join("ups").display());
+    let mut board = site.start(&["--node-status-report-frequency=1s", &ups]);
     let after = eventually("a heartbeat", limit, || {
         site.condition("KernelDeadlock")
             .filter(|c| c["lastHeartbeatTime"] != before["lastHeartbeatTime"])
     });
     assert_eq!(after["lastTransitionTime"], before["lastTransitionTime"]);
     assert_eq!(site.events("KernelOops"), 1, "one event for one change");
-    drop(board);
+    assert_eq!(site.is("OnBattery", "False").unwrap()["reason"], "FileMissing");
+    site.folder.write("ups", "PowerFailed: the UPS feeds the board\nmore\n");
+    let on = eventually("OnBattery", limit, || site.is("OnBattery", "True"));
+    assert_eq!(on["reason"], "PowerFailed");
+    eventually("its event", limit, || (site.events("FileExists") == 1).then_some(()));
+    board.stop(nix::sys::signal::Signal::SIGTERM);
+    assert!(boots(" orderly\n").is_some());
     let _board = site.start(&["--node-problem-detection=none"]);
     eventually("their deletion", limit, || {
         let gone = ["KernelDeadlock", "UnderVoltage"].map(|kind| site.condition(kind));
         (gone == [None, None]).then_some(())
     });
     assert!(site.is("Ready", "True").is_some());
-}
-
-#[test]
-fn a_condition_follows_its_file() {
-    let site = Site::new("health-file");
-    let path = site.folder.path().join("ups");
-    let flag = format!("--node-condition=OnBattery={}", path.display());
-    let _board = site.start(&[&flag]);
-    let limit = Duration::from_secs(10);
-    let off = eventually("False", limit, || site.is("OnBattery", "False"));
-    assert_eq!(off["reason"], "FileMissing");
-    site.folder.write("ups", "PowerFailed: the UPS feeds the board\nmore\n");
-    let on = eventually("True", limit, || site.is("OnBattery", "True"));
-    assert_eq!(on["reason"], "PowerFailed");
-    assert_eq!(on["message"], "the UPS feeds the board");
-    eventually("the event", limit, || (site.events("FileExists") == 1).then_some(()));
-}
-
-/// The file `boots` has a line of this boot, which a stop makes orderly.
-#[test]
-fn a_boot_is_recorded_once_and_a_stop_is_orderly() {
-    let site = Site::new("health-boots");
-    let boots = site.folder.path().join("root/var/lib/kubelet/boots");
-    let read = || fs::read_to_string(&boots).unwrap_or_default();
-    for end in ["\n", " orderly\n"] {
-        let mut board = site.start(&[]);
-        board.says("registered at");
-        let line = eventually("the line", Duration::from_secs(10), || {
-            Some(read()).filter(|text| text.ends_with(" 5be2ad02\n"))
-        });
-        assert_eq!(line.lines().count(), 1, "{line}");
-        match end {
-            // A crash.
-            "\n" => drop(board),
-            _ => drop(board.stop(nix::sys::signal::Signal::SIGTERM)),
-        }
-        assert!(read().ends_with(&format!(" 5be2ad02{end}")), "{}", read());
-    }
 }

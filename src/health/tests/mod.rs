@@ -107,6 +107,14 @@ impl<S: Source + Default, F> Board<S, F> {
         self.state()
     }
 
+    /// Looks of the same finding, each `seconds` after the last one, and the state after them.
+    pub(super) fn looks(&mut self, count: usize, seconds: u64, found: &F) -> &'static str {
+        for _ in 0..count {
+            self.look(seconds, found);
+        }
+        self.state()
+    }
+
     /// Takes over the condition of an earlier process.
     pub(super) fn adopt(&mut self, condition: &Value) {
         self.state.adopt(self.kind.recognize(condition).unwrap());

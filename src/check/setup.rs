@@ -130,11 +130,6 @@ mod tests {
     use super::*;
     use crate::os::tree::Tree;
 
-    /// A Node of a name that no name server has.
-    fn node() -> NodeConfig {
-        Config::new(Flags::default(), || Ok("nodelet.invalid".to_owned())).unwrap().node
-    }
-
     /// A supervisor of k3s is told it before the Node exists.
     #[test]
     fn the_address_is_the_first_internal_one_of_the_node() {
@@ -147,10 +142,12 @@ mod tests {
     #[test]
     fn below_another_root_no_name_server_is_asked() {
         let tree = Tree::empty("name-servers");
+        let node = Setup::new(Flags::of(&["--hostname-override=nodelet.invalid"]), false);
+        let node = node.unwrap().config.node;
         for (root, asks) in [(HostRoot::default(), true), (HostRoot::new(tree.path()), false)] {
             let mut facts = Host::new(root.clone(), "/").read("nodelet.invalid");
             facts.network.hosts = Vec::new();
-            let (mut name, node) = (NodeName::new("nodelet.invalid", None), node());
+            let mut name = NodeName::new("nodelet.invalid", None);
             let asked = std::cell::Cell::new(false);
             let clock = || {
                 asked.set(true);

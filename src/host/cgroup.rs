@@ -128,64 +128,48 @@ mod tests {
     use crate::os::tree::Tree;
 
     #[test]
-    fn on_v2_the_memory_controller_is_read_from_cgroup_controllers() {
-        let tree = Tree::new("controllers-v2");
-        tree.write(
-            "proc/cgroups",
-            b"#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t0\t1\t1\n",
-        );
-        tree.write(CONTROLLERS, b"cpuset cpu io memory pids\n");
-        assert_eq!(memory_is_usable(&HostRoot::new(tree.path())), Ok(true));
-        assert_eq!(read(&HostRoot::new(tree.path()), &[]), Mode::V2);
-        tree.write(CONTROLLERS, b"cpuset cpu io memory_recursiveprot pids\n");
-        assert_eq!(memory_is_usable(&HostRoot::new(tree.path())), Ok(false));
-    }
-
-    #[test]
-    fn on_v1_the_memory_controller_must_be_enabled_and_mounted() {
-        let tree = Tree::new("controllers-v1");
-        assert!(memory_is_usable(&HostRoot::new(tree.path())).unwrap_err().absent);
+    fn the_memory_controller_is_enabled_and_mounted_on_v1_and_listed_on_v2() {
+        let tree = Tree::new("controllers");
+        let root = HostRoot::new(tree.path());
+        assert!(memory_is_usable(&root).unwrap_err().absent);
         for (line, usable) in [
             ("memory\t4\t106\t1\n", true),
             ("memory\t0\t106\t1\n", false),
-            ("memory\t0\t1\t0\n", false),
+            ("memory\t4\t106\t0\n", false),
             ("", false),
         ] {
             tree.write("proc/cgroups", line.as_bytes());
-            assert_eq!(memory_is_usable(&HostRoot::new(tree.path())), Ok(usable), "{line}");
+            assert_eq!(memory_is_usable(&root), Ok(usable), "{line}");
         }
         tree.write("proc/cgroups", b"memory\tx\n");
-        assert!(memory_is_usable(&HostRoot::new(tree.path())).is_err());
-        assert_eq!(read(&HostRoot::new(tree.path()), &[]), Mode::None);
-    }
-
-    fn mounted(mounts: &[(&str, &str)]) -> Mode {
-        mode(
-            &mounts
-                .iter()
-                .map(|(point, fs_type)| Mount { point: point.into(), fs_type: (*fs_type).into() })
-                .collect::<Vec<_>>(),
-        )
+        assert!(memory_is_usable(&root).is_err());
+        assert_eq!(read(&root, &[]), Mode::None);
+        for (listed, usable) in [("io memory pids\n", true), ("io memory_x pids\n", false)] {
+            tree.write(CONTROLLERS, listed.as_bytes());
+            assert_eq!(memory_is_usable(&root), Ok(usable), "{listed}");
+            assert_eq!(read(&root, &[]), Mode::V2);
+        }
     }
 
     #[test]
     fn the_mode_follows_the_mount_table() {
-        assert_eq!(mounted(&[("/", "ext4")]), Mode::None);
-        assert_eq!(mounted(&[("/sys/fs/cgroup", "cgroup2")]), Mode::V2);
-        assert_eq!(
-            mounted(&[("/sys/fs/cgroup", "tmpfs"), ("/sys/fs/cgroup/unified", "cgroup2")]),
-            Mode::Hybrid
-        );
-        assert_eq!(
-            mounted(&[("/sys/fs/cgroup", "tmpfs"), ("/sys/fs/cgroup/memory", "cgroup")]),
-            Mode::V1
-        );
-        assert_eq!(mounted(&[("/acct", "cgroup")]), Mode::V1);
-        assert_eq!(mounted(&[("/elsewhere", "cgroup2")]), Mode::V1);
-        assert_eq!(
-            mounted(&[("/sys/fs/cgroup", "cgroup2"), ("/sys/fs/cgroup", "tmpfs")]),
-            Mode::V1
-        );
+        let (folder, unified, memory) =
+            ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory");
+        for (mounts, want) in [
+            (&[("/", "ext4")][..], Mode::None),
+            (&[(folder, "cgroup2")], Mode::V2),
+            (&[(folder, "tmpfs"), (unified, "cgroup2")], Mode::Hybrid),
+            (&[(folder, "tmpfs"), (memory, "cgroup")], Mode::V1),
+            (&[("/acct", "cgroup")], Mode::V1),
+            (&[("/elsewhere", "cgroup2")], Mode::V1),
+            (&[(folder, "cgroup2"), (folder, "tmpfs")], Mode::V1),
+        ] {
+            let mounts = mounts
+                .iter()
+                .map(|(point, fs_type)| Mount { point: point.into(), fs_type: (*fs_type).into() });
+            let mounts: Vec<Mount> = mounts.collect();
+            assert_eq!(mode(&mounts), want, "{mounts:?}");
+        }
     }
 
     #[test]

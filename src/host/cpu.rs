@@ -131,11 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn without_node_folders_offline_cpus_count() {
+    fn without_node_folders_offline_cpus_count_and_none_is_unread() {
         let tree = Tree::new("cpu-flat");
-        (0..4).for_each(|cpu| add_cpu(&tree, cpu, None, "0\n"));
+        assert!(count(&tree).unwrap_err().absent);
         tree.write("sys/devices/system/cpu/online", b"0-1\n");
         tree.write("sys/devices/system/cpu/cpufreq/x", b"");
+        assert_eq!(count(&tree), Err(Unread::new(CPUS, "no CPU is online")));
+        (0..4).for_each(|cpu| add_cpu(&tree, cpu, None, "0\n"));
         assert_eq!(count(&tree), Ok(4));
     }
 
@@ -169,14 +171,6 @@ mod tests {
         tree.write("sys/devices/system/cpu/online", b"0-1\n");
         assert_eq!(refreshed(wrong()), Ok(4));
         assert_eq!(refreshed(wrong()), wrong());
-    }
-
-    #[test]
-    fn zero_cpus_are_unread() {
-        let tree = Tree::new("cpu-none");
-        assert!(count(&tree).unwrap_err().absent);
-        tree.write("sys/devices/system/cpu/online", b"0\n");
-        assert_eq!(count(&tree), Err(Unread::new(CPUS, "no CPU is online")));
     }
 
     fn listed(list: &str) -> Vec<u64> {

@@ -172,16 +172,24 @@ mod tests {
     /// TestGetIPv4Routes of apimachinery `util/net/interface_test.go`.
     #[test]
     fn ipv4_default_routes_are_the_kubelets() {
-        for (case, lines, found) in [
-            ("first", &[HEADER, DEFAULT, NETWORK, DOCKER][..], true),
-            ("middle", &[HEADER, NETWORK, DEFAULT, DOCKER], true),
-            ("last", &[HEADER, NETWORK, DOCKER, DEFAULT], true),
-            ("header only", &[HEADER], false),
-            ("no default", &[HEADER, NETWORK, DOCKER], false),
-            ("empty file", &[], false),
+        let half = "tun0\t00000000\t0100080A\t0003\t0\t0\t0\t00000080\t0\t0\t0\n";
+        let ppp = "ppp0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0\n";
+        let default = ("eth0", "10.254.0.1");
+        let all = [("tun0", "10.8.0.1"), ("ppp0", "0.0.0.0"), default];
+        for (case, lines, want) in [
+            ("first", &[HEADER, DEFAULT, NETWORK, DOCKER][..], &[default][..]),
+            ("middle", &[HEADER, NETWORK, DEFAULT, DOCKER], &[default]),
+            ("last", &[HEADER, NETWORK, DOCKER, DEFAULT], &[default]),
+            ("header only", &[HEADER], &[]),
+            ("no default", &[HEADER, NETWORK, DOCKER], &[]),
+            ("empty file", &[], &[]),
+            ("mask and gateway are ignored", &[HEADER, half, ppp, HEADER, DEFAULT], &all),
+            ("a last line without newline", &[HEADER, DEFAULT, NETWORK.trim_end()], &[default]),
+            ("a default without newline", &[HEADER, DEFAULT.trim_end()], &[]),
+            ("junk without newline", &[HEADER, "eth0 junk"], &[]),
         ] {
-            let want = found.then(|| route("eth0", "10.254.0.1"));
-            assert_eq!(v4(lines), Ok(want.into_iter().collect()), "{case}");
+            let want = want.iter().map(|(interface, gateway)| route(interface, gateway));
+            assert_eq!(v4(lines), Ok(want.collect()), "{case}");
         }
         for (case, line) in [
             ("10-digit destination", "eth0\t0000000000\t0100FE0A\t0003\n"),
@@ -196,25 +204,6 @@ mod tests {
             let invalid = Unread::new("proc/net/route", "invalid IP address in route");
             assert_eq!(v4(&[HEADER, DEFAULT, line]), Err(invalid), "{case}");
         }
-    }
-
-    #[test]
-    fn mask_and_gateway_are_ignored_and_file_order_is_kept() {
-        let half = "tun0\t00000000\t0100080A\t0003\t0\t0\t0\t00000080\t0\t0\t0\n";
-        let ppp = "ppp0\t00000000\t00000000\t0001\t0\t0\t0\t00000000\t0\t0\t0\n";
-        let all =
-            vec![route("tun0", "10.8.0.1"), route("ppp0", "0.0.0.0"), route("eth0", "10.254.0.1")];
-        assert_eq!(v4(&[HEADER, half, ppp, HEADER, DEFAULT]), Ok(all));
-    }
-
-    #[test]
-    fn a_last_line_without_a_newline_is_dropped() {
-        assert_eq!(
-            v4(&[HEADER, DEFAULT, NETWORK.trim_end()]),
-            Ok(vec![route("eth0", "10.254.0.1")])
-        );
-        assert_eq!(v4(&[HEADER, DEFAULT.trim_end()]), Ok(vec![]));
-        assert_eq!(v4(&[HEADER, "eth0 junk"]), Ok(vec![]));
     }
 
     const ZERO: &str = "00000000000000000000000000000000";
@@ -276,27 +265,19 @@ mod tests {
     /// TestParseIP of apimachinery `util/net/interface_test.go`.
     #[test]
     fn hex_becomes_an_address() {
-        for (case, hex, want) in [
-            ("v4 empty", "", None),
-            ("v4 AA", "AA", None),
-            ("v4 0011223344", "0011223344", None),
-            ("v4 invalid!", "invalid!", None),
-            ("v4 0x", "0x123456", None),
-            ("00000000", "00000000", Some(Ipv4Addr::UNSPECIFIED)),
-            ("FFFFFFFF", "FFFFFFFF", Some(Ipv4Addr::BROADCAST)),
-            ("12345678", "12345678", Some(Ipv4Addr::new(120, 86, 52, 18))),
+        for (hex, want) in [
+            ("00000000", Ipv4Addr::UNSPECIFIED),
+            ("FFFFFFFF", Ipv4Addr::BROADCAST),
+            ("12345678", Ipv4Addr::new(120, 86, 52, 18)),
         ] {
-            assert_eq!(address_v4(hex), want, "{case}");
+            assert_eq!(address_v4(hex), Some(want), "{hex}");
         }
-        let v6 = "fe80::1".parse().ok();
-        for (case, hex, want) in [
-            ("v6", "fe800000000000000000000000000001", v6),
-            ("v6 empty", "", None),
-            ("v6 short", "fe80", None),
-            ("v6 long", "fe80000000000000000000000000000100", None),
-            ("v6 sign", "+e800000000000000000000000000001", None),
-        ] {
-            assert_eq!(address_v6(hex), want, "{case}");
+        for hex in ["", "AA", "0011223344", "invalid!", "0x123456"] {
+            assert_eq!(address_v4(hex), None, "{hex:?}");
+        }
+        assert_eq!(address_v6(V6_GATEWAY), "fe80::1".parse().ok());
+        for hex in ["", "fe80", &format!("{V6_GATEWAY}00"), "+e800000000000000000000000000001"] {
+            assert_eq!(address_v6(hex), None, "{hex:?}");
         }
     }
 }

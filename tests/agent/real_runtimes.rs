@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use apidouble::Double;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::runtime::{BACK, DOWN, Pair, start, status_patches, version, wait_for};
+use crate::common::cluster::program::Program;
 use crate::common::command::{command, end};
 use crate::common::lease::longest_gap_of_requests;
 use support::{Folder, eventually, skip};
@@ -31,22 +31,6 @@ const LISTED: Duration = Duration::from_secs(300);
 struct Programs {
     packages: PathBuf,
     folder: Folder,
-}
-
-/// A daemon; killed on drop.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Daemon {
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.0.id().cast_signed()), signal).unwrap();
-    }
 }
 
 impl Programs {
@@ -81,7 +65,7 @@ impl Programs {
     }
 
     /// containerd, with a plugin disabled if `disabled` names one.
-    fn containerd(&self, disabled: &str) -> Daemon {
+    fn containerd(&self, disabled: &str) -> Program {
         let config = format!(
             r#"
 version = 2
@@ -102,7 +86,12 @@ snapshotter = "native"
         );
         let config = self.folder.write("config.toml", config);
         let mut command = self.command("bin/containerd");
-        Daemon(command.arg("-c").arg(config).spawn().unwrap())
+        command.arg("-c").arg(config);
+        self.start(command)
+    }
+
+    fn start(&self, command: Command) -> Program {
+        Program::start(command, self.folder.path().join("log"))
     }
 
     /// Adds the images of an archive to containerd.
@@ -120,14 +109,13 @@ snapshotter = "native"
     /// options.
     fn import_files(&self, client: impl Fn() -> Command) {
         for n in 0..12 {
-            let file = self.folder.write("file", "x".repeat(20_000 * (n + 1)));
-            let archive = self.folder.path().join("file.tar");
-            let mut tar = Command::new("tar");
-            tar.arg("-cf").arg(&archive).arg("-C");
-            let status = tar.arg(self.folder.path()).arg("file").status();
-            assert!(status.unwrap().success(), "{}", file.display());
+            self.folder.write("file", "x".repeat(20_000 * (n + 1)));
+            let (folder, archive) = (self.at(""), self.at("file.tar"));
+            let status =
+                Command::new("tar").args(["-cf", &archive, "-C", &folder, "file"]).status();
+            assert!(status.unwrap().success());
             let name = format!("registry.lab/app-{n}:1");
-            let status = client().arg("import").arg(&archive).arg(name).status();
+            let status = client().args(["import", &archive, &name]).status();
             assert!(status.unwrap().success());
         }
     }
@@ -265,8 +253,7 @@ fn containerd_is_told_and_its_outages_delay_no_renewal() {
     site.assert_renewals_in_time();
     drop(site);
 
-    let denied = failure(&socket, 65534);
-    assert!(denied.contains("permission denied"), "{denied}");
+    assert!(failure(&socket, 65534).contains("permission denied"));
     drop(containerd);
     assert!(failure(&socket, 0).contains("connection refused; is the runtime running?"));
     let _without_cri = programs.containerd("\"io.containerd.grpc.v1.cri\"");
@@ -297,8 +284,8 @@ fn podman_is_told_and_its_outage_delays_no_renewal() {
     let endpoint = format!("podman://{socket}");
     let serve = || {
         let mut command = command();
-        command.args(["system", "service", "--time=0"]);
-        let podman = Daemon(command.arg(format!("unix://{socket}")).spawn().unwrap());
+        command.args(["system", "service", "--time=0", &format!("unix://{socket}")]);
+        let podman = programs.start(command);
         let told = eventually("podman", STARTS, || facts(&endpoint));
         (podman, told)
     };
@@ -306,8 +293,7 @@ fn podman_is_told_and_its_outage_delays_no_renewal() {
     assert_eq!(told["runtime-images"], "12");
     assert_eq!(told["imagefs"], root);
     assert!(failure(&socket, 0).contains("write docker:// or podman://"));
-    let denied = failure(&endpoint, 65534);
-    assert!(denied.contains("permission denied"), "{denied}");
+    assert!(failure(&endpoint, 65534).contains("permission denied"));
 
     let mut site = Site::start(&programs.folder, &endpoint, "podman");
     let _podman = site.outage(
@@ -344,7 +330,7 @@ fn docker_is_told_and_its_outages_delay_no_renewal() {
         let _ = fs::remove_file(programs.at("pid"));
         command.args(["--pidfile", &programs.at("pid")]);
         command.arg("-H").arg(format!("unix://{socket}"));
-        let docker = Daemon(command.spawn().unwrap());
+        let docker = programs.start(command);
         let told = eventually("docker", STARTS, || facts(&endpoint));
         (docker, told)
     };
@@ -358,8 +344,7 @@ fn docker_is_told_and_its_outages_delay_no_renewal() {
         command
     });
     assert!(failure(&socket, 0).contains("write docker:// or podman://"));
-    let denied = failure(&endpoint, 65534);
-    assert!(denied.contains("permission denied"), "{denied}");
+    assert!(failure(&endpoint, 65534).contains("permission denied"));
 
     let mut site = Site::start(&programs.folder, &endpoint, "docker");
     site.outage(

@@ -1,16 +1,8 @@
 //! `cargo bench --bench facts`: time of one computation of all facts of this machine, of reading
 //! the same files without parsing, and of the two system calls that read no file. They alternate,
 //! so that other load affects all of them.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    clippy::cast_precision_loss,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::cast_precision_loss, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -7,16 +7,8 @@
 //! and the container runtime must run. With `RUNTIME=unix:///run/containerd/containerd.sock` the
 //! agent has this endpoint, and `nodelet runtime` runs beside it. With `NODELET=<binary>` another
 //! build is measured, for instance the static one.
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::disallowed_methods,
-    clippy::cast_precision_loss,
-    missing_docs,
-    unreachable_pub
-)]
+#![cfg(test)]
+#![allow(clippy::cast_precision_loss, clippy::disallowed_methods, missing_docs, unreachable_pub)]
 
 #[path = "../common/mod.rs"]
 mod common;

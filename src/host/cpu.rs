@@ -135,7 +135,10 @@ mod tests {
         let tree = Tree::new("cpu-flat");
         assert!(count(&tree).unwrap_err().absent);
         tree.write("sys/devices/system/cpu/online", b"0-1\n");
-        tree.write("sys/devices/system/cpu/cpufreq/x", b"");
+        // Only numbered folders are CPUs.
+        for name in ["", "freq", "1x", "-1", "+1", "99999999999999999999"] {
+            tree.write(&format!("{CPUS}/cpu{name}/x"), b"");
+        }
         assert_eq!(count(&tree), Err(Unread::new(CPUS, "no CPU is online")));
         (0..4).for_each(|cpu| add_cpu(&tree, cpu, None, "0\n"));
         assert_eq!(count(&tree), Ok(4));
@@ -189,22 +192,5 @@ mod tests {
         assert_eq!(listed("1-2-3"), [0; 0]);
         assert_eq!(listed("0-99999999999999999999"), [0; 0]);
         assert_eq!(listed("0-18446744073709551615").len(), 20);
-    }
-
-    #[test]
-    fn only_numbered_folders_are_cpus() {
-        assert_eq!(number_after("cpu", "cpu12"), Some(12));
-        for name in [
-            "cpu",
-            "cpufreq",
-            "cpuidle",
-            "cpu1x",
-            "cpu-1",
-            "cpu+1",
-            "online",
-            "cpu99999999999999999999",
-        ] {
-            assert_eq!(number_after("cpu", name), None, "{name}");
-        }
     }
 }

@@ -149,29 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_readable_source_wins_even_if_empty() {
-        let absent = || Unread {
-            source: "a".into(),
-            cause: "no such file or directory".into(),
-            absent: true,
-        };
-        let broken = || Unread::new("b", "not text");
-        let choose = |sources: [Read<String>; 2]| {
-            let [a, b] = sources.map(|source| move || source.clone());
-            first(&[&a, &b])
-        };
-        let [x, y] = ["x", "y"].map(|text| Ok(text.to_owned()));
-        let empty = || Ok(String::new());
-        assert_eq!(choose([x.clone(), y.clone()]), x);
-        assert_eq!(choose([empty(), y.clone()]), empty());
-        assert_eq!(choose([Err(absent()), y.clone()]), y);
-        assert_eq!(choose([Err(broken()), y.clone()]), y);
-        assert_eq!(choose([Err(absent()), Err(absent())]), empty());
-        assert_eq!(choose([Err(broken()), Err(absent())]), Err(broken()));
-    }
-
-    #[test]
-    fn the_system_uuid_is_that_of_the_firmware_or_else_the_machine_id() {
+    fn the_first_readable_identity_wins_even_if_empty() {
         let tree = Tree::new("identities");
         let root = HostRoot::new(tree.path());
         let ok = |text: &str| Ok(text.to_owned());
@@ -184,6 +162,7 @@ mod tests {
         tree.write("sys/class/dmi/id/product_uuid", b"\n");
         assert_eq!(identities(), (ok("etc"), ok("")));
         tree.write("sys/class/dmi/id/product_uuid", b"a\0b\n");
+        assert_eq!(identities(), (ok("etc"), ok("vm")));
         tree.write("proc/device-tree/vm,uuid", b"a\0b\0");
         assert_eq!(identities(), (ok("etc"), ok("etc")));
         std::fs::remove_file(tree.path().join("etc/machine-id")).unwrap();

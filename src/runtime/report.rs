@@ -253,35 +253,6 @@ fn bytes(image: &Image) -> usize {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_lines_of_a_status_are_the_kubelets() {
-        let condition = |kind: &str, status| Condition {
-            kind: kind.to_owned(),
-            status,
-            reason: "R".to_owned(),
-            message: "M".to_owned(),
-        };
-        let runtime = "container runtime not ready: RuntimeReady=false reason:R message:M";
-        let network = "container runtime network not ready: NetworkReady=false reason:R message:M";
-        for (conditions, want) in [
-            (vec![condition("RuntimeReady", true), condition("NetworkReady", true)], [None, None]),
-            (
-                vec![condition("NetworkReady", false), condition("RuntimeReady", false)],
-                [Some(runtime), Some(network)],
-            ),
-            (
-                vec![condition("ContainerdHasNoDeprecationWarnings", false)],
-                [
-                    Some("container runtime not ready: <nil>"),
-                    Some("container runtime network not ready: <nil>"),
-                ],
-            ),
-        ] {
-            let lines = Condition::lines(&conditions);
-            assert_eq!(lines.each_ref().map(Option::as_deref), want);
-        }
-    }
-
     /// setters_test.go TestVersionInfo.
     #[test]
     fn a_version_has_its_type() {

@@ -104,7 +104,8 @@ impl Pair {
 }
 
 fn condition(kind: &str, status: bool) -> Condition {
-    Condition { kind: kind.to_owned(), status, ..Condition::default() }
+    let [kind, reason, message] = [kind, "R", "M"].map(str::to_owned);
+    Condition { kind, status, reason, message }
 }
 
 fn status(conditions: &[Condition]) -> RuntimeReport {
@@ -116,19 +117,20 @@ fn status(conditions: &[Condition]) -> RuntimeReport {
 /// success at second 0; then a question at `second` finds something.
 #[test]
 fn test_update_node_status_with_runtime_state_error() {
-    let both = [condition("RuntimeReady", true), condition("NetworkReady", true)];
-    let runtime_only = [both[0].clone(), condition("NetworkReady", false)];
-    let network_only = [condition("RuntimeReady", false), both[1].clone()];
-    let runtime_line = "container runtime not ready: RuntimeReady=false reason: message:";
-    let network_line = "container runtime network not ready: NetworkReady=false reason: message:";
+    let both = [condition("NetworkReady", true), condition("RuntimeReady", true)];
+    let runtime_only = [condition("NetworkReady", false), both[1].clone()];
+    let network_only = [condition("RuntimeReady", false), both[0].clone()];
+    let neither = [condition("ContainerdHasNoDeprecationWarnings", false)];
+    let runtime_line = "container runtime not ready: RuntimeReady=false reason:R message:M";
+    let network_line = "container runtime network not ready: NetworkReady=false reason:R message:M";
     for (name, second, report, want) in [
         ("the last check is 30 s old", 30, failed(), &[DOWN][..]),
         ("fresh", 29, failed(), &[]),
         ("both true", 30, status(&both), &[]),
         (
-            "no conditions",
+            "neither",
             30,
-            status(&[]),
+            status(&neither),
             &[
                 DOWN,
                 "container runtime not ready: <nil>",
@@ -161,7 +163,7 @@ fn a_runtime_that_never_answered_has_no_status_and_no_network() {
     pair.ask(|_| answer, 1);
     assert_eq!(
         pair.lines(100),
-        [NOT_YET, "container runtime not ready: RuntimeReady=false reason: message:"]
+        [NOT_YET, "container runtime not ready: RuntimeReady=false reason:R message:M"]
     );
 }
 

@@ -144,9 +144,13 @@ impl Checked {
         self.report.failed()
     }
 
-    fn line(&self, check: &str) -> &str {
-        let start = format!(" {check}: ");
-        self.text.lines().find(|line| line.contains(&start)).unwrap()
+    /// Fails unless there is a line with each mark and check, and with the part behind them.
+    fn has(&self, lines: &[impl AsRef<str>]) {
+        for want in lines.iter().map(AsRef::as_ref) {
+            let (start, part) = want.split_at(want.find(": ").unwrap() + 2);
+            let found = self.text.lines().find(|line| line.starts_with(start));
+            assert!(found.is_some_and(|line| line.contains(part)), "{want}\n{}", self.text);
+        }
     }
 
     /// Fails unless the text line, the JSON object, the last line and the exit code agree.
@@ -155,9 +159,7 @@ impl Checked {
         let has = |member: &str, part: &str| finding[member].as_str().unwrap().contains(part);
         assert!(has("detail", detail) && has("remedy", remedy), "{finding}");
         assert!(!remedy.is_empty(), "{check} has no remedy");
-        let line = self.line(check);
-        assert!(line.starts_with(&format!("✗ {check}: ")), "{line}");
-        assert!(line.contains(detail) && line.contains(remedy), "{line}");
+        self.has(&[detail, remedy].map(|part| format!("✗ {check}: {part}")));
         assert_eq!(self.code, 1);
         assert_eq!(self.report["ok"], false);
         let last = format!("nodelet: check failed: {}\n", self.wrong().join(", "));
@@ -184,11 +186,9 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     assert_eq!(open, want);
     let connections = site.double.connections();
     assert_eq!(connections, 6, "of two runs: TCP alone, all requests, and without credentials");
-    assert!(checked.text.starts_with("✓ cgroups: v2\n"), "{}", checked.text);
     let ticks = checked.text.lines().filter(|line| line.starts_with('✓')).count();
     assert_eq!(ticks, CHECKS.len() - want.len());
-    let whose = "✓ certificate: CN=system:node:pi, O=system:nodes";
-    assert_eq!(checked.line("certificate"), whose);
+    checked.has(&["✓ cgroups: v2", "✓ certificate: CN=system:node:pi, O=system:nodes"]);
 }
 
 /// The agent may be running, or may have run before a reinstallation.
@@ -211,7 +211,7 @@ fn a_namesake_is_another_board_that_renews_our_lease() {
     });
     board.stop(nix::sys::signal::Signal::SIGTERM);
     let checked = site.is_right(&kubeconfig, &[]);
-    assert!(checked.line("namesake").ends_with("this board registered the Node"));
+    checked.has(&["✓ namesake: this board registered the Node"]);
 
     let node = "/api/v1/nodes/pi";
     let boot_id = json!({"status": {"nodeInfo": {"bootID": "somebody-elses"}}});
@@ -229,7 +229,7 @@ fn a_namesake_is_another_board_that_renews_our_lease() {
     admin(&site.double, "POST", pods, &pod);
     let checked = site.check(&kubeconfig, &[]);
     assert_eq!(checked.wrong(), ["labels", "taint"]);
-    assert!(checked.line("pods").starts_with("– pods: 1 bound"), "{}", checked.text);
+    checked.has(&["– pods: 1 bound"]);
     // A kubelet started it; the boot of another machine's files is not known.
     let status = json!({"status": {"startTime": "2026-11-21T06:18:51Z"}});
     admin(&site.double, "PATCH", &format!("{pods}/web/status"), &status);
@@ -262,10 +262,7 @@ fn missing_kernel_files_and_an_unusable_root_dir_are_reported() {
     for detail in [missing, "no bootID", "no machineID"] {
         checked.says("facts", detail, "is /proc mounted, and may nodelet read it?");
     }
-    for (check, remedy) in [("psi", "psi=1"), ("memory-controller", "cgroup_enable=memory")] {
-        let line = checked.line(check);
-        assert!(line.starts_with("– ") && line.contains(remedy), "{line}");
-    }
+    checked.has(&["– psi: psi=1", "– memory-controller: cgroup_enable=memory"]);
 }
 
 #[test]
@@ -275,18 +272,19 @@ fn each_source_of_the_boards_health_has_a_line() {
     let kubeconfig = site.own();
     let more = ["--host-root", &root, "--node-problem-detection=problems"];
     let checked = site.check(&kubeconfig, &more);
-    let line = checked.line("under-voltage");
-    assert!(line.contains("sys/class/hwmon/hwmon1/in0_lcrit_alarm is 0"), "{line}");
+    checked.has(&["✓ under-voltage: sys/class/hwmon/hwmon1/in0_lcrit_alarm is 0"]);
     let without = checked.report.names(|finding| finding["ok"] != true);
     let without = health_checks().into_iter().filter(|check| without.contains(check));
     let hint = "the others have a source in tests/common/raspberry.rs";
     assert_eq!(Vec::from_iter(without), ["boots"], "{hint}");
 
     site.folder.write(raspberry::ALARM, "1\n");
+    // A problem fails no run.
     let low = site.check(&kubeconfig, &more);
-    let line = low.line("under-voltage");
-    let is_note = line.starts_with("– under-voltage: UnderVoltage would be True");
-    assert!(is_note && line.contains("supply"), "a problem fails no run: {line}");
+    low.has(&[
+        "– under-voltage: UnderVoltage would be True",
+        "– under-voltage: use a stronger supply",
+    ]);
 }
 
 /// The address and the port of a Node, as the double has it.
@@ -306,39 +304,35 @@ fn the_port_is_asked_as_metrics_server_asks_it() {
     let kubeconfig = site.own();
     let enabled = "root/etc/systemd/system/sockets.target.wants/nodelet-serve.socket";
     let enabled = site.folder.write(enabled, "");
-    let checked = site.check(&kubeconfig, &[]);
-    assert!(checked.line("metrics").starts_with("– metrics: there is no Node"), "{}", checked.text);
+    site.check(&kubeconfig, &[]).has(&["– metrics: there is no Node"]);
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
     admin(&site.double, "POST", "/api/v1/nodes", &node);
 
     let kubeconfig_flag = format!("--kubeconfig={kubeconfig}");
     let served = Served::start(&["--hostname-override=pi", &kubeconfig_flag]);
     report_port(&site.double, served.port);
-    let checked = site.check(&kubeconfig, &[]);
-    let line = format!("✓ metrics: https://127.0.0.1:{} answers", served.port);
-    assert_eq!(checked.line("metrics"), line);
-    assert!(checked.line("tokenreview-create").starts_with("✓ "), "{}", checked.text);
-    let serving = checked.line("serving-certificate");
-    assert!(serving.starts_with("– ") && serving.contains("--kubelet-insecure-tls"), "{serving}");
-    assert!(serving.contains("kubectl get csr"), "{serving}");
+    let answers: &str = &format!("✓ metrics: https://127.0.0.1:{} answers", served.port);
+    site.check(&kubeconfig, &[]).has(&[
+        answers,
+        "✓ tokenreview-create: may",
+        "– serving-certificate: --kubelet-insecure-tls",
+        "– serving-certificate: kubectl get csr",
+    ]);
     // One that was started without systemd counts, too.
-    std::fs::remove_file(&enabled).unwrap();
-    assert_eq!(site.check(&kubeconfig, &[]).line("metrics"), line);
+    fs::remove_file(&enabled).unwrap();
+    site.check(&kubeconfig, &[]).has(&[answers]);
     drop(served);
-    let checked = site.check(&kubeconfig, &[]);
-    assert!(checked.line("metrics").contains("is not enabled"), "{}", checked.text);
-    std::fs::write(&enabled, "").unwrap();
+    site.check(&kubeconfig, &[]).has(&["– metrics: is not enabled"]);
+    fs::write(&enabled, "").unwrap();
     let checked = site.check(&kubeconfig, &[]);
     checked.says("metrics", "connection refused", "nodelet-serve.socket");
-    assert_eq!(checked.line("metrics").matches("https://").count(), 1, "{}", checked.text);
+    let mut lines = checked.text.lines().filter(|line| line.contains(" metrics: "));
+    assert_eq!(lines.next().unwrap().matches("https://").count(), 1, "{}", checked.text);
 
     // The API server is on another port, and it knows strangers.
     report_port(&site.double, site.double.port());
-    site.check(&kubeconfig, &[]).says(
-        "metrics",
-        "to a request without credentials, not 401",
-        "another program",
-    );
+    let detail = "to a request without credentials, not 401";
+    site.check(&kubeconfig, &[]).says("metrics", detail, "another program");
 
     site.double.add_token("t0ken", "reader", &[]);
     site.folder.write("token", "t0ken");
@@ -410,8 +404,7 @@ fn each_fault_of_a_kubeconfig_and_of_a_connection_is_reported() {
     site.is_wrong(&kubeconfig, "tls", "is not signed by a trusted CA", "was the CA replaced?");
     let insecure = "insecure-skip-tls-verify: true # ";
     let checked = site.is_right(&site.edited("certificate-authority-data: ", insecure), &[]);
-    assert!(checked.line("tls").contains("was not verified"));
-    assert!(checked.line("kubeconfig").contains("insecure-skip-tls-verify"));
+    checked.has(&["✓ tls: was not verified", "✓ kubeconfig: insecure-skip-tls-verify"]);
 }
 
 #[test]
@@ -458,30 +451,30 @@ fn without_a_certificate_the_bootstrap_credentials_are_checked() {
     let absent = site.folder.path().join("absent");
     let absent = absent.to_str().unwrap();
     let args = [&*bootstrap, &*cert_dir];
-    let checked = site.is_right(absent, &args);
-    let way = checked.line("kubeconfig");
-    assert!(way.starts_with("✓ ") && way.contains("/absent: not there yet"), "{way}");
-    for check in ["csr-create", "csr-get", "cert-dir"] {
-        assert!(checked.line(check).starts_with("✓ "), "{}", checked.text);
-    }
-    for check in ["certificate", "node-create", "lease-patch", "namesake"] {
-        assert!(checked.line(check).starts_with("– "), "{}", checked.text);
-    }
+    site.is_right(absent, &args).has(&[
+        "✓ kubeconfig: /absent: not there yet",
+        "✓ csr-create: may",
+        "✓ csr-get: may",
+        "✓ cert-dir: /pki",
+        "– certificate: not issued yet",
+        "– node-create: needed by the requested certificate",
+        "– lease-patch: needed by the requested certificate",
+        "– namesake: the bootstrap kubeconfig may not",
+    ]);
     assert!(!site.folder.path().join("pki").exists());
 
     // An expired certificate counts as no certificate.
     let expired = site.with(site.double.node_identity("pi", Validity::EXPIRED));
-    let checked = site.is_right(&expired, &args);
-    assert!(checked.line("kubeconfig").contains("certificate expired at 20"));
+    site.is_right(&expired, &args).has(&["✓ kubeconfig: certificate expired at 20"]);
 
     // A valid certificate is used and may be renewed.
     let own = site.own();
-    let checked = site.is_right(&own, &[&*bootstrap, &*cert_dir, "--rotate-certificates"]);
-    assert!(checked.line("certificate").starts_with("✓ "));
-    assert!(checked.line("csr-create").starts_with("✓ "));
-    let renewal = checked.line("certificate-renewal");
-    assert!(renewal.ends_with("at once, if the cluster approves"), "{renewal}");
-    assert!(checked.line("lease-patch").starts_with("✓ "));
+    site.is_right(&own, &[&*bootstrap, &*cert_dir, "--rotate-certificates"]).has(&[
+        "✓ certificate: CN=system:node:pi",
+        "✓ csr-create: may",
+        "✓ certificate-renewal: at once, if the cluster approves",
+        "✓ lease-patch: may",
+    ]);
 
     site.double.add_token("abcdef.0123456789abcdef", "nobody", &[]);
     let checked = site.check(absent, &[&*bootstrap, "--cert-dir=/dev/null/pki"]);
@@ -504,10 +497,10 @@ fn a_certificate_of_another_identity_is_reported() {
     let authority = site.double.authority();
     let nobody = site.with(authority.client("system:node:pi", &["nobody"], Validity::VALID));
     let checked = site.check(&nobody, &["--register-node=false"]);
-    assert!(checked.line("node-create").starts_with("– "), "{}", checked.text);
+    checked.has(&["– node-create: --register-node is off"]);
     assert_eq!(checked.wrong().len(), 8, "{}", checked.text);
     let checked = site.check(&nobody, &[]);
     assert_eq!(checked.wrong().len(), 9, "{}", checked.text);
-    assert!(checked.line("certificate").starts_with("– "));
+    checked.has(&["– certificate: not a node"]);
     checked.says("lease-patch", "may not patch leases in kube-node-lease", "O=system:nodes");
 }

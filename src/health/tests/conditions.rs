@@ -271,30 +271,28 @@ fn a_type_of_another_writer_is_ours_unless_it_is_excluded_or_has_no_source() {
     cluster.report();
     assert_eq!(cluster.list[0], foreign);
 
-    for detection in ["none", "-UnderVoltage"] {
-        let mut cluster = Cluster::new(detection);
-        cluster.list.insert(0, theirs("False"));
-        cluster.alarm(true);
-        cluster.report();
-        assert_eq!(cluster.list[0], theirs("False"), "byte for byte");
-        assert_eq!(cluster.take_events(), [] as [&str; 0]);
-    }
-    for detection in ["problems", "all"] {
-        let mut cluster = Cluster::new(detection);
-        cluster.list.insert(0, theirs("False"));
-        cluster.alarm(true);
-        assert!(cluster.is_urgent(), "it would hide a problem");
-        cluster.report();
-        assert_eq!(cluster.list[0]["reason"], "UnderVoltageDetected");
-        assert_eq!(cluster.take_events(), ["UnderVoltageDetected"]);
-    }
     // A problem that only the other writer sees ends at once, and so does Unknown.
-    for status in ["True", "Unknown"] {
-        let mut cluster = Cluster::new("problems");
+    for (detection, status, alarm, is_ours) in [
+        ("none", "False", true, false),
+        ("-UnderVoltage", "False", true, false),
+        ("problems", "False", true, true),
+        ("all", "False", true, true),
+        ("problems", "True", false, true),
+        ("problems", "Unknown", false, true),
+    ] {
+        let mut cluster = Cluster::new(detection);
         cluster.list.insert(0, theirs(status));
-        cluster.alarm(false);
-        assert!(cluster.is_urgent());
-        assert_eq!(cluster.reported(), "False");
+        cluster.alarm(alarm);
+        assert_eq!(cluster.is_urgent(), is_ours, "{detection} {status}");
+        cluster.report();
+        let reason = if alarm { "UnderVoltageDetected" } else { "SupplyVoltageOK" };
+        if is_ours {
+            assert_eq!(cluster.list[0]["reason"], reason);
+            assert_eq!(cluster.take_events(), [reason]);
+        } else {
+            assert_eq!(cluster.list[0], theirs(status), "byte for byte");
+            assert_eq!(cluster.take_events(), [] as [&str; 0]);
+        }
     }
 }
 

@@ -170,7 +170,9 @@ impl Checked {
 #[test]
 fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     let site = Site::new();
-    let checked = site.is_right(&site.edited("127.0.0.1", "localhost"), &[]);
+    // Below another root the folder is not asked.
+    let root_dir = ["--root-dir=/dev/null/x"];
+    let checked = site.is_right(&site.edited("127.0.0.1", "localhost"), &root_dir);
     assert_eq!(checked.stderr, "");
     assert_eq!(checked.report["ok"], true);
     assert_eq!(checked.report["nodeName"], "pi");

@@ -277,12 +277,10 @@ fn no_file_refers_to_a_document_outside_of_the_repository() {
 
 /// Runs a script in `folder`, with `folder/bin` first in PATH.
 fn run(folder: &Folder, script: &str) -> Output {
-    let path = std::env::var("PATH").unwrap();
-    let bin = folder.path().join("bin");
     let output = process::Command::new("sh")
         .args(["-ec", script])
         .current_dir(folder.path())
-        .env("PATH", format!("{}:{path}", bin.display()))
+        .env("PATH", folder.search_path())
         .output()
         .unwrap();
     assert!(output.status.success(), "{script}\n{output:?}");
@@ -297,8 +295,7 @@ fn folder_with_systemd(name: &str) -> Folder {
 }
 
 fn write_program(folder: &Folder, name: &str, script: &str) {
-    let path = folder.write(&format!("bin/{name}"), format!("#!/bin/sh\n{script}"));
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    folder.program(&format!("bin/{name}"), format!("#!/bin/sh\n{script}"));
 }
 
 /// `nodelet check` with these flags, which must find an accepted kubeconfig.

@@ -2,7 +2,6 @@
 //! journalctl, for which a script stands in.
 
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -10,8 +9,7 @@ use support::{Folder, skip};
 
 /// A folder with a journalctl of these lines of perl.
 pub fn journalctl(folder: &Folder, lines: &str) {
-    let path = folder.write("bin/journalctl", format!("#!/usr/bin/env perl\n{lines}\n"));
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder.program("bin/journalctl", format!("#!/usr/bin/env perl\n{lines}\n"));
 }
 
 /// `nodelet logs`, which finds the programs of that folder first.

@@ -1,14 +1,13 @@
 //! The scripts of cross/, with stubs in place of zig, cargo and rustup.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use support::{Folder, skip};
 
 /// Prints the linker command as `zig cc -v` does, without quotes, and creates its files.
-const ZIG: &str = r#"
+const ZIG: &str = r#"#!/bin/sh
 cache=$ZIG_GLOBAL_CACHE_DIR/o
 mkdir -p "$cache/1" "$cache/2"
 touch "$cache/1/crt1.o" "$cache/2/libc.a" "$cache/2/libcompiler_rt.a" "$cache/2/main.o"
@@ -35,14 +34,12 @@ fn the_packages_for_armv6_and_armv7_look_at_the_cpu() {
         ("armv6", "x86_64", "install", true),
     ] {
         let folder = Folder::new("preinst");
-        let uname = folder.write("uname", format!("#!/bin/sh\necho {machine}\n"));
-        fs::set_permissions(&uname, fs::Permissions::from_mode(0o755)).unwrap();
+        folder.program("bin/uname", format!("#!/bin/sh\necho {machine}\n"));
         let preinst = folder.write("preinst", script.replace("@CPU@", package));
-        let path = std::env::var("PATH").unwrap();
         let output = Command::new("sh")
             .arg(preinst)
             .arg(action)
-            .env("PATH", format!("{}:{path}", folder.path().display()))
+            .env("PATH", folder.search_path())
             .output()
             .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -52,41 +49,56 @@ fn the_packages_for_armv6_and_armv7_look_at_the_cpu() {
     }
 }
 
+/// A folder with stubs in place of zig, cargo, rustup and rustc.
+struct Tools {
+    folder: Folder,
+    /// That of zig.
+    zig: PathBuf,
+}
+
+impl Tools {
+    fn new(zig: &str, cargo: &str) -> Self {
+        let folder = Folder::new("cross");
+        let versions = include_str!("../../cross/ziglang.txt");
+        let (_, version) = versions.split_once("ziglang==").unwrap();
+        let version = version.split(' ').next().unwrap();
+        let program = format!("a home/.cache/nodelet/ziglang-{version}/ziglang/zig");
+        let program = folder.program(&program, zig);
+        folder.program("bin/cargo", cargo);
+        folder.program("bin/rustup", "#!/bin/sh\necho rust-src\n");
+        let sysroot = folder.path().join("sysroot");
+        let rustc = format!(
+            "#!/bin/sh\n\
+             case $1 in -vV) echo 'host: here';; --version) echo rustc 1.2.3;; *) echo '{}';; esac\n",
+            sysroot.display()
+        );
+        folder.program("bin/rustc", rustc);
+        folder.program("sysroot/lib/rustlib/here/bin/rust-objcopy", "#!/bin/sh\n");
+        Self { folder, zig: program.parent().unwrap().to_owned() }
+    }
+
+    /// Runs a script; there is a blank in the home folder.
+    fn run(&self, script: &Path, args: &[&str]) -> Output {
+        Command::new(script)
+            .args(args)
+            .env("HOME", self.folder.path().join("a home"))
+            .env("CARGO_HOME", self.folder.path().join("cargo"))
+            .env("PATH", self.folder.search_path())
+            .env_remove("XDG_CACHE_HOME")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .output()
+            .unwrap()
+    }
+}
+
 #[test]
 fn cargo_sh_works_with_a_blank_in_the_home_folder() {
-    let folder = Folder::new("cross");
-    let stub = |path: &str, text: &str| {
-        let path = folder.write(path, format!("#!/bin/sh\n{text}\n"));
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    };
-    let project = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let version = fs::read_to_string(project.join("cross/ziglang.txt")).unwrap();
-    let version = version.split_once("ziglang==").unwrap().1;
-    let version = version.split(' ').next().unwrap();
-    let tools = format!("a home/.cache/nodelet/ziglang-{version}/ziglang");
-    stub(&format!("{tools}/zig"), ZIG);
-    stub("bin/rustup", "echo rust-src");
-    stub("bin/cargo", "printf '%s' \"$CARGO_ENCODED_RUSTFLAGS\"");
-    let sysroot = folder.path().join("sysroot");
-    stub(
-        "bin/rustc",
-        &format!("case $1 in -vV) echo 'host: here' ;; *) echo '{}' ;; esac", sysroot.display()),
-    );
-    stub("sysroot/lib/rustlib/here/bin/rust-objcopy", "exit 0");
-    let output = Command::new(project.join("cross/cargo.sh"))
-        .args(["x86_64-unknown-linux-musl", "build"])
-        .env("HOME", folder.path().join("a home"))
-        .env_remove("XDG_CACHE_HOME")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env(
-            "PATH",
-            format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap()),
-        )
-        .output()
-        .unwrap();
+    let tools = Tools::new(ZIG, "#!/bin/sh\nprintf '%s' \"$CARGO_ENCODED_RUSTFLAGS\"\n");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("cross/cargo.sh");
+    let output = tools.run(&script, &["x86_64-unknown-linux-musl", "build"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    let libc = folder.path().join(tools).join("x86_64-unknown-linux-musl-O2");
+    let libc = tools.zig.join("x86_64-unknown-linux-musl-O2");
     for file in ["crt1.o", "libc.a", "libcompiler_rt.a"] {
         assert!(libc.join(file).exists(), "{file}: {errors}");
     }
@@ -98,7 +110,7 @@ fn cargo_sh_works_with_a_blank_in_the_home_folder() {
 }
 
 /// What cargo and cargo-cyclonedx print for a project of the crate `a`, whose tests use `b`.
-const CARGO: &str = r#"
+const CARGO: &str = r#"#!/bin/sh
 case $* in
   *library/std/Cargo.toml*) echo 'core v0.0.0 (/library/core)|MIT'; echo 'hashbrown v0.16.1|MIT' ;;
   tree*)
@@ -120,46 +132,22 @@ esac
 
 /// Runs `cross/third-party.py` in a copy of `cross/`, with stubs. `licences` are files of crates.
 fn third_party(licences: &[&str], args: &[&str]) -> (bool, String, String) {
-    let folder = Folder::new("third-party");
-    let stub = |path: &str, text: &str| {
-        let path = folder.write(path, format!("#!/bin/sh\n{text}\n"));
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    };
+    let tools = Tools::new("", CARGO);
+    let folder = &tools.folder;
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
     for name in ["third-party.py", "setup.sh", "ziglang.txt"] {
         let copy = folder.write(&format!("project/cross/{name}"), "");
         fs::copy(project.join("cross").join(name), copy).unwrap();
     }
-    let version = fs::read_to_string(project.join("cross/ziglang.txt")).unwrap();
-    let version = version.split_once("ziglang==").unwrap().1.split(' ').next().unwrap();
-    let zig = format!("cache/nodelet/ziglang-{version}/ziglang");
-    stub(&format!("{zig}/zig"), "");
     for file in ["LICENSE", "lib/libunwind/LICENSE.TXT", "lib/libc/musl/COPYRIGHT"] {
-        folder.write(&format!("{zig}/{file}"), format!("zig: {file}"));
+        folder.write(tools.zig.join(file).to_str().unwrap(), format!("zig: {file}"));
     }
     folder.write("sysroot/share/doc/rust/licenses/Unicode-3.0.txt", "unicode");
     folder.write("sysroot/lib/rustlib/src/rust/library/stdarch/LICENSE-MIT", "std: MIT");
     for file in licences {
-        folder.write(&format!("home/registry/src/index/{file}"), format!("text of {file}"));
+        folder.write(&format!("cargo/registry/src/index/{file}"), format!("text of {file}"));
     }
-    let sysroot = folder.path().join("sysroot");
-    stub("bin/rustup", "echo rust-src");
-    stub("bin/cargo", CARGO);
-    stub(
-        "bin/rustc",
-        &format!(
-            "case $1 in --version) echo rustc 1.2.3 ;; *) echo '{}' ;; esac",
-            sysroot.display()
-        ),
-    );
-    let path = std::env::var("PATH").unwrap();
-    let output = Command::new(folder.path().join("project/cross/third-party.py"))
-        .args(args)
-        .env("CARGO_HOME", folder.path().join("home"))
-        .env("XDG_CACHE_HOME", folder.path().join("cache"))
-        .env("PATH", format!("{}:{path}", folder.path().join("bin").display()))
-        .output()
-        .unwrap();
+    let output = tools.run(&folder.path().join("project/cross/third-party.py"), args);
     assert!(!folder.path().join("project/nodelet_bin.cdx.json").exists());
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.success(), text(output.stdout), text(output.stderr))

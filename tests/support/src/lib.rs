@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,6 +38,19 @@ impl Folder {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, content).unwrap();
         path
+    }
+
+    /// The same, as a file that can be run.
+    pub fn program(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.write(name, content);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// The variable `PATH`, with the programs in `bin` of this folder first.
+    #[must_use]
+    pub fn search_path(&self) -> String {
+        format!("{}:{}", self.path().join("bin").display(), std::env::var("PATH").unwrap())
     }
 }
 

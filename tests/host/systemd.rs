@@ -25,6 +25,13 @@ fn unit(name: &str) -> String {
     fs::read_to_string(systemd(name)).unwrap()
 }
 
+fn has_lines(name: &str, lines: &[&str]) {
+    let unit = unit(name);
+    for line in lines {
+        assert!(unit.lines().any(|other| other == *line), "{name}: {line}");
+    }
+}
+
 /// The version of systemd-analyze; `None`, and a skip, without it.
 fn version() -> Option<u32> {
     if !skip::has_tool("systemd-analyze") {
@@ -70,8 +77,9 @@ fn verified(folder: &Folder, units: &[&str], [right, mistake]: [&str; 2]) -> Opt
     Some(unit)
 }
 
-/// The table of `systemd-analyze security` for the last of the units, which is [`verified`].
-fn analyzed(units: &[&str], wrong: [&str; 2]) -> Option<String> {
+/// The table of `systemd-analyze security` for the last of the units, which is [`verified`] and has
+/// these settings.
+fn analyzed(units: &[&str], wrong: [&str; 2], settings: &[&str]) -> Option<String> {
     let folder = Folder::new("unit");
     let unit = verified(&folder, units, wrong)?;
     // With DefaultDependencies=no some settings are not assessed.
@@ -82,12 +90,15 @@ fn analyzed(units: &[&str], wrong: [&str; 2]) -> Option<String> {
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{table}");
     println!("{}", table.lines().last().unwrap());
+    for setting in settings {
+        assert!(table.contains(&format!("✓ {setting}")), "{table}");
+    }
     Some(table)
 }
 
 #[test]
 fn the_unit_of_the_agent_is_valid_and_hardened() {
-    let Some(table) = analyzed(&["nodelet.service"], ["MemoryMax=", "MemoryMaximum="]) else {
+    let Some(table) = analyzed(&["nodelet.service"], ["MemoryMax=", "MemoryMaximum="], &[]) else {
         return;
     };
     // systemd/README.md has the reason for each setting that the unit does not use.
@@ -190,10 +201,7 @@ fn an_interrupted_initramfs_script_removes_the_credentials() {
     let binary = folder.write("nodelet", "a binary");
     let kubeconfig = folder.write("nodelet.kubeconfig", "a secret");
     // It runs while the signal comes; the shell handles the signal after its end.
-    let cpio = folder.write("bin/cpio", "#!/bin/sh\ntouch \"$RUNNING\"\nexec sleep 1\n");
-    fs::set_permissions(&cpio, fs::Permissions::from_mode(0o755)).unwrap();
-    let path =
-        format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap());
+    folder.program("bin/cpio", "#!/bin/sh\ntouch \"$RUNNING\"\nexec sleep 1\n");
     for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
         let temp = folder.path().join(signal.as_str());
         fs::create_dir(&temp).unwrap();
@@ -205,7 +213,7 @@ fn an_interrupted_initramfs_script_removes_the_credentials() {
             .args([&binary, &kubeconfig])
             .env("TMPDIR", &temp)
             .env("RUNNING", &running)
-            .env("PATH", &path)
+            .env("PATH", folder.search_path())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -327,24 +335,16 @@ fn initramfs_sh_refuses_wrong_arguments() {
 #[test]
 fn the_unit_of_the_container_runtime_is_valid_and_hardened() {
     let units = ["nodelet.service", "nodelet-runtime.service"];
-    let Some(table) = analyzed(&units, ["RestartSec=5", "RestartSec=soon"]) else {
-        return;
-    };
-    for setting in ["PrivateNetwork=", "CapabilityBoundingSet=~CAP_SYS_ADMIN"] {
-        assert!(table.contains(&format!("✓ {setting}")), "{table}");
-    }
+    let settings = ["PrivateNetwork=", "CapabilityBoundingSet=~CAP_SYS_ADMIN"];
+    analyzed(&units, ["RestartSec=5", "RestartSec=soon"], &settings);
 }
 
 /// The unit that reads the bytes of strangers.
 #[test]
 fn the_units_of_the_port_are_valid_and_hardened() {
     let units = ["nodelet-serve.socket", "nodelet-serve.service"];
-    let Some(table) = analyzed(&units, ["MemoryMax=", "MemoryMaximum="]) else {
-        return;
-    };
-    for setting in ["SystemCallFilter=~@privileged", "CapabilityBoundingSet=~CAP_KILL"] {
-        assert!(table.contains(&format!("✓ {setting}")), "{table}");
-    }
+    let settings = ["SystemCallFilter=~@privileged", "CapabilityBoundingSet=~CAP_KILL"];
+    analyzed(&units, ["MemoryMax=", "MemoryMaximum="], &settings);
     let [service, agent] = ["nodelet-serve.service", "nodelet.service"].map(unit);
     // What is set for the agent is set here: a setting that one day is added there, too.
     let (_, sandbox) = agent.split_once("\nDynamicUser=yes\n").unwrap();
@@ -363,42 +363,33 @@ fn the_units_of_the_port_are_valid_and_hardened() {
     for call in ["kill", "tkill", "tgkill", "pidfd_send_signal", "ptrace", "process_vm_writev"] {
         assert!(filter.split([' ', '~']).any(|word| word == call), "{call}");
     }
-    assert!(service.lines().any(|line| line == "ReadOnlyPaths=/run"), "the agent's state");
+    // The agent's state.
+    has_lines("nodelet-serve.service", &["ReadOnlyPaths=/run", "StartLimitIntervalSec=0"]);
     // A socket unit that stops listening after a few failed starts needs a login.
-    let socket = unit("nodelet-serve.socket");
-    for line in ["StartLimitIntervalSec=0", "TriggerLimitIntervalSec=0", "WantedBy=sockets.target"]
-    {
-        assert!(socket.lines().any(|l| l == line), "{line}");
-    }
-    assert!(service.lines().any(|line| line == "StartLimitIntervalSec=0"));
+    let lines = ["StartLimitIntervalSec=0", "TriggerLimitIntervalSec=0", "WantedBy=sockets.target"];
+    has_lines("nodelet-serve.socket", &lines);
 }
 
 /// The unit that reads the journal for those who may.
 #[test]
 fn the_units_of_the_journal_are_valid_and_hardened() {
     let units = ["nodelet-logs.socket", "nodelet-logs@.service"];
-    let Some(table) = analyzed(&units, ["RuntimeMaxSec=40", "RuntimeMaxSec=soon"]) else {
-        return;
-    };
-    for setting in ["PrivateNetwork=", "SystemCallFilter=~@privileged", "ProtectSystem="] {
-        assert!(table.contains(&format!("✓ {setting}")), "{table}");
-    }
+    let settings = ["PrivateNetwork=", "SystemCallFilter=~@privileged", "ProtectSystem="];
+    analyzed(&units, ["RuntimeMaxSec=40", "RuntimeMaxSec=soon"], &settings);
     // Who sees the socket: nobody but root, and the unit that binds it.
-    let [socket, serve] = ["nodelet-logs.socket", "nodelet-serve.service"].map(unit);
-    for line in ["ListenStream=/run/nodelet-logs/socket", "DirectoryMode=0700", "Accept=yes"] {
-        assert!(socket.lines().any(|l| l == line), "{line}");
-    }
+    let lines = ["ListenStream=/run/nodelet-logs/socket", "DirectoryMode=0700", "Accept=yes"];
+    has_lines("nodelet-logs.socket", &lines);
     let bind = "BindReadOnlyPaths=-/run/nodelet-logs/socket:/run/nodelet-logs.sock";
-    for line in [bind, "PartOf=nodelet-logs.socket", "PartOf=nodelet.service"] {
-        assert!(serve.lines().any(|l| l == line), "{line}");
-    }
+    let lines = [bind, "PartOf=nodelet-logs.socket", "PartOf=nodelet.service"];
+    has_lines("nodelet-serve.service", &lines);
 }
 
 /// With it, a dynamic user's folder in /run is below /run/private, and nodelet-serve.service finds
 /// no state there.
 #[test]
 fn the_state_of_the_agent_is_in_a_folder_that_others_can_enter() {
-    let unit = unit("nodelet.service");
-    assert!(unit.lines().any(|line| line == "RuntimeDirectory=nodelet"));
-    assert!(!unit.lines().any(|line| line.starts_with("RuntimeDirectoryPreserve=")));
+    has_lines("nodelet.service", &["RuntimeDirectory=nodelet"]);
+    assert!(
+        !unit("nodelet.service").lines().any(|line| line.starts_with("RuntimeDirectoryPreserve="))
+    );
 }

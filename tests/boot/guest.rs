@@ -9,6 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::image;
+
 /// Software emulation on a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -38,31 +40,21 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts the kernel of image.sh with an initramfs; waits for the shell on the console.
-    pub fn boot(image: &Path, initramfs: &Path, pace: &Pace, options: &str) -> Self {
-        Self::boot_with_disk(image, initramfs, pace, options, None)
-    }
-
-    /// The same, with a disk: `/dev/vda`.
-    pub fn boot_with_disk(
-        image: &Path,
-        initramfs: &Path,
-        pace: &Pace,
-        options: &str,
-        disk: Option<&Path>,
-    ) -> Self {
+    /// Starts the kernel of image.sh with an initramfs and perhaps a disk, `/dev/vda`; waits for the
+    /// shell on the console.
+    pub fn boot(initramfs: &Path, pace: &Pace, options: &str, disk: Option<&Path>) -> Self {
         let pace = match pace {
             Pace::Free => format!("-smp {CPUS}"),
             Pace::Counted => "-smp 1 -icount shift=0".to_owned(),
         };
-        let mut qemu = Command::new(image.join("qemu"));
+        let mut qemu = Command::new(image().join("qemu"));
         // The clock of a board with an empty RTC battery.
         qemu.args(["-M", "virt", "-cpu", "cortex-a53", "-rtc", "base=1970-01-02"])
             .args(pace.split(' '))
             .args(["-m", &MEMORY_MIB.to_string()])
             .args(["-device", "virtio-net-device,netdev=net"])
             .arg("-kernel")
-            .arg(image.join("vmlinuz"))
+            .arg(image().join("vmlinuz"))
             .arg("-initrd")
             .arg(initramfs)
             .arg("-append")

@@ -12,7 +12,7 @@ use apidouble::{BootstrapToken, Double, Validity};
 use support::{Folder, eventually};
 
 use crate::guest::{Guest, Pace, keep};
-use crate::{A_MINUTE, image, ready, run, seconds_since_1970, show};
+use crate::{A_MINUTE, image, late, ready, run, show};
 
 const TOKEN: &str = "lwxivu.2uczm8x4xi2v7hqd";
 
@@ -163,9 +163,8 @@ impl Board {
     /// Boots; network and clock are there.
     pub fn boot(&self, disk: &Path) -> Guest {
         let initramfs = self.folder.path().join("initramfs");
-        let options = format!("rdinit=/switch late={}", seconds_since_1970());
-        let mut guest =
-            Guest::boot_with_disk(image(), &initramfs, &Pace::Free, &options, Some(disk));
+        let options = format!("rdinit=/switch {}", late());
+        let mut guest = Guest::boot(&initramfs, &Pace::Free, &options, Some(disk));
         guest.eventually(A_MINUTE, "systemctl is-active multi-user.target", |state| {
             state == "active"
         });

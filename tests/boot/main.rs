@@ -38,13 +38,11 @@ fn a_board_boots_into_a_ready_node() {
     // Younger than the binary.
     double.swap_validity(Validity { from: 0, until: 365 * 86_400 }, None);
     let folder = Folder::new("boot");
-    let kubeconfig = reached_from_guest(&double, &double.kubeconfig_for_node("board"));
-    let kubeconfig = folder.write("nodelet.kubeconfig", &kubeconfig);
-    let (image, initramfs) = parts(&folder, &[&kubeconfig]);
+    let initramfs = initramfs(&folder, &[&kubeconfig(&double, &folder)]);
 
     // The first boot: / is a ramfs; the test starts the network, then sets the clock, then mounts
     // /var.
-    let mut guest = Guest::boot(&image, &initramfs, &Pace::Free, "rootfstype=ramfs");
+    let mut guest = Guest::boot(&initramfs, &Pace::Free, "rootfstype=ramfs", None);
     does_not_delay_the_boot(&mut guest);
     guest.run("late network");
     // The clock starts at the build time of systemd, before the certificate. A changed reason is
@@ -64,8 +62,7 @@ fn a_board_boots_into_a_ready_node() {
     says_that_it_shuts_down(&double, guest, "reboot", 1);
 
     // The second boot: / is a tmpfs, and the test does nothing.
-    let late = format!("late={}", seconds_since_1970());
-    let mut guest = Guest::boot(&image, &initramfs, &Pace::Free, &late);
+    let mut guest = Guest::boot(&initramfs, &Pace::Free, &late(), None);
     let rebooted = eventually("Rebooted", A_MINUTE, || {
         let events = double.list("events");
         events.into_iter().find(|event| event["reason"] == "Rebooted")
@@ -96,10 +93,9 @@ fn a_board_with_a_bootstrap_token_gets_its_certificate() {
     let (_, example) = example.split_once("#NODELET_FLAGS=--kubeconfig").unwrap();
     let example = example.split("\n\n").next().unwrap().replace("\n#", "\n");
     let default = folder.write("default", format!("NODELET_FLAGS=--kubeconfig{example}\n"));
-    let (image, initramfs) = parts(&folder, &[Path::new("-d"), &default, &kubeconfig]);
+    let initramfs = initramfs(&folder, &[Path::new("-d"), &default, &kubeconfig]);
 
-    let late = format!("late={}", seconds_since_1970());
-    let mut guest = Guest::boot(&image, &initramfs, &Pace::Free, &late);
+    let mut guest = Guest::boot(&initramfs, &Pace::Free, &late(), None);
     eventually("Node Ready", 2 * A_MINUTE, || ready(&double));
     assert_eq!(double.list("csrs").len(), 1);
     let state = guest.run("cd /var/lib/nodelet/ && stat -c '%A %U %n' kubeconfig pki/*");
@@ -119,14 +115,10 @@ fn a_board_with_a_bootstrap_token_gets_its_certificate() {
 fn an_error_of_ext4_reaches_the_server() {
     let double = Double::start();
     let folder = Folder::new("boot-ext4");
-    let kubeconfig = reached_from_guest(&double, &double.kubeconfig_for_node("board"));
-    let kubeconfig = folder.write("nodelet.kubeconfig", &kubeconfig);
-    let (image, initramfs) = parts(&folder, &[&kubeconfig]);
+    let initramfs = initramfs(&folder, &[&kubeconfig(&double, &folder)]);
     let disk = folder.path().join("disk");
     run(Command::new("mkfs.ext4").args(["-q", "-e", "remount-ro"]).arg(&disk).arg("16M"));
-    let late = format!("late={}", seconds_since_1970());
-    let mut guest =
-        Guest::boot_with_disk(&image, &initramfs, &Pace::Free, &late, Some(disk.as_path()));
+    let mut guest = Guest::boot(&initramfs, &Pace::Free, &late(), Some(&disk));
     eventually("Node Ready", 2 * A_MINUTE, || ready(&double));
     let status = |kind: &str| {
         let node = double.get("nodes/board").unwrap();
@@ -213,12 +205,9 @@ fn a_heartbeat_takes_few_instructions() {
     {
         let double = Double::start();
         let folder = Folder::new("boot-count");
-        let kubeconfig = reached_from_guest(&double, &double.kubeconfig_for_node("board"));
-        let kubeconfig = folder.write("nodelet.kubeconfig", &kubeconfig);
         let default = folder.write("default", format!("NODELET_FLAGS={flags}\n"));
-        let (image, initramfs) = parts(&folder, &[Path::new("-d"), &default, &kubeconfig]);
-        let late = format!("late={}", seconds_since_1970());
-        let mut guest = Guest::boot(&image, &initramfs, &Pace::Counted, &late);
+        let words = [Path::new("-d"), &default, &kubeconfig(&double, &folder)];
+        let mut guest = Guest::boot(&initramfs(&folder, &words), &Pace::Counted, &late(), None);
         eventually("Node Ready", 3 * A_MINUTE, || ready(&double));
         let pid = show(&mut guest, "MainPID")["MainPID"].clone();
         // Looks are frequent for two minutes.
@@ -248,6 +237,11 @@ const LOG: &str = "journalctl -b -u nodelet -o cat";
 fn seconds_since_1970() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap().as_secs()
+}
+
+/// The option with which image.sh brings the network up and sets the clock.
+fn late() -> String {
+    format!("late={}", seconds_since_1970())
 }
 
 fn ready(double: &Double) -> Option<Value> {
@@ -450,11 +444,16 @@ fn image() -> &'static Path {
     })
 }
 
-/// The image of image.sh, and its initramfs with the archive of systemd/initramfs.sh appended;
-/// `words` are arguments of the latter.
-fn parts(folder: &Folder, words: &[&Path]) -> (PathBuf, PathBuf) {
+/// The credential of the Node `board`, in a file.
+fn kubeconfig(double: &Double, folder: &Folder) -> PathBuf {
+    let kubeconfig = reached_from_guest(double, &double.kubeconfig_for_node("board"));
+    folder.write("nodelet.kubeconfig", kubeconfig)
+}
+
+/// The initramfs of image.sh with the archive of systemd/initramfs.sh appended; `words` are arguments
+/// of the latter.
+fn initramfs(folder: &Folder, words: &[&Path]) -> PathBuf {
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let image = image();
     let initramfs = folder.path().join("initramfs");
     let binary = project.join("dist").join(TARGET).join("nodelet");
     // The last argument is the credential.
@@ -464,10 +463,10 @@ fn parts(folder: &Folder, words: &[&Path]) -> (PathBuf, PathBuf) {
         .args(options)
         .arg(binary)
         .args(credentials)
-        .env("BASE", image.join("initramfs"))
+        .env("BASE", image().join("initramfs"))
         .env("PROJECT", project)
         .env("INITRAMFS", &initramfs));
-    (image.to_owned(), initramfs)
+    initramfs
 }
 
 /// As the comment in systemd/initramfs.sh describes it.

@@ -1,10 +1,10 @@
 //! The kubelet's port of a virtual board: the socket, the sandbox, and, on a machine with dpkg, an
 //! upgrade while a scraper is connected.
 
-use apidouble::Double;
+use apidouble::{Credentials, Double};
 use nodelet::client::api::Api;
-use nodelet::client::api_config::{ApiConfig, Authorization, Secret};
-use nodelet::client::endpoint::Endpoint;
+use nodelet::client::api_config::ApiConfig;
+use nodelet::credentials::kubeconfig;
 use nodelet::kube::message::{Accept, Request};
 
 use crate::A_MINUTE;
@@ -139,20 +139,10 @@ struct Scraper(Api);
 
 impl Scraper {
     fn new(port: u16) -> Self {
-        let config = ApiConfig {
-            endpoint: Endpoint::parse(&format!("https://127.0.0.1:{port}")).unwrap(),
-            proxy: None,
-            ca: None,
-            insecure: true,
-            tls_server_name: None,
-            certificate: None,
-            authorization: Some(Authorization::Bearer {
-                token: Secret::new(TOKEN.to_owned()),
-                file: None,
-            }),
-            resolver: None,
-        };
-        Self(Api::new(&config).unwrap())
+        let url = format!("https://127.0.0.1:{port}");
+        let text = apidouble::kubeconfig(&url, "", &Credentials::Token(TOKEN));
+        let config = kubeconfig::parse(&text, &[]).unwrap();
+        Self(Api::new(&ApiConfig { insecure: true, ..config }).unwrap())
     }
 
     fn ask(&mut self, guest: &mut Guest, path: &str) -> String {

@@ -115,9 +115,10 @@ mod tests {
         ServeConfig::new(&Flags::of(words).values)
     }
 
+    /// The defaults are those of a kubelet's file, and a template may leave values empty.
     #[test]
-    fn the_defaults_are_those_of_a_kubelets_file() {
-        let want = ServeConfig {
+    fn flags_reach_the_configuration() {
+        let defaults = || ServeConfig {
             client_ca_file: None,
             access: AccessConfig {
                 accepts_tokens: true,
@@ -133,40 +134,29 @@ mod tests {
             state_file: "/run/nodelet/state".into(),
             log_socket: None,
         };
-        assert_eq!(config(&[]), Ok(want.clone()));
-        // A template may leave values empty.
-        let empty = [
-            "--client-ca-file=",
-            "--authorization-mode=",
-            "--tls-cert-file=",
-            "--tls-private-key-file=",
-            "--tls-min-version=",
-            "--listen=",
-            "--state-file=",
-        ];
-        assert_eq!(config(&empty), Ok(want));
-    }
-
-    #[test]
-    fn flags_reach_the_configuration() {
-        let got = config(&[
-            "--tls-cert-file=/a",
-            "--tls-private-key-file=/b",
-            "--tls-min-version=VersionTLS13",
-            "--idle-exit=0",
-            "--listen=[::]:10250",
-            "--state-file=/x",
-            "--enable-system-log-query",
-            "--host-root=/host",
-        ])
-        .unwrap();
-        assert_eq!(got.tls_files, Some(("/a".into(), "/b".into())));
-        assert!(got.only_tls13 && got.idle_exit.is_zero());
-        assert_eq!(got.listen, "[::]:10250".parse().ok());
-        assert_eq!(got.state_file, PathBuf::from("/x"));
-        assert_eq!(got.log_socket, Some("/host/run/nodelet-logs.sock".into()));
-        for old in ["VersionTLS10", "VersionTLS12"] {
-            assert!(!config(&[&format!("--tls-min-version={old}")]).unwrap().only_tls13);
+        let empty = "--client-ca-file= --authorization-mode= --tls-cert-file= --tls-private-key-file= \
+                     --tls-min-version= --listen= --state-file=";
+        let given = "--tls-cert-file=/a --tls-private-key-file=/b --tls-min-version=VersionTLS13 \
+                     --idle-exit=0 --listen=[::]:10250 --state-file=/x --enable-system-log-query \
+                     --host-root=/host";
+        let want = ServeConfig {
+            tls_files: Some(("/a".into(), "/b".into())),
+            only_tls13: true,
+            idle_exit: Duration::ZERO,
+            listen: "[::]:10250".parse().ok(),
+            state_file: "/x".into(),
+            log_socket: Some("/host/run/nodelet-logs.sock".into()),
+            ..defaults()
+        };
+        for (words, want) in [
+            ("", defaults()),
+            (empty, defaults()),
+            (given, want),
+            ("--tls-min-version=VersionTLS10", defaults()),
+            ("--tls-min-version=VersionTLS12", defaults()),
+        ] {
+            let words: Vec<&str> = words.split_whitespace().collect();
+            assert_eq!(config(&words), Ok(want), "{words:?}");
         }
     }
 

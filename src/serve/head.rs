@@ -140,6 +140,7 @@ mod tests {
                     Authorization: bEARER abc\r\nAuthorization: Bearer other\r\n\r\n";
         let asked =
             Asked { method: "GET", path: "/healthz", query: "verbose&a=b", token: Some("abc") };
+        assert_eq!(format!("{asked:?}"), "Asked(GET /healthz?verbose&a=b)", "without the token");
         assert_eq!(head(text), Head::Whole { asked, is_last: false });
         for length in 0..text.len() {
             assert_eq!(head(&text[..length]), Head::Partial, "{length}");

@@ -84,27 +84,19 @@ fn parts(answer: &Answer) -> (u16, &str, Vec<(&str, &str)>, &str) {
     (answer.code, answer.content_type, headers.collect(), body(answer))
 }
 
-const TEXT: &str = "text/plain; charset=utf-8";
-const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+/// The lines of metrics without their types and help, which `tests/agent/serve/kubelet.rs` compares.
+fn values(answer: &Answer) -> Vec<&str> {
+    body(answer).lines().filter(|line| !line.starts_with('#')).collect()
+}
 
 fn no_sniff() -> Vec<(&'static str, &'static str)> {
     vec![("X-Content-Type-Options", "nosniff")]
 }
 
 #[test]
-fn a_token_is_not_shown() {
-    let asked = Asked { method: "GET", path: "/a", query: "b", token: Some("s3cret") };
-    assert_eq!(format!("{asked:?}"), "Asked(GET /a?b)");
-}
-
-#[test]
 fn healthz_is_ok_while_the_agent_tries_to_renew_its_lease() {
     let mut board = Board::new("serve-healthz");
     board.beats(10, 10);
-    for method in ["GET", "HEAD", "POST", "DELETE"] {
-        let answer = board.ask_at(method, "/healthz", at(0, WALL));
-        assert_eq!(parts(&answer), (200, TEXT, no_sniff(), "ok"), "{method}");
-    }
     for (target, want) in [
         ("/healthz?verbose", "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n"),
         (
@@ -120,10 +112,6 @@ fn healthz_is_ok_while_the_agent_tries_to_renew_its_lease() {
     ] {
         assert_eq!(parts(&board.get(target)), (200, TEXT, no_sniff(), want), "{target}");
     }
-    for check in ["ping", "log", "syncloop", "lease"] {
-        let answer = board.get(&format!("/healthz/{check}"));
-        assert_eq!(parts(&answer), (200, TEXT, vec![], "ok"), "{check}");
-    }
 }
 
 #[test]
@@ -131,21 +119,13 @@ fn healthz_fails_without_the_agent() {
     let mut board = Board::new("serve-unhealthy");
     let failed =
         "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n";
-    for old in [true, false] {
-        if old {
-            board.beats(301, 301);
-        } else {
-            std::fs::remove_file(board.tree.path().join("state")).unwrap();
-        }
-        assert_eq!(parts(&board.get("/healthz")), (500, TEXT, no_sniff(), failed));
-        assert_eq!(board.get("/healthz?exclude=syncloop").code, 200);
-        assert_eq!(
-            parts(&board.get("/healthz/syncloop")),
-            (500, TEXT, no_sniff(), "internal server error: sync Loop took longer than expected\n")
-        );
-        assert_eq!(board.get("/healthz/ping").code, 200);
-        assert_eq!(board.get("/healthz/lease").code, 500);
-    }
+    board.beats(301, 301);
+    assert_eq!(parts(&board.get("/healthz")), (500, TEXT, no_sniff(), failed));
+    assert_eq!(board.get("/healthz?exclude=syncloop").code, 200);
+    assert_eq!(
+        parts(&board.get("/healthz/syncloop")),
+        (500, TEXT, no_sniff(), "internal server error: sync Loop took longer than expected\n")
+    );
     // A file on a disk, which the agent wrote before this boot.
     let later = since_boot() + Duration::from_secs(3600);
     let other_boot =
@@ -153,23 +133,6 @@ fn healthz_fails_without_the_agent() {
     board.tree.write("state", other_boot.line().as_bytes());
     assert_eq!((board.get("/healthz").code, board.get("/healthz/lease").code), (500, 500));
     assert!(!body(&board.get("/metrics")).contains("nodelet_lease"));
-    // It tries, and the API server is away.
-    board.beats(5, 63);
-    assert_eq!(board.get("/healthz").code, 200);
-    assert_eq!(
-        parts(&board.get("/healthz/lease")),
-        (500, TEXT, no_sniff(), "internal server error: lease: last renewed 63 s ago\n")
-    );
-}
-
-/// Those of a kubelet are in `tests/recordings/kubelet-port.json`.
-#[test]
-fn every_other_path_is_not_found() {
-    let mut board = Board::new("serve-404");
-    for path in ["//", "//metrics", "/metrics/", "/metricsx", "/stats", "/pods//", "*", ""] {
-        let answer = board.get(path);
-        assert_eq!(parts(&answer), (404, TEXT, no_sniff(), "404 Not Found\n"), "{path}");
-    }
 }
 
 /// `pkg/kubelet/metrics/collectors/resource_metrics_test.go` TestCollectResourceMetrics: the node,
@@ -177,23 +140,16 @@ fn every_other_path_is_not_found() {
 #[test]
 fn test_collect_resource_metrics() {
     let mut board = Board::new("serve-resource");
-    let want = "\
-# HELP node_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the node in core-seconds
-# TYPE node_cpu_usage_seconds_total counter
-node_cpu_usage_seconds_total 1234.567891 1800000000302
-# HELP node_memory_working_set_bytes [STABLE] Current working set of the node in bytes
-# TYPE node_memory_working_set_bytes gauge
-node_memory_working_set_bytes 48234496 1800000000302
-# HELP node_swap_usage_bytes [ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems
-# TYPE node_swap_usage_bytes gauge
-node_swap_usage_bytes 4096 1800000000302
-# HELP resource_scrape_error [STABLE] 1 if there was an error while getting container metrics, 0 otherwise
-# TYPE resource_scrape_error gauge
-resource_scrape_error 0
-";
+    let answer = board.get("/metrics/resource");
     let start = vec![("Process-Start-Time-Unix", "1799999900")];
-    assert_eq!(parts(&board.get("/metrics/resource")), (200, METRICS, start, want));
-    assert_eq!(body(&board.ask_at("POST", "/metrics/resource", at(100, WALL))), want);
+    assert_eq!(parts(&answer), (200, METRICS, start, body(&answer)));
+    let want = [
+        "node_cpu_usage_seconds_total 1234.567891 1800000000302",
+        "node_memory_working_set_bytes 48234496 1800000000302",
+        "node_swap_usage_bytes 4096 1800000000302",
+        "resource_scrape_error 0",
+    ];
+    assert_eq!(values(&answer), want);
     // A reading is used for a second, with its own time.
     board.tree.write("sys/fs/cgroup/cpu.stat", b"usage_usec 2000000\n");
     let soon = Now { mono: Mono::START.after(Duration::from_millis(100_999)), ..at(0, WALL + 5) };
@@ -205,8 +161,7 @@ resource_scrape_error 0
         std::fs::remove_file(board.tree.path().join(file)).unwrap();
     }
     let answer = board.ask_at("GET", "/metrics/resource", at(102, WALL));
-    let error = &want[want.find("# HELP resource_scrape_error").unwrap()..];
-    assert_eq!(body(&answer), error.replace("error 0", "error 1"));
+    assert_eq!(values(&answer), ["resource_scrape_error 1"]);
 }
 
 /// A scraper takes its own time then.
@@ -249,10 +204,9 @@ fn the_metrics_are_of_this_process_and_of_the_lease() {
     let wall = |seconds| Some(Wall::from_epoch(Duration::from_secs(seconds)));
     (served.client_not_after, served.server_not_after) = (wall(WALL + 60), wall(WALL - 60));
     let answer = board.get("/metrics");
-    let lines: Vec<&str> = body(&answer).lines().collect();
-    let values: Vec<&&str> = lines.iter().filter(|line| !line.starts_with('#')).collect();
-    let (resident, others): (Vec<&str>, Vec<&str>) =
-        values.into_iter().partition(|line| line.starts_with("process_resident_memory_bytes "));
+    let (resident, others): (Vec<&str>, Vec<&str>) = values(&answer)
+        .into_iter()
+        .partition(|line| line.starts_with("process_resident_memory_bytes "));
     assert_eq!(
         others,
         [
@@ -270,18 +224,6 @@ fn the_metrics_are_of_this_process_and_of_the_lease() {
         ]
     );
     assert_eq!(resident.len(), 1);
-    // In a kubelet it is one of client_golang here, without a stability.
-    assert!(lines.contains(
-        &"# HELP process_start_time_seconds Start time of the process since unix epoch in seconds."
-    ));
-    // Each has its help and its type, and they are sorted.
-    let names: Vec<&str> =
-        lines.iter().filter_map(|line| line.strip_prefix("# HELP ")?.split(' ').next()).collect();
-    assert!(names.is_sorted() && names.len() == 10, "{names:?}");
-    for line in lines.iter().filter(|line| !line.starts_with('#')) {
-        let name = line.split(['{', ' ']).next().unwrap();
-        assert!(lines.iter().any(|l| l.starts_with(&format!("# TYPE {name} "))), "{name}");
-    }
     std::fs::remove_file(board.tree.path().join("state")).unwrap();
     assert!(!body(&board.get("/metrics")).contains("nodelet_lease"));
 }
@@ -326,13 +268,6 @@ fn the_summary_has_the_node_and_no_pods() {
     assert_eq!(short["node"]["cpu"]["usageNanoCores"], 250_000_000);
     let names: Vec<&String> = short["node"].as_object().unwrap().keys().collect();
     assert_eq!(names, ["cpu", "memory", "nodeName", "startTime", "swap"]);
-    // A kubelet wants the value once, and this one.
-    for values in ["1", "TRUE", "", "true&only_cpu_and_memory=true"] {
-        let target = format!("/stats/summary?only_cpu_and_memory={values}");
-        let posted = board.ask_at("POST", &target, at(103, WALL));
-        let whole: Value = serde_json::from_slice(&posted.body).unwrap();
-        assert!(whole["node"]["fs"].is_object(), "{values}: {whole}");
-    }
 }
 
 #[test]

@@ -12,12 +12,6 @@ use support::{Folder, eventually};
 
 const GRACE: Duration = Duration::from_secs(50);
 
-/// A served Node of this name, whose kubeconfig is in the folder.
-fn serve(name: &str, kubeconfig: &str) -> Served {
-    let name = format!("--hostname-override={name}");
-    Served::start(&[&format!("--kubeconfig={kubeconfig}"), &name])
-}
-
 /// Creates an object on a real server, which makes its namespaces after its first answer.
 fn create(cluster: &Cluster, path: &str, object: &Value) -> Value {
     eventually(path, SOON, || match cluster.post(path, object) {
@@ -66,27 +60,16 @@ fn a_token_is_reviewed_and_its_user_may_what_the_cluster_allows() {
     let cluster = Cluster::start(GRACE);
     let name = cluster.node_name("served");
     let (token, user) = scraper(&cluster, &name);
-    let served = serve(&name, &cluster.kubeconfig(&name));
+    let kubeconfig = format!("--kubeconfig={}", cluster.kubeconfig(&name));
+    let served = Served::start(&[kubeconfig, format!("--hostname-override={name}")]);
     // A cold start: the first token is a good one.
     let reply = served.ask_with(&token, "/metrics/resource");
     assert_eq!(reply.code, 200, "{reply:?} {:?}", served.board.log());
-    for (path, subresources) in
-        [("/healthz", "healthz or nodes/proxy"), ("/stats/summary", "stats"), ("/run/a", "proxy")]
-    {
-        let reply = served.ask_with(&token, path);
-        let text = format!("user {user:?} needs the verb \"get\" on nodes/{subresources}\n");
-        assert_eq!((reply.code, reply.body), (403, text));
-        assert_eq!(reply.headers["content-type"], "text/plain; charset=utf-8");
-    }
-    for headers in [
-        &[][..],
-        &["Authorization: Bearer not-a-token"],
-        &["Authorization: Bearer"],
-        &["Authorization: Basic YTpi"],
-    ] {
-        let reply = served.ask(None, "/metrics/resource", headers);
-        assert_eq!((reply.code, reply.body.as_str()), (401, "401 Unauthorized\n"), "{headers:?}");
-    }
+    let reply = served.ask_with(&token, "/healthz");
+    let text = format!("user {user:?} needs the verb \"get\" on nodes/healthz or nodes/proxy\n");
+    assert_eq!((reply.code, reply.body), (403, text));
+    let reply = served.ask_with("not-a-token", "/metrics/resource");
+    assert_eq!((reply.code, reply.body.as_str()), (401, "401 Unauthorized\n"));
     assert_eq!(served.ask_with(&token, "/metrics").code, 200);
     if let Some(double) = cluster.double() {
         double.assert_members_are_known();
@@ -111,8 +94,7 @@ fn a_board_of_1970_has_tokens_reviewed() {
 fn an_api_server_that_is_silent_costs_one_wait() {
     let double = Double::builder().token("t0ken", "admin", &["system:masters"]).start();
     let folder = Folder::new("serve-silent");
-    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
-    let served = serve("pi", kubeconfig.to_str().unwrap());
+    let served = Served::start(&flags(&double, &folder));
     let mut client = Client::connect(served.port, None);
     let mut ask = |token: &str, path: &str| {
         let begin = Instant::now();
@@ -121,13 +103,14 @@ fn an_api_server_that_is_silent_costs_one_wait() {
     };
     assert_eq!(ask("t0ken", "/metrics/resource").0, 200);
     double.blackhole();
-    let (code, took) = ask("t0ken", "/metrics/resource");
-    assert!(code == 200 && took < Duration::from_secs(2), "{took:?}");
-    let (code, took) = ask("other", "/metrics/resource");
-    let limit = Duration::from_secs(3)..Duration::from_secs(8);
-    assert!(code == 401 && limit.contains(&took), "{code} {took:?}");
-    let (code, took) = ask("t0ken", "/pods");
-    assert!(code == 500 && took < Duration::from_secs(2), "{code} {took:?}");
+    for (token, path, want, seconds) in [
+        ("t0ken", "/metrics/resource", 200, 0..2),
+        ("other", "/metrics/resource", 401, 3..8),
+        ("t0ken", "/pods", 500, 0..2),
+    ] {
+        let (code, took) = ask(token, path);
+        assert!(code == want && seconds.contains(&took.as_secs()), "{path}: {code} {took:?}");
+    }
     double.start_listening();
     eventually("an answer of the API server", SOON, || {
         (ask("t0ken", "/pods").0 == 200).then_some(())

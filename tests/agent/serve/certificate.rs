@@ -5,7 +5,7 @@ use std::time::Duration;
 use apidouble::{Authority, Double, Identity, Validity};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodelet::kube::x509::{AltName, Leaf};
+use nodelet::kube::x509::{AltName, Leaf, Subject};
 use rustls::pki_types::CertificateDer;
 use serde_json::json;
 use support::{Folder, eventually, skip};
@@ -38,6 +38,7 @@ fn names() -> [AltName; 2] {
     [AltName::Dns("pi".into()), AltName::Ip("192.0.2.7".parse().unwrap())]
 }
 
+/// A store that cannot be repaired does not close the port.
 #[test]
 fn a_certificate_is_requested_approved_used_and_found_again() {
     let double = Double::builder().approve_csrs().start();
@@ -46,8 +47,10 @@ fn a_certificate_is_requested_approved_used_and_found_again() {
     let mut flags = flags(&double, &folder);
     flags.push("--rotate-server-certificates".to_owned());
     let served = Served::start(&flags);
-    // Self-signed until then.
-    assert_eq!(shown(&served).subject.alt_names, names()[..1]);
+    // Until then.
+    let alt_names = names()[..1].to_vec();
+    let self_signed = Subject { common_name: "pi".into(), alt_names, ..Subject::default() };
+    assert_eq!(shown(&served).subject, self_signed);
     let csr = eventually("a CSR", LIMIT, || double.list("csrs").pop());
     drop(served);
     // The next process finds the same one, approved meanwhile.
@@ -61,34 +64,19 @@ fn a_certificate_is_requested_approved_used_and_found_again() {
     drop(served);
     // It is used from the first connection on.
     assert_eq!(shown(&Served::start(&flags)), issued);
-}
 
-/// On a card that has worn out, between the two steps of a renewal.
-#[test]
-fn a_store_that_cannot_be_repaired_does_not_close_the_port() {
-    let folder = Folder::new("serve-worn");
-    let pki = folder.path().join("pki");
     if let Err(why) = namespace::mounts() {
         return skip::required(&why);
     }
-    let double = Double::builder().approve_csrs().start();
-    add_node(&double);
-    let mut flags = flags(&double, &folder);
-    flags.push("--rotate-server-certificates".to_owned());
-    let served = Served::start(&flags);
-    let csr = eventually("a CSR", LIMIT, || double.list("csrs").pop());
-    double.approve_csr(csr["metadata"]["name"].as_str().unwrap());
-    served.board.says_within(LIMIT, "serving certificate: issued by the cluster");
-    drop(served);
+    // A card that has worn out between the two steps of a renewal.
+    let pki = folder.path().join("pki");
     std::fs::remove_file(pki.join("kubelet-server-current.pem")).unwrap();
     let worn = namespace::read_only(&pki);
     let served = Served::start(&flags);
     served.board.says_within(LIMIT, "read-only file system");
-    // Self-signed.
-    assert_eq!(shown(&served).subject.alt_names, names()[..1]);
-    drop(served);
-    drop(worn);
-    assert_eq!(shown(&Served::start(&flags)).subject.alt_names, names());
+    assert_eq!(shown(&served).subject, self_signed);
+    drop((served, worn));
+    assert_eq!(shown(&Served::start(&flags)), issued);
 }
 
 #[test]
@@ -122,6 +110,11 @@ fn behind(double: &Double, servers: &Authority, own: &Identity) -> String {
         .replace(&ca(&double.ca_pem()), &ca(servers.pem()))
 }
 
+/// A client of each CA that may do everything.
+fn admins(authorities: [&Authority; 2]) -> [Identity; 2] {
+    authorities.map(|ca| ca.client("admin", &["system:masters"], Validity::VALID))
+}
+
 /// Whoever gets a certificate of the server's CA, with a subject of their choice, would be anybody.
 #[test]
 fn the_ca_of_the_server_counts_for_no_client_unless_it_signed_the_boards_certificate() {
@@ -133,20 +126,27 @@ fn the_ca_of_the_server_counts_for_no_client_unless_it_signed_the_boards_certifi
     let company = Authority::new("company");
     let own = double.node_identity("pi", Validity::VALID);
     let with_certificate = behind(&double, &company, &own);
+    // As k3s sends it, which has one CA for clients and another one for servers.
+    let mut with_its_ca = own.clone();
+    with_its_ca.cert_pem += double.authority().pem();
+    let with_its_ca = behind(&double, &company, &with_its_ca);
     let ca = folder.write("client-ca", double.ca_pem());
     let given = format!("--client-ca-file={}", ca.display());
-    let clients = [double.authority(), &company]
-        .map(|ca| ca.client("admin", &["system:masters"], Validity::VALID));
+    folder.write("k3s-password", "secret");
+    let supervisor = format!("--k3s-supervisor={}", double.url());
+    let clients = admins([double.authority(), &company]);
     for (kubeconfig, more, codes) in [
-        (double.kubeconfig_for(&own), None, [200, 401]),
-        (with_certificate.clone(), None, [401, 401]),
-        (with_certificate, Some(&given), [200, 401]),
-        (double.kubeconfig_token("board"), None, [401, 401]),
-        (double.kubeconfig_token("board"), Some(&given), [200, 401]),
+        (double.kubeconfig_for(&own), &[][..], [200, 401]),
+        (with_certificate.clone(), &[], [401, 401]),
+        (with_certificate, &[&*given], [200, 401]),
+        (double.kubeconfig_token("board"), &[], [401, 401]),
+        (double.kubeconfig_token("board"), &[&*given], [200, 401]),
+        (with_its_ca.clone(), &[], [200, 401]),
+        (with_its_ca, &[&*supervisor, "--rotate-certificates"], [200, 401]),
     ] {
         let mut flags = flags(&double, &folder);
         folder.write("kubeconfig", kubeconfig);
-        flags.extend(more.cloned());
+        flags.extend(more.iter().map(|flag| (*flag).to_owned()));
         let served = Served::start(&flags);
         for (client, code) in clients.iter().zip(codes) {
             let reply = served.ask(Some(client), "/metrics", &[]);
@@ -161,35 +161,6 @@ fn the_ca_of_the_server_counts_for_no_client_unless_it_signed_the_boards_certifi
     }
 }
 
-/// k3s has a CA for clients and another one for servers. It sends the first behind the node's
-/// certificate, and the kubeconfig has the second.
-#[test]
-fn a_ca_behind_the_boards_certificate_that_signed_it_is_that_of_clients() {
-    let double = Double::start();
-    let folder = Folder::new("serve-k3s-ca");
-    folder.write("k3s-password", "secret");
-    let servers = Authority::new("k3s-server-ca");
-    let mut own = double.node_identity("pi", Validity::VALID);
-    own.cert_pem += double.authority().pem();
-    let kubeconfig = behind(&double, &servers, &own);
-    let flags = flags(&double, &folder);
-    folder.write("kubeconfig", kubeconfig);
-    let client = double.authority().client("admin", &["system:masters"], Validity::VALID);
-    let foreign = servers.client("admin", &["system:masters"], Validity::VALID);
-    for supervisor in [true, false] {
-        let mut flags = flags.clone();
-        if supervisor {
-            flags.push(format!("--k3s-supervisor={}", double.url()));
-            flags.push("--rotate-certificates".to_owned());
-        }
-        let served = Served::start(&flags);
-        for (client, code) in [(&client, 200), (&foreign, 401)] {
-            let reply = served.ask(Some(client), "/metrics", &[]);
-            assert_eq!(reply.code, code, "supervisor: {supervisor}, {reply:?}");
-        }
-    }
-}
-
 /// While the CA of a cluster is replaced, the kubeconfig has both. Without any review before, which
 /// would read the credentials again.
 #[test]
@@ -200,24 +171,24 @@ fn the_ca_of_clients_follows_the_signer_of_the_boards_certificate_a_minute_later
     let new = Authority::new("new");
     double.trust(&[double.authority(), &new]);
     let own = double.node_identity("pi", Validity::VALID);
-    let data = |name: &str, pem: &str| format!("{name}-data: {}", STANDARD.encode(pem));
-    let kubeconfig = double
-        .kubeconfig_for(&own)
-        .replace(&data("certificate-authority", &double.ca_pem()), "certificate-authority: ca")
-        .replace(&data("client-certificate", &own.cert_pem), "client-certificate: crt")
-        .replace(&data("client-key", &own.key_pem), "client-key: key");
+    let mut kubeconfig = double.kubeconfig_for(&own);
+    for (file, pem, contents) in [
+        ("certificate-authority", &double.ca_pem(), double.ca_pem() + new.pem()),
+        ("client-certificate", &own.cert_pem, own.cert_pem.clone()),
+        ("client-key", &own.key_pem, own.key_pem.clone()),
+    ] {
+        let data = format!("{file}-data: {}", STANDARD.encode(pem));
+        kubeconfig = kubeconfig.replace(&data, &format!("{file}: {file}"));
+        folder.write(file, contents);
+    }
     assert!(!kubeconfig.contains("-data"), "{kubeconfig}");
     folder.write("kubeconfig", kubeconfig);
-    folder.write("ca", double.ca_pem() + new.pem());
-    folder.write("crt", &own.cert_pem);
-    folder.write("key", &own.key_pem);
-    let clients = [double.authority(), &new]
-        .map(|ca| ca.client("admin", &["system:masters"], Validity::VALID));
+    let clients = admins([double.authority(), &new]);
     let served = Served::start(&flags);
     let codes = || clients.each_ref().map(|client| served.ask(Some(client), "/metrics", &[]).code);
     assert_eq!(codes(), [200, 401]);
     let own = new.client("system:node:pi", &["system:nodes"], Validity::VALID);
-    for (name, pem) in [("crt", &own.cert_pem), ("key", &own.key_pem)] {
+    for (name, pem) in [("client-certificate", &own.cert_pem), ("client-key", &own.key_pem)] {
         folder.write("new", pem);
         std::fs::rename(folder.path().join("new"), folder.path().join(name)).unwrap();
     }

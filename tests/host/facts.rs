@@ -49,10 +49,6 @@ fn the_file_system_is_that_of_stat() {
         assert_eq!(ours.inodes, theirs[3]);
         assert_near("inodes free", ours.inodes_free, theirs[4], 10_000);
     }
-    if let Some(theirs) = numbers("df -B1 --output=size,avail /var/lib | tail -n 1") {
-        assert_eq!(ours.capacity_bytes, theirs[0]);
-        assert_near("available", ours.available_bytes, theirs[1], MARGIN);
-    }
 }
 
 #[test]
@@ -71,19 +67,17 @@ fn pids_are_those_of_awk_and_ps() {
 #[test]
 fn interfaces_are_those_of_sysfs_and_addresses_those_of_hostname() {
     let interfaces = facts().network.interfaces.unwrap();
-    let names: BTreeSet<&str> =
-        interfaces.iter().map(|interface| interface.name.as_str()).collect();
-    assert_eq!(names.len(), interfaces.len(), "each interface once");
-    if let Some(theirs) = shell("cd /sys/class/net && for i in *; do test -d $i && echo $i; done") {
-        assert_eq!(names, theirs.lines().collect());
-    }
-    if let Some(indices) = shell(
-        "cd /sys/class/net && for i in *; do test -d $i && echo $(cat $i/ifindex) $i; done | sort -n | awk '$1 > 255 { exit 1 } { print $2 }'",
-    ) {
-        assert_eq!(
-            interfaces.iter().map(|interface| interface.name.as_str()).collect::<Vec<_>>(),
-            indices.lines().collect::<Vec<_>>()
-        );
+    let listed = "cd /sys/class/net && for i in *; do test -d $i && echo $(cat $i/ifindex) $i; done | sort -n";
+    if let Some(theirs) = shell(listed) {
+        let theirs = theirs.lines().map(|line| line.split_once(' ').unwrap());
+        let (numbers, mut theirs): (Vec<&str>, Vec<&str>) = theirs.unzip();
+        let mut ours: Vec<&str> = interfaces.iter().map(|interface| &*interface.name).collect();
+        // The kernel sorts by the last octet of the number.
+        if numbers.iter().any(|number| number.parse::<u32>().unwrap() > 255) {
+            ours.sort_unstable();
+            theirs.sort_unstable();
+        }
+        assert_eq!(ours, theirs);
     }
     if let Some(theirs) = shell("hostname -I") {
         let link_local = |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());

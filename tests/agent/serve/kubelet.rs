@@ -69,17 +69,17 @@ const ACCESS_FIRST: &str = "a stranger does not learn which paths there are";
 const ONE_FORM: &str = "an answer has one form, and none is compressed";
 
 /// Metrics that this kubelet has not on the same path, and why.
-const MORE_METRICS: [(&str, &str, &str); 3] = [
-    ("/metrics", "nodelet_", "nodelet's own"),
-    ("/metrics", "kubelet_certificate_manager_client_", "only with rotateCertificates"),
-    ("/metrics/cadvisor", "process_start_time_seconds", "an answer has one metric at least"),
+const MORE: [(&str, &str); 3] = [
+    ("/metrics nodelet_", "nodelet's own"),
+    ("/metrics kubelet_certificate_manager_client_", "only with rotateCertificates"),
+    ("/metrics/cadvisor process_start_time_seconds", "an answer has one metric at least"),
 ];
 
-/// The paths whose other metrics are about containers and the inside of a kubelet.
-const FEWER_METRICS: [&str; 3] = ["/metrics", "/metrics/cadvisor", "/metrics/slis"];
-
-/// What a summary lacks here, and why.
-const NOT_IN_SUMMARY: [(&str, &str); 10] = [
+/// Metrics and members of a summary that are not here, and why.
+const LEFT_OUT: [(&str, &str); 13] = [
+    ("/metrics ", NO_DEBUGGING),
+    ("/metrics/cadvisor ", NO_PODS),
+    ("/metrics/slis ", NO_DEBUGGING),
     ("/node/systemContainers/", "no cgroups of a kubelet, a runtime and pods"),
     ("/node/runtime/", "no images, no containers"),
     ("/node/rlimit/", NOT_READ),
@@ -196,101 +196,83 @@ fn differences(
         differs("body".to_owned(), reply.body != body && !is_refusal);
     } else if wanted["metrics"].is_object() && reply.code == 200 {
         let path = text(wanted, "target");
-        let differs = |name: &str| differs(format!("metric {name}"), true);
-        compare_metrics(path, wanted, &reply.body, excused, differs);
+        let help = |name| wanted["help"][name].as_str().unwrap_or_default();
+        let theirs = members(&wanted["metrics"])
+            .map(|(name, kind)| (format!("{path} {name}"), format!("{kind} {}", help(name))));
+        found.extend(compare(&theirs.collect(), &metrics(path, &reply.body), excused));
     } else if let Some(shape) = wanted["shape"].as_str() {
-        let summary = serde_json::from_str(&reply.body).unwrap_or_default();
-        compare_shapes(&shapes[shape], &summary, excused, |key| differs(key.to_owned(), true));
+        let summary: Value = serde_json::from_str(&reply.body).unwrap_or_default();
+        let (mut theirs, mut ours) = (BTreeMap::new(), BTreeMap::new());
+        leaves(&shapes[shape], String::new(), |kind| kind.as_str().unwrap(), &mut theirs);
+        leaves(&summary, String::new(), kind, &mut ours);
+        found.extend(compare(&theirs, &ours, excused));
     }
     found
 }
 
-/// Calls `differs` with each metric whose type or help is another one, and with each that one side
-/// alone has without a reason. Adds each reason that counted to `excused`.
-fn compare_metrics(
-    path: &str,
-    wanted: &Value,
-    ours: &str,
-    excused: &mut BTreeSet<&'static str>,
-    mut differs: impl FnMut(&str),
-) {
+/// The type and the help of each metric, by its path and name.
+fn metrics(path: &str, body: &str) -> BTreeMap<String, String> {
     let lines = |what: &str| -> BTreeMap<&str, &str> {
-        let lines = ours.lines().filter_map(|line| line.strip_prefix(what)?.split_once(' '));
-        lines.collect()
+        body.lines().filter_map(|line| line.strip_prefix(what)?.split_once(' ')).collect()
     };
     let (types, help) = (lines("# TYPE "), lines("# HELP "));
-    for (name, kind) in &types {
-        let more =
-            MORE_METRICS.iter().find(|(at, prefix, _)| *at == path && name.starts_with(prefix));
-        let is_same = match wanted["metrics"].get(name) {
-            Some(recorded) => recorded == kind && wanted["help"][name] == help[name],
-            None => more.map(|(_, prefix, _)| excused.insert(prefix)).is_some(),
-        };
-        if !is_same {
-            differs(name);
-        }
-    }
-    let missing =
-        members(&wanted["metrics"]).filter(|(name, _)| !types.contains_key(name.as_str()));
-    let fewer = FEWER_METRICS.iter().find(|fewer| **fewer == path);
-    for (name, _) in missing {
-        match fewer {
-            Some(path) => drop(excused.insert(path)),
-            None => differs(name),
-        }
-    }
+    let metric = |(name, kind)| (format!("{path} {name}"), format!("{kind:?} {}", help[name]));
+    types.into_iter().map(metric).collect()
 }
 
-/// The JSON type of each value, by its path; of a list, of its first element.
-fn types(value: &Value, path: &str, found: &mut BTreeMap<String, &'static str>) {
-    let kind = match value {
+/// What `leaf` says of each value that has no members, by its path; of a list, of the first element.
+fn leaves(
+    value: &Value,
+    path: String,
+    leaf: fn(&Value) -> &str,
+    found: &mut BTreeMap<String, String>,
+) {
+    match value {
         Value::Object(members) => {
-            let mut each =
-                |(name, value): (&String, _)| types(value, &format!("{path}/{name}"), found);
-            return members.iter().for_each(&mut each);
+            for (name, member) in members {
+                leaves(member, format!("{path}/{name}"), leaf, found);
+            }
         }
         Value::Array(elements) => {
-            let first = elements.first().map(|first| types(first, &format!("{path}/0"), found));
-            if first.is_some() {
-                return;
+            if let Some(first) = elements.first() {
+                leaves(first, path + "/0", leaf, found);
             }
-            "list"
         }
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-    };
-    found.insert(path.to_owned(), kind);
+        value => drop(found.insert(path, leaf(value).to_owned())),
+    }
 }
 
-/// Calls `differs` with each key whose type is another one, and with each that one side alone has
-/// without a reason. Adds each reason that counted to `excused`.
-fn compare_shapes(
-    wanted: &Value,
-    ours: &Value,
+fn kind(value: &Value) -> &str {
+    match value {
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        _ => "neither",
+    }
+}
+
+/// The keys whose values differ, and those that one side alone has without a reason. Adds each
+/// reason that counted to `excused`.
+fn compare(
+    theirs: &BTreeMap<String, String>,
+    ours: &BTreeMap<String, String>,
     excused: &mut BTreeSet<&'static str>,
-    mut differs: impl FnMut(&str),
-) {
+) -> Vec<String> {
     let has_eth0 = Path::new("/sys/class/net/eth0").exists();
-    let (mut theirs, mut here) = (BTreeMap::new(), BTreeMap::new());
-    types(wanted, "", &mut theirs);
-    types(ours, "", &mut here);
-    for (path, kind) in &here {
-        let recorded = wanted.pointer(path);
-        let is_same = recorded.is_some_and(|r| r == kind || (*kind == "list" && r.is_array()));
-        if !is_same {
-            differs(path);
-        }
-    }
-    for path in theirs.keys().filter(|path| !here.contains_key(*path)) {
-        let left_out = NOT_IN_SUMMARY.iter().map(|(prefix, _)| *prefix).chain(SOMETIMES);
-        let mut left_out = left_out.filter(|prefix| !prefix.contains("network") || !has_eth0);
-        match left_out.find(|prefix| path.starts_with(prefix)) {
-            Some(prefix) => drop(excused.insert(prefix)),
-            None => differs(path),
-        }
-    }
+    let sometimes = SOMETIMES.iter().filter(|prefix| !prefix.contains("network") || !has_eth0);
+    let more: Vec<&str> = MORE.iter().map(|(prefix, _)| *prefix).collect();
+    let left_out: Vec<&str> =
+        LEFT_OUT.iter().map(|(prefix, _)| *prefix).chain(sometimes.copied()).collect();
+    let mut is_right = |key: &String| {
+        let excuses = match (theirs.get(key), ours.get(key)) {
+            (Some(theirs), Some(ours)) => return theirs == ours,
+            (None, _) => &more,
+            (_, None) => &left_out,
+        };
+        let excuse = excuses.iter().find(|prefix| key.starts_with(**prefix));
+        excuse.map(|prefix| excused.insert(prefix)).is_some()
+    };
+    let keys: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+    keys.into_iter().filter(|key| !is_right(key)).cloned().collect()
 }
 
 /// Whether an answer that differs does so on purpose.
@@ -345,8 +327,7 @@ fn each_recorded_answer_of_a_kubelet_is_given_here() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(intended.is_empty(), "never asked: {:?}", intended.keys());
     assert_eq!(requests.len(), 78);
-    let more = MORE_METRICS.iter().map(|(_, prefix, _)| *prefix);
-    let reasons = NOT_IN_SUMMARY.iter().map(|(prefix, _)| *prefix).chain(more).chain(FEWER_METRICS);
+    let reasons = MORE.iter().chain(&LEFT_OUT).map(|(prefix, _)| *prefix);
     let stale: Vec<&str> = reasons.filter(|reason| !excused.contains(reason)).collect();
     assert!(stale.is_empty(), "no longer a difference: {stale:?}");
 
@@ -357,30 +338,19 @@ fn each_recorded_answer_of_a_kubelet_is_given_here() {
     let mut answer = String::new();
     plain.read_to_string(&mut answer).unwrap();
     assert_eq!(answer, exchange["answer"]);
-}
 
-/// A kubelet ignores the protocols that a client offers, and speaks HTTP/1.1. Here that one is
-/// selected, and a client without it learns at once that there is no other.
-#[test]
-fn a_protocol_is_selected_where_a_kubelet_selects_none() {
-    let text = include_str!("../../recordings/kubelet-port.json");
-    let record: Value = serde_json::from_str(text).unwrap();
-    let (double, folder) = (Double::start(), Folder::new("serve-alpn"));
-    let flags = flags(&double, &folder);
-    let served = Served::start(&flags);
+    // A kubelet ignores the protocols that a client offers, and speaks HTTP/1.1. Here that one is
+    // selected, and a client without it learns at once that there is no other.
     for offer in record["alpn"].as_array().unwrap() {
         assert_eq!(offer["selected"], Value::Null);
-        let offered =
-            offer["offered"].as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+        let offered = offer["offered"].as_array().unwrap().iter();
+        let offered: Vec<&str> = offered.map(|name| name.as_str().unwrap()).collect();
         let mut config = Client::config(None);
-        config.alpn_protocols = offered.clone().map(|name| name.as_bytes().to_vec()).collect();
-        let mut client = Client::with(served.port, config);
-        let result = client.shake_hands();
+        config.alpn_protocols = offered.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let mut client = Client::with(site.served.port, config);
+        let is_refused = client.shake_hands().is_err();
         let selected = client.0.get_ref().conn.alpn_protocol();
-        if offered.clone().any(|name| name == "http/1.1") {
-            assert_eq!(selected, Some(&b"http/1.1"[..]), "{offer}: {result:?}");
-        } else {
-            assert!(result.is_err(), "{offer}");
-        }
+        let wanted = offered.contains(&"http/1.1").then_some(&b"http/1.1"[..]);
+        assert_eq!((selected, is_refused), (wanted, wanted.is_none()), "{offer}");
     }
 }

@@ -32,11 +32,7 @@ fn a_start_that_cannot_serve_is_one_line_and_exit_code_1() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = format!("--listen={}", taken.local_addr().unwrap());
     let free = "--listen=127.0.0.1:0".to_owned();
-    let nobody = format!(
-        "clusters: [{{name: a, cluster: {{server: {:?}}}}}]\nusers: [{{name: a, user: {{}}}}]\n\
-         contexts: [{{name: a, context: {{cluster: a, user: a}}}}]\ncurrent-context: a\n",
-        double.url()
-    );
+    let nobody = double.kubeconfig_token("x").replace("user:\n    token: x", "user: {}");
     let stranger = folder.write("stranger", nobody);
     let empty = folder.write("empty", "");
     for (more, want) in [

@@ -158,8 +158,7 @@ mod tests {
             attempted: seconds(attempted),
             renewed: Some(seconds(renewed)).filter(|at| !at.is_zero()),
             lease_duration: seconds(40),
-            renewals: 1,
-            failures: 0,
+            ..LeaseReport::default()
         })
     }
 

@@ -79,36 +79,27 @@ impl Authority {
 
     /// A certificate for a client, which is valid in 2026.
     fn valid(&self) -> Client {
-        self.client("a", ExtendedKeyUsagePurpose::ClientAuth, 2025, 2028)
+        self.client(|_| {})
     }
 
-    /// A certificate for the years from `from` to `until`.
-    fn client(&self, name: &str, usage: ExtendedKeyUsagePurpose, from: i32, until: i32) -> Client {
-        self.client_like(name, usage, from, until, IsCa::NoCa)
-    }
-
-    fn client_like(
-        &self,
-        name: &str,
-        usage: ExtendedKeyUsagePurpose,
-        from: i32,
-        until: i32,
-        is_ca: IsCa,
-    ) -> Client {
+    /// The same, unless `change` says otherwise.
+    fn client(&self, change: impl FnOnce(&mut CertificateParams)) -> Client {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
-        params.is_ca = is_ca;
-        params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::OrganizationName, "monitors");
-        if !name.is_empty() {
-            params.distinguished_name.push(DnType::CommonName, name);
-        }
-        params.extended_key_usages = vec![usage];
-        params.not_before = rcgen::date_time_ymd(from, 1, 1);
-        params.not_after = rcgen::date_time_ymd(until, 1, 1);
+        params.distinguished_name.push(DnType::CommonName, "a");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        set_years(&mut params, 2025, 2028);
+        change(&mut params);
         let certificate = params.signed_by(&key, &self.0).unwrap();
         Some((certificate.der().clone(), key.serialize_der()))
     }
+}
+
+/// From the start of a year to that of another one.
+fn set_years(params: &mut CertificateParams, from: i32, until: i32) {
+    params.not_before = rcgen::date_time_ymd(from, 1, 1);
+    params.not_after = rcgen::date_time_ymd(until, 1, 1);
 }
 
 /// The certificate with another body in place of its own: signed by `signer`, or as it was.
@@ -210,6 +201,11 @@ impl Pair {
         self.run(now)
     }
 
+    /// What the server does, and until when.
+    fn state(&self) -> (ConnectionState, Mono) {
+        (self.server.state, self.server.deadline())
+    }
+
     fn received(&mut self) -> String {
         let mut text = String::new();
         let _ = self.client.reader().read_to_string(&mut text);
@@ -226,15 +222,12 @@ fn a_connection_is_kept_from_answer_to_answer() {
     let tls = config(&no_ca());
     for version in rustls::DEFAULT_VERSIONS {
         let mut pair = Pair::new(tls.clone(), None, &[version]);
-        assert_eq!(
-            (pair.server.state, pair.server.deadline()),
-            (ConnectionState::Handshake, at(10))
-        );
+        assert_eq!(pair.state(), (ConnectionState::Handshake, at(10)));
         assert_eq!(pair.run(at(1)), Next::Wait);
-        assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Idle, at(91)));
+        assert_eq!(pair.state(), (ConnectionState::Idle, at(91)));
         for (second, bytes) in [(2, &REQUEST[..7]), (3, &REQUEST[7..20])] {
             assert_eq!(pair.send(bytes, at(second)), Next::Wait);
-            assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Head, at(7)));
+            assert_eq!(pair.state(), (ConnectionState::Head, at(7)));
         }
         for (second, rest) in [(4, &REQUEST[20..]), (50, REQUEST)] {
             assert_eq!(pair.send(rest, at(second)), Next::Answer);
@@ -244,8 +237,7 @@ fn a_connection_is_kept_from_answer_to_answer() {
                 pair.server.answer(b"HTTP/1.1 200 OK\r\n\r\n", false, at(second)),
                 Next::Wait
             );
-            assert_eq!(pair.server.state, ConnectionState::Idle);
-            assert_eq!(pair.server.deadline(), at(second + 90));
+            assert_eq!(pair.state(), (ConnectionState::Idle, at(second + 90)));
             assert_eq!(pair.run(at(second)), Next::Wait);
             assert_eq!(pair.received(), "HTTP/1.1 200 OK\r\n\r\n");
         }
@@ -259,12 +251,12 @@ fn the_last_answer_is_followed_by_the_end_of_tls_and_a_second_of_patience() {
     assert_eq!(pair.send(&[REQUEST, REQUEST].concat(), at(1)), Next::Answer);
     assert!(matches!(pair.server.head(), Head::Whole { is_last: true, .. }));
     assert_eq!(pair.server.answer(b"HTTP/1.1 200 OK\r\n\r\n", true, at(2)), Next::Wait);
-    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Closing, at(3)));
+    assert_eq!(pair.state(), (ConnectionState::Closing, at(3)));
     assert_eq!(pair.send(REQUEST, at(2)), Next::Wait);
     assert_eq!(pair.received(), "HTTP/1.1 200 OK\r\n\r\n");
     assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
     assert_eq!(pair.end.read(&mut [0]).unwrap(), 0);
-    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Closing, at(3)));
+    assert_eq!(pair.state(), (ConnectionState::Closing, at(3)));
     pair.end.finish();
     assert_eq!(pair.server.turn(at(2)), Next::Close);
 }
@@ -279,7 +271,7 @@ fn a_client_that_does_not_read_is_not_read_from() {
         assert_eq!(pair.server.turn(at(second)), Next::Wait);
         assert!(pair.server.wants_write() && !pair.server.wants_read());
     }
-    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Answer, at(11)));
+    assert_eq!(pair.state(), (ConnectionState::Answer, at(11)));
     assert_eq!(pair.server.stream.read(&mut [0; 1000]).unwrap(), 700);
 }
 
@@ -311,7 +303,7 @@ fn with_long_journal() -> (Pair, UnixStream, UnixStream) {
 #[test]
 fn the_journal_follows_its_head_until_its_end() {
     let (mut pair, _, mut journal) = with_journal();
-    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Journal, at(41)));
+    assert_eq!(pair.state(), (ConnectionState::Journal, at(41)));
     assert_eq!(pair.run(at(2)), Next::Wait);
     assert_eq!(pair.received(), "HTTP/1.1 200 OK\r\n\r\n");
     assert!(pair.server.awaited().is_some() && !pair.server.wants_read());
@@ -323,7 +315,7 @@ fn the_journal_follows_its_head_until_its_end() {
     }
     journal.shutdown(Shutdown::Both).unwrap();
     assert_eq!(pair.run(at(100)), Next::Wait);
-    assert_eq!((pair.server.state, pair.server.deadline()), (ConnectionState::Closing, at(101)));
+    assert_eq!(pair.state(), (ConnectionState::Closing, at(101)));
     assert!(!pair.server.has_journal() && pair.server.awaited().is_none());
     assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
 }
@@ -469,12 +461,22 @@ fn a_certificate_of_the_ca_names_its_user_and_another_nobody() {
     ca.bytes.extend(limited.1.bytes());
     let ca = ClientCa::new(Some(&ca)).unwrap();
     let tls = config(&ca);
+    let dated = |signer: &Authority, from: i32, until: i32| {
+        signer.client(|params| set_years(params, from, until))
+    };
+    let named =
+        |name: &str| ours.client(|params| params.distinguished_name.push(DnType::CommonName, name));
     let of = |signer: &Authority, from: i32, until: i32| {
-        with_body(signer.client("a", ClientAuth, from, until), Some(signer), version_1)
+        with_body(dated(signer, from, until), Some(signer), version_1)
     };
     let as_ca = |signer: &Authority, usage: ExtendedKeyUsagePurpose, until: i32| {
-        signer.client_like("a", usage, 2025, until, IsCa::Ca(BasicConstraints::Unconstrained))
+        signer.client(|params| {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.extended_key_usages = vec![usage];
+            set_years(params, 2025, until);
+        })
     };
+    let with_usage = |usage| ours.client(|params| params.extended_key_usages = vec![usage]);
     let another = |members: Vec<&[u8]>| {
         let body = element(SEQUENCE, &members);
         let at = body.windows(8).position(|text| text == b"monitors").unwrap();
@@ -499,12 +501,12 @@ fn a_certificate_of_the_ca_names_its_user_and_another_nobody() {
         ("ours", ours.valid(), ""),
         ("of another CA", foreign.valid(), "no CA of clients"),
         ("of a forged CA", forged.valid(), "its signature is not of"),
-        ("expired", ours.client("a", ClientAuth, 2020, 2022), "it has expired"),
-        ("not yet", ours.client("a", ClientAuth, 2028, 2030), "it is not valid yet"),
-        ("a server's", ours.client("a", ServerAuth, 2025, 2028), "its extended key usage is"),
-        ("without a name", ours.client("", ClientAuth, 2025, 2028), "it has no common name"),
-        ("20 KiB", ours.client(&long, ClientAuth, 2025, 2028), &too_long),
-        ("any usage", ours.client("a", Any, 2025, 2028), ""),
+        ("expired", dated(&ours, 2020, 2022), "it has expired"),
+        ("not yet", dated(&ours, 2028, 2030), "it is not valid yet"),
+        ("a server's", with_usage(ServerAuth), "its extended key usage is"),
+        ("without a name", named(""), "it has no common name"),
+        ("20 KiB", named(&long), &too_long),
+        ("any usage", with_usage(Any), ""),
         ("version 1", of(&ours, 2025, 2028), ""),
         ("version 1 of another CA", of(&foreign, 2025, 2028), "no CA of clients has signed it"),
         ("version 1 of a forged CA", of(&forged, 2025, 2028), "no CA of clients has signed it"),
@@ -581,16 +583,11 @@ fn the_dates_of_a_certificate_are_compared_at_each_request() {
 }
 
 #[test]
-fn tls_1_2_can_be_refused_and_http_2_alone_is() {
-    let ca = no_ca();
-    let tls13 = server_config(&serving(), &ca, true).unwrap();
-    let old = &[&rustls::version::TLS12];
-    let mut pair = Pair::new(tls13, None, old);
-    while pair.client.wants_write() {
-        pair.client.write_tls(&mut pair.end).unwrap();
+fn tls_1_2_can_be_refused() {
+    for (only_tls13, next) in [(true, Next::Close), (false, Next::Wait)] {
+        let tls = server_config(&serving(), &no_ca(), only_tls13).unwrap();
+        assert_eq!(Pair::new(tls, None, &[&rustls::version::TLS12]).run(at(1)), next);
     }
-    assert_eq!(pair.server.turn(at(1)), Next::Close);
-    assert_eq!(Pair::new(config(&ca), None, old).run(at(1)), Next::Wait);
 }
 
 #[test]
@@ -650,7 +647,7 @@ fn of_the_cas_of_the_credentials_only_the_issuer_counts() {
     let [ours, other, twin] = ["ours", "other", "ours"].map(Authority::new);
     let pem = |der: &[u8]| x509::pem("CERTIFICATE", der);
     // The clock does not matter.
-    let own = ours.client("system:node:pi", ExtendedKeyUsagePurpose::ClientAuth, 2020, 2021);
+    let own = ours.client(|params| set_years(params, 2020, 2021));
     let own = pem(&own.unwrap().0);
     let all = format!("{}{}{}", other.1, ours.1, twin.1);
     for (candidates, is_found) in [
@@ -675,11 +672,11 @@ fn of_the_cas_of_the_credentials_only_the_issuer_counts() {
 #[test]
 fn the_ca_of_the_credentials_is_used_as_long_as_they_have_one() {
     let [old, new] = ["old", "new"].map(Authority::new);
-    let pem = |text: &str| Some(Pem { file: None, source: "ca".into(), bytes: text.into() });
     let (node, config) = (Config::default(), ServeConfig::new(&Flags::of(&[]).values).unwrap());
-    let certificates = Certificates::open(&node, &config, pem(&old.1), Path::new("/nonexistent"));
+    let certificates =
+        Certificates::open(&node, &config, Some(old.pem()), Path::new("/nonexistent"));
     let mut certificates = certificates.unwrap();
-    assert!(certificates.refresh(|| pem(&old.1), at(60)).is_none());
+    assert!(certificates.refresh(|| Some(old.pem()), at(60)).is_none());
     let verifies = |ca: &ClientCa, authority: &Authority| {
         ca.verify(&[authority.valid().unwrap().0], year(2026)).is_ok()
     };
@@ -687,8 +684,8 @@ fn the_ca_of_the_credentials_is_used_as_long_as_they_have_one() {
     let (_, ca) = certificates.refresh(|| None, at(120)).unwrap();
     assert_eq!([&old, &new].map(|authority| verifies(&ca, authority)), [false, false]);
     assert!(certificates.refresh(|| None, at(180)).is_none());
-    assert!(certificates.refresh(|| pem(&new.1), at(239)).is_none());
-    let (_, ca) = certificates.refresh(|| pem(&new.1), at(240)).unwrap();
+    assert!(certificates.refresh(|| Some(new.pem()), at(239)).is_none());
+    let (_, ca) = certificates.refresh(|| Some(new.pem()), at(240)).unwrap();
     assert_eq!([&old, &new].map(|authority| verifies(&ca, authority)), [false, true]);
 }
 

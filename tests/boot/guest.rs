@@ -9,6 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use support::eventually;
+
 use crate::image;
 
 /// Software emulation on a busy machine is slow.
@@ -179,14 +181,7 @@ impl Guest {
 
     /// Waits for the end of a machine that shuts down or, as qemu runs here, reboots.
     pub fn end(mut self) -> ExitStatus {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.qemu.try_wait().unwrap() {
-                return status;
-            }
-            assert!(start.elapsed() < PATIENCE, "still on after {PATIENCE:?}");
-            thread::sleep(Duration::from_millis(50));
-        }
+        eventually("the end of the machine", PATIENCE, || self.qemu.try_wait().unwrap())
     }
 }
 

@@ -349,8 +349,7 @@ fn shutdown_events(double: &Double) -> usize {
 
 /// `systemctl restart` has no job for shutdown.target: the Node stays as it is.
 fn says_nothing_at_a_restart(double: &Double, guest: &mut Guest) {
-    let condition = |node: &Value| node["status"]["conditions"].as_array().unwrap().last().cloned();
-    let since = |node: &Value| condition(node).unwrap()["lastTransitionTime"].clone();
+    let since = |node: &Value| condition(node, "Ready").unwrap()["lastTransitionTime"].clone();
     let before = since(&ready(double).unwrap());
     guest.run("systemctl restart nodelet");
     eventually("Node Ready", A_MINUTE, || ready(double));
@@ -364,9 +363,8 @@ fn says_that_it_shuts_down(double: &Double, mut guest: Guest, verb: &str, events
     guest.say(&format!("systemctl {verb}"));
     eventually("node is shutting down", Duration::from_secs(10), || {
         let node = double.get("nodes/board")?;
-        let ready = node["status"]["conditions"].as_array()?.last()?.clone();
-        let is_told = ready["status"] == "False" && ready["message"] == "node is shutting down";
-        is_told.then_some(())
+        let ready = condition(&node, "Ready")?;
+        (ready["status"] == "False" && ready["message"] == "node is shutting down").then_some(())
     });
     let elapsed = start.elapsed();
     println!("{verb}: told after {elapsed:.1?}");

@@ -11,6 +11,7 @@ use serde_json::json;
 use support::{Folder, eventually, skip};
 
 use super::{Client, Served, flags};
+use crate::common::api::admin;
 use crate::common::namespace;
 
 const LIMIT: Duration = Duration::from_secs(40);
@@ -26,12 +27,10 @@ fn shown(served: &Served) -> Leaf {
 /// A Node with addresses, as the agent writes it.
 fn add_node(double: &Double) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pi"}});
-    let path = "/api/v1/nodes";
-    assert_eq!(double.as_admin("POST", path, "application/json", &node).0, 201);
+    admin(double, "POST", "/api/v1/nodes", &node);
     let status = json!({"status": {"addresses": [
         {"type": "InternalIP", "address": "192.0.2.7"}, {"type": "Hostname", "address": "pi"}]}});
-    let path = "/api/v1/nodes/pi/status";
-    assert_eq!(double.as_admin("PATCH", path, "application/merge-patch+json", &status).0, 200);
+    admin(double, "PATCH", "/api/v1/nodes/pi/status", &status);
 }
 
 fn names() -> [AltName; 2] {

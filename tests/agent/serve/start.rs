@@ -35,6 +35,7 @@ fn a_start_that_cannot_serve_is_one_line_and_exit_code_1() {
     let nobody = double.kubeconfig_token("x").replace("user:\n    token: x", "user: {}");
     let stranger = folder.write("stranger", nobody);
     let empty = folder.write("empty", "");
+    let certificate = folder.write("certificate", double.ca_pem());
     for (more, want) in [
         (vec![taken], "address already in use"),
         (
@@ -44,10 +45,10 @@ fn a_start_that_cannot_serve_is_one_line_and_exit_code_1() {
         (
             vec![
                 free.clone(),
-                format!("--tls-cert-file={}", empty.display()),
+                format!("--tls-cert-file={}", certificate.display()),
                 format!("--tls-private-key-file={}", empty.display()),
             ],
-            "no certificate in it",
+            "no private key in it",
         ),
         (vec![free.clone(), format!("--kubeconfig={}", stranger.display())], "no credentials"),
         (vec![free, "--kubeconfig=/nonexistent/kubeconfig".to_owned()], "no such file"),

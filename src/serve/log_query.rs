@@ -187,64 +187,55 @@ mod tests {
     }
 
     /// The same file's Test_validateServices and Test_nodeLogQuery_validate, without the files and
-    /// the pattern, and the edges of each.
+    /// the pattern, and the edges of each. A refusal names the first wrong value.
     #[test]
     fn test_node_log_query_validate() {
         let named = |length| format!("query={}", "s".repeat(length));
-        for (query, is_fine) in [
-            ("query=svc1", true),
-            ("query=svc1&query=svc2", true),
-            ("query=svc.foo", true),
-            ("query=svc_foo", true),
-            ("query=svc@foo", true),
-            ("query=svc:foo", true),
-            ("query=svc%0A", false),
-            ("query=svc.foo%0A", false),
-            ("query=svc*", false),
-            ("query=svc/foo", false),
-            (&named(256), true),
-            (&named(257), false),
-            ("query=a&query=b&query=c&query=d", true),
-            ("query=a&query=b&query=c&query=d&query=e", false),
-            ("sinceTime=2023-01-04T02:00:00Z", false),
-            ("query=svc1&query=/test1.log", false),
-            ("query=/test1.log&query=/test2.log", false),
-            ("query=/test1.log&pattern=foo", false),
-            ("query=svc1&sinceTime=2023-01-04T02:00:00Z", true),
-            ("query=svc1&untilTime=2023-02-04T02:00:00Z", true),
-            ("query=a&sinceTime=2023-02-04T02:00:00Z&untilTime=2023-01-04T02:00:00Z", false),
-            ("query=a&sinceTime=2023-02-04T02:00:00Z&untilTime=2023-02-04T02:00:00Z", true),
-            ("query=svc1&boot=-1", true),
-            ("query=svc1&boot=0", true),
-            ("query=svc1&boot=1", false),
-            ("query=svc1&tailLines=100", true),
-            ("query=svc1&tailLines=0", true),
-            ("query=svc1&tailLines=-1", false),
-            ("query=svc1&tailLines=100000", true),
-            ("query=svc1&tailLines=100001", false),
-        ] {
-            let code = arguments(query).map_or_else(|refused| refused.code, |_| 200);
-            assert_eq!(code, if is_fine { 200 } else { 406 }, "{query}");
-        }
-    }
-
-    #[test]
-    fn a_refusal_names_the_first_wrong_value() {
         for (query, code, want) in [
+            ("query=svc1", 200, ""),
+            ("query=svc1&query=svc2", 200, ""),
+            ("query=svc.foo", 200, ""),
+            ("query=svc_foo", 200, ""),
+            ("query=svc@foo", 200, ""),
+            ("query=svc:foo", 200, ""),
+            ("query=svc%0A", 406, "query \"svc\\n\""),
+            ("query=svc.foo%0A", 406, "query"),
+            ("query=svc*&boot=1", 406, "query \"svc*\""),
+            ("query=svc/foo", 406, "query \"svc/foo\""),
             ("query=+", 400, "query"),
-            ("sinceTime=now&boot=1", 400, "sinceTime \"now\""),
-            ("query=a*&boot=x&tailLines=99999999999999999999", 400, "boot \"x\""),
-            ("query=a&tailLines=99999999999999999999", 400, "tailLines \"99999999999999999999\""),
-            ("query=a*&boot=1", 406, "query \"a*\""),
-            ("query=/var/log/syslog", 406, "query \"/var/log/syslog\""),
-            ("boot=0", 406, "query"),
+            (&named(256), 200, ""),
+            (&named(257), 406, "query"),
+            ("query=a&query=b&query=c&query=d", 200, ""),
             ("query=a&query=b&query=c&query=d&query=e", 406, "query"),
-            ("query=a&boot=1&tailLines=-1", 406, "boot"),
-            ("query=a&tailLines=100001", 406, "tailLines"),
+            ("sinceTime=2023-01-04T02:00:00Z", 406, "query"),
+            ("boot=0", 406, "query"),
+            ("query=svc1&query=/test1.log", 406, "query \"/test1.log\""),
+            ("query=/test1.log&query=/test2.log", 406, "query \"/test1.log\""),
+            ("query=/test1.log&pattern=foo", 406, "query \"/test1.log\""),
+            ("query=svc1&sinceTime=2023-01-04T02:00:00Z", 200, ""),
+            ("query=svc1&untilTime=2023-02-04T02:00:00Z", 200, ""),
+            (
+                "query=a&sinceTime=2023-02-04T02:00:00Z&untilTime=2023-01-04T02:00:00Z",
+                406,
+                "untilTime",
+            ),
+            ("query=a&sinceTime=2023-02-04T02:00:00Z&untilTime=2023-02-04T02:00:00Z", 200, ""),
+            ("sinceTime=now&boot=1", 400, "sinceTime \"now\""),
+            ("query=svc1&boot=-1", 200, ""),
+            ("query=svc1&boot=0", 200, ""),
+            ("query=svc1&boot=1&tailLines=-1", 406, "boot"),
+            ("query=a*&boot=x&tailLines=99999999999999999999", 400, "boot \"x\""),
+            ("query=svc1&tailLines=100", 200, ""),
+            ("query=svc1&tailLines=0", 200, ""),
+            ("query=svc1&tailLines=-1", 406, "tailLines"),
+            ("query=svc1&tailLines=100000", 200, ""),
+            ("query=svc1&tailLines=100001", 406, "tailLines"),
+            ("query=a&tailLines=99999999999999999999", 400, "tailLines \"99999999999999999999\""),
         ] {
-            let refused = arguments(query).unwrap_err();
-            let is_named = refused.text.starts_with(want) && !refused.text.contains('\n');
-            assert!((refused.code, is_named) == (code, true), "{query}: {refused:?}");
+            let ours = RefusedQuery { code: 200, text: String::new() };
+            let got = arguments(query).map_or_else(|refused| refused, |_| ours);
+            let is_named = got.text.starts_with(want) && !got.text.contains('\n');
+            assert!(got.code == code && is_named, "{query}: {got:?}");
         }
     }
 

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use apidouble::{Authority, Double, Identity, Validity};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use apidouble::{Authority, Credentials, Double, Identity, Validity};
 use nodelet::kube::x509::{AltName, Leaf, Subject};
 use rustls::pki_types::CertificateDer;
 use serde_json::json;
@@ -101,12 +99,8 @@ fn a_supervisor_signs_without_an_approval() {
 /// company's, or that of k3s for servers.
 fn behind(double: &Double, servers: &Authority, own: &Identity) -> String {
     let port = double.front(&servers.server(&["127.0.0.1"], Validity::VALID));
-    // With its name: the CA may have the same text at the end of the client's certificates.
-    let ca = |pem: &str| format!("certificate-authority-data: {}", STANDARD.encode(pem));
-    double
-        .kubeconfig_for(own)
-        .replace(&double.url(), &format!("https://127.0.0.1:{port}"))
-        .replace(&ca(&double.ca_pem()), &ca(servers.pem()))
+    let url = format!("https://127.0.0.1:{port}");
+    apidouble::kubeconfig(&url, servers.pem(), &Credentials::Certificate(own))
 }
 
 /// A client of each CA that may do everything.
@@ -169,28 +163,22 @@ fn the_ca_of_clients_follows_the_signer_of_the_boards_certificate_a_minute_later
     let flags = flags(&double, &folder);
     let new = Authority::new("new");
     double.trust(&[double.authority(), &new]);
-    let own = double.node_identity("pi", Validity::VALID);
-    let mut kubeconfig = double.kubeconfig_for(&own);
-    for (file, pem, contents) in [
-        ("certificate-authority", &double.ca_pem(), double.ca_pem() + new.pem()),
-        ("client-certificate", &own.cert_pem, own.cert_pem.clone()),
-        ("client-key", &own.key_pem, own.key_pem.clone()),
-    ] {
-        let data = format!("{file}-data: {}", STANDARD.encode(pem));
-        kubeconfig = kubeconfig.replace(&data, &format!("{file}: {file}"));
-        folder.write(file, contents);
-    }
-    assert!(!kubeconfig.contains("-data"), "{kubeconfig}");
-    folder.write("kubeconfig", kubeconfig);
+    let ca = double.ca_pem() + new.pem();
+    let kubeconfig = apidouble::kubeconfig(&double.url(), &ca, &Credentials::Token("t"));
+    let pair = "client-certificate: crt\n    client-key: key";
+    folder.write("kubeconfig", kubeconfig.replace("token: t", pair));
+    let replace_pair = |own: &Identity| {
+        for (name, pem) in [("crt", &own.cert_pem), ("key", &own.key_pem)] {
+            let new = folder.write("new", pem);
+            std::fs::rename(new, folder.path().join(name)).unwrap();
+        }
+    };
+    replace_pair(&double.node_identity("pi", Validity::VALID));
     let clients = admins([double.authority(), &new]);
     let served = Served::start(&flags);
     let codes = || clients.each_ref().map(|client| served.ask(Some(client), "/metrics", &[]).code);
     assert_eq!(codes(), [200, 401]);
-    let own = new.client("system:node:pi", &["system:nodes"], Validity::VALID);
-    for (name, pem) in [("client-certificate", &own.cert_pem), ("client-key", &own.key_pem)] {
-        folder.write("new", pem);
-        std::fs::rename(folder.path().join("new"), folder.path().join(name)).unwrap();
-    }
+    replace_pair(&new.client("system:node:pi", &["system:nodes"], Validity::VALID));
     eventually("the new CA", 3 * LIMIT, || (codes() == [401, 200]).then_some(()));
 }
 
@@ -205,9 +193,8 @@ fn a_credential_that_was_replaced_is_read_again_after_a_401() {
     let token = folder.write("token", "old");
     let kubeconfig = double.kubeconfig_token("old").replace("token: old", "tokenFile: token");
     assert!(kubeconfig.contains("tokenFile: "), "{kubeconfig}");
-    let mut flags = flags(&double, &folder);
-    let kubeconfig = folder.write("kubeconfig", kubeconfig);
-    flags.push(format!("--kubeconfig={}", kubeconfig.display()));
+    let flags = flags(&double, &folder);
+    folder.write("kubeconfig", kubeconfig);
     let served = Served::start(&flags);
     assert_eq!(served.ask_with("scraper", "/metrics").code, 200);
     double.add_token("new", "system:node:pi", &["system:nodes"]);

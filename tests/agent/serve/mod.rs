@@ -16,10 +16,10 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apidouble::{Double, Identity};
-use nodelet::client::api_config::{ApiConfig, ClientCertificate, Pem};
-use nodelet::client::endpoint::Endpoint;
+use apidouble::{Credentials, Double, Identity};
+use nodelet::client::api_config::ApiConfig;
 use nodelet::client::tls::client_config;
+use nodelet::credentials::kubeconfig;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
@@ -107,21 +107,9 @@ impl Client {
     }
 
     pub fn config(identity: Option<&Identity>) -> ClientConfig {
-        let pem = |text: &str| Pem { file: None, source: "test".into(), bytes: text.into() };
-        let certificate = identity.map(|identity| ClientCertificate {
-            chain: pem(&identity.cert_pem),
-            key: pem(&identity.key_pem),
-        });
-        let config = ApiConfig {
-            endpoint: Endpoint::parse("https://pi").unwrap(),
-            proxy: None,
-            ca: None,
-            insecure: true,
-            tls_server_name: None,
-            certificate,
-            authorization: None,
-            resolver: None,
-        };
+        let credentials = identity.map_or(Credentials::Token("none"), Credentials::Certificate);
+        let text = apidouble::kubeconfig("https://pi", "", &credentials);
+        let config = ApiConfig { insecure: true, ..kubeconfig::parse(&text, &[]).unwrap() };
         let mut config = Arc::unwrap_or_clone(client_config(&config).unwrap());
         config.alpn_protocols.clear();
         config
@@ -148,26 +136,17 @@ impl Client {
     /// Sends a head and reads the whole answer.
     pub fn send(&mut self, head: &str, is_head: bool) -> Reply {
         self.0.get_mut().write_all(head.as_bytes()).unwrap();
-        let mut lines = Vec::new();
-        loop {
-            let mut line = String::new();
-            self.0.read_line(&mut line).unwrap();
-            match line.trim_end() {
-                "" => break,
-                line => lines.push(line.to_owned()),
-            }
+        let mut text = String::new();
+        while !text.ends_with("\r\n\r\n") {
+            assert!(self.0.read_line(&mut text).unwrap() > 0, "{text:?}");
         }
-        let mut lines = lines.into_iter();
-        let status = lines.next().expect("a status line");
-        let (version, rest) = status.split_once(' ').unwrap();
-        let version = version.to_owned();
-        let code = rest.split(' ').next().unwrap().parse().unwrap();
-        let headers: BTreeMap<String, String> = lines
-            .map(|line| {
-                let (name, value) = line.split_once(": ").unwrap();
-                (name.to_lowercase(), value.to_owned())
-            })
-            .collect();
+        let (status, lines) = text.split_once("\r\n").unwrap();
+        let mut words = status.split(' ').map(str::to_owned);
+        let version = words.next().unwrap();
+        let code = words.next().unwrap().parse().unwrap();
+        let headers = lines.trim_end().lines().map(|line| line.split_once(": ").unwrap());
+        let headers: BTreeMap<String, String> =
+            headers.map(|(name, value)| (name.to_lowercase(), value.to_owned())).collect();
         let mut body = Vec::new();
         match headers.get("content-length") {
             _ if is_head => {}

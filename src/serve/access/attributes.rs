@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     /// `pkg/kubelet/server/auth_test.go` TestGetRequestAttributes, with the gate that 1.36 has
-    /// locked, and TestIsSubPath; of the paths below one, the first.
+    /// locked, and TestIsSubPath.
     #[test]
     fn test_get_request_attributes() {
         for (path, want) in [
@@ -60,6 +60,9 @@ mod tests {
             ("/logs/", &["log"]),
             ("/metrics", &["metrics"]),
             ("/metrics/slis", &["metrics"]),
+            ("/metrics/cadvisor", &["metrics"]),
+            ("/metrics/probes", &["metrics"]),
+            ("/metrics/resource", &["metrics"]),
             ("/pods/", &["pods", "proxy"]),
             ("/portForward/{podNamespace}/{podID}", &["proxy"]),
             ("/run/{podNamespace}/{podID}/{containerName}", &["proxy"]),

@@ -150,44 +150,36 @@ fn silent() -> Option<Answer> {
     Some(Err(Fault::new("no answer", "")))
 }
 
-/// TestAuthFilters: nobody is allowed anything. The rows of the paths are in `attributes`.
+/// TestAuthFilters, and `auth_test.go` TestFineGrainedAuthz. The rows of the paths are in
+/// `attributes`.
 #[test]
 fn test_auth_filters() {
     let user = phibby();
-    let mut port = Port::with(&[], Server { allows: |_| false, ..Server::new() });
-    for (method, path, want) in [
-        ("GET", "/metrics/resource", "user \"phibby\" needs the verb \"get\" on nodes/metrics"),
+    let none: fn(&str) -> bool = |_| false;
+    for (method, path, allows, needed, asked) in [
+        ("GET", "/metrics/resource", none, "\"get\" on nodes/metrics", &["metrics"][..]),
         (
             "POST",
             "/healthz/log",
-            "user \"phibby\" needs the verb \"create\" on nodes/healthz or nodes/proxy",
+            none,
+            "\"create\" on nodes/healthz or nodes/proxy",
+            &["healthz", "proxy"],
         ),
-        ("HEAD", "/exec/a/b/c", "user \"phibby\" needs the verb \"\" on nodes/proxy"),
-    ] {
-        let verdict = port.judge(&with_certificate(&user), method, path);
-        assert_eq!(verdict, Verdict::Forbidden(want.to_owned()));
-    }
-    assert_eq!(port.server.tokens, [] as [&str; 0], "the certificate counts, and not the token");
-    let question = &port.server.questions[0];
-    assert_eq!(
-        (&question["user"], &question["groups"]),
-        (&json!("phibby"), &json!(["system:authenticated"]))
-    );
-}
-
-/// `auth_test.go` TestFineGrainedAuthz, for /configz.
-#[test]
-fn test_fine_grained_authz() {
-    let user = phibby();
-    for (allows, want, asked) in [
-        ((|_| false) as fn(&str) -> bool, false, &["configz", "proxy"][..]),
-        (|subresource| subresource == "proxy", true, &["configz", "proxy"]),
-        (|subresource| subresource == "configz", true, &["configz"]),
+        ("HEAD", "/exec/a/b/c", none, "\"\" on nodes/proxy", &["proxy"]),
+        ("GET", "/configz", |subresource| subresource == "proxy", "", &["configz", "proxy"]),
+        ("GET", "/configz", |subresource| subresource == "configz", "", &["configz"]),
     ] {
         let mut port = Port::with(&[], Server { allows, ..Server::new() });
-        let verdict = port.judge(&with_certificate(&user), "GET", "/configz");
-        assert_eq!(verdict == Verdict::Allowed, want, "{verdict:?}");
+        let want = match needed {
+            "" => Verdict::Allowed,
+            needed => Verdict::Forbidden(format!("user \"phibby\" needs the verb {needed}")),
+        };
+        assert_eq!(port.judge(&with_certificate(&user), method, path), want);
         assert_eq!(port.server.subresources(), asked);
+        assert_eq!(port.server.tokens, [] as [&str; 0], "the certificate counts, not the token");
+        let question = &port.server.questions[0];
+        assert_eq!(question["user"], "phibby");
+        assert_eq!(question["groups"], json!(["system:authenticated"]));
     }
 }
 

@@ -36,154 +36,127 @@ pub(crate) fn encoded(request: &Request, mut response: Response) -> Response {
 
 /// `k8s\0` and a `runtime.Unknown`.
 fn encode(object: &Value) -> Option<Vec<u8>> {
-    let raw = match object["kind"].as_str()? {
-        "Lease" => lease(object),
-        "PartialObjectMetadata" => {
-            let mut partial = Message::default();
-            partial.bytes(1, &metadata(&object["metadata"]).0);
-            partial
-        }
-        "Status" => status(object),
+    let fields = match object["kind"].as_str()? {
+        "Lease" => LEASE,
+        "PartialObjectMetadata" => PARTIAL,
+        "Status" => STATUS,
         _ => return None,
     };
-    let mut type_meta = Message::default();
-    type_meta.text(1, &object["apiVersion"]);
-    type_meta.text(2, &object["kind"]);
-    let mut unknown = Message(b"k8s\0".to_vec());
-    unknown.bytes(1, &type_meta.0);
-    unknown.bytes(2, &raw.0);
-    unknown.text(3, &Value::Null);
-    unknown.text(4, &Value::Null);
-    Some(unknown.0)
+    let (type_meta, raw) = (message(object, TYPE_META), message(object, fields));
+    let unknown = [field(1, &type_meta), field(2, &raw), field(3, b""), field(4, b"")];
+    Some([b"k8s\0".as_slice(), &unknown.concat()].concat())
 }
 
-fn lease(lease: &Value) -> Message {
-    let spec = &lease["spec"];
-    let mut encoded_spec = Message::default();
-    encoded_spec.text_if_there(1, &spec["holderIdentity"]);
-    encoded_spec.number_if_there(2, &spec["leaseDurationSeconds"]);
-    if let Some(time) = spec["renewTime"].as_str() {
-        encoded_spec.bytes(4, &timestamp(time).0);
-    }
-    let mut message = Message::default();
-    message.bytes(1, &metadata(&lease["metadata"]).0);
-    message.bytes(2, &encoded_spec.0);
-    message
+/// Number, member in JSON and form.
+type Field = (u8, &'static str, Form);
+
+/// How a field is written. Go leaves out what is a pointer or a list, and is not there.
+enum Form {
+    Text,
+    Number,
+    TextIfThere,
+    NumberIfThere,
+    Time,
+    /// In the order of the keys, as serde_json and gogo have it.
+    Map,
+    /// The JSON of a `FieldsV1`.
+    Json,
+    Message(&'static [Field]),
+    /// Of one message that may be absent, or of a list.
+    Messages(&'static [Field]),
 }
 
-fn metadata(metadata: &Value) -> Message {
-    let mut message = Message::default();
-    message.text(1, &metadata["name"]);
-    message.text(2, &Value::Null);
-    message.text(3, &metadata["namespace"]);
-    message.text(4, &Value::Null);
-    message.text(5, &metadata["uid"]);
-    message.text(6, &metadata["resourceVersion"]);
-    message.number(7, metadata["generation"].as_u64().unwrap_or(0));
-    for (number, key) in [(8, "creationTimestamp"), (9, "deletionTimestamp")] {
-        if let Some(time) = metadata[key].as_str() {
-            message.bytes(number, &timestamp(time).0);
-        }
-    }
-    message.number_if_there(10, &metadata["deletionGracePeriodSeconds"]);
-    for (number, key) in [(11, "labels"), (12, "annotations")] {
-        // In the order of the keys, as serde_json and gogo have it.
-        for (key, value) in metadata[key].as_object().into_iter().flatten() {
-            let mut entry = Message::default();
-            entry.text(1, &Value::from(key.as_str()));
-            entry.text(2, value);
-            message.bytes(number, &entry.0);
-        }
-    }
-    for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
-        let mut reference = Message::default();
-        for (number, key) in [(1, "kind"), (3, "name"), (4, "uid"), (5, "apiVersion")] {
-            reference.text(number, &owner[key]);
-        }
-        message.bytes(13, &reference.0);
-    }
-    for entry in metadata["managedFields"].as_array().into_iter().flatten() {
-        let mut fields = Message::default();
-        for (number, key) in [(1, "manager"), (2, "operation"), (3, "apiVersion")] {
-            fields.text(number, &entry[key]);
-        }
-        if let Some(time) = entry["time"].as_str() {
-            fields.bytes(4, &timestamp(time).0);
-        }
-        fields.text(6, &entry["fieldsType"]);
-        let mut raw = Message::default();
-        raw.bytes(1, entry["fieldsV1"].to_string().as_bytes());
-        fields.bytes(7, &raw.0);
-        fields.text(8, &entry["subresource"]);
-        message.bytes(17, &fields.0);
-    }
-    message
+use Form::{Json, Map, Message, Messages, Number, NumberIfThere, Text, TextIfThere, Time};
+
+const TYPE_META: &[Field] = &[(1, "apiVersion", Text), (2, "kind", Text)];
+const LEASE: &[Field] = &[(1, "metadata", Message(METADATA)), (2, "spec", Message(LEASE_SPEC))];
+const PARTIAL: &[Field] = &[(1, "metadata", Message(METADATA))];
+const LEASE_SPEC: &[Field] = &[
+    (1, "holderIdentity", TextIfThere),
+    (2, "leaseDurationSeconds", NumberIfThere),
+    (4, "renewTime", Time),
+];
+const METADATA: &[Field] = &[
+    (1, "name", Text),
+    (2, "generateName", Text),
+    (3, "namespace", Text),
+    (4, "selfLink", Text),
+    (5, "uid", Text),
+    (6, "resourceVersion", Text),
+    (7, "generation", Number),
+    (8, "creationTimestamp", Time),
+    (9, "deletionTimestamp", Time),
+    (10, "deletionGracePeriodSeconds", NumberIfThere),
+    (11, "labels", Map),
+    (12, "annotations", Map),
+    (13, "ownerReferences", Messages(OWNER)),
+    (17, "managedFields", Messages(MANAGED)),
+];
+const OWNER: &[Field] =
+    &[(1, "kind", Text), (3, "name", Text), (4, "uid", Text), (5, "apiVersion", Text)];
+const MANAGED: &[Field] = &[
+    (1, "manager", Text),
+    (2, "operation", Text),
+    (3, "apiVersion", Text),
+    (4, "time", Time),
+    (6, "fieldsType", Text),
+    (7, "fieldsV1", Json),
+    (8, "subresource", Text),
+];
+const STATUS: &[Field] = &[
+    (
+        1,
+        "metadata",
+        Message(&[(1, "selfLink", Text), (2, "resourceVersion", Text), (3, "continue", Text)]),
+    ),
+    (2, "status", Text),
+    (3, "message", Text),
+    (4, "reason", Text),
+    (5, "details", Messages(DETAILS)),
+    (6, "code", Number),
+];
+const DETAILS: &[Field] = &[
+    (1, "name", Text),
+    (2, "group", Text),
+    (3, "kind", Text),
+    (4, "causes", Messages(&[(1, "reason", Text), (2, "message", Text), (3, "field", Text)])),
+    (5, "retryAfterSeconds", Number),
+    (6, "uid", Text),
+];
+
+fn message(object: &Value, fields: &[Field]) -> Vec<u8> {
+    let fields =
+        fields.iter().map(|(number, member, form)| encode_field(*number, &object[*member], form));
+    fields.collect::<Vec<_>>().concat()
 }
 
-fn status(status: &Value) -> Message {
-    let mut message = Message::default();
-    let mut metadata = Message::default();
-    (1..=3).for_each(|number| metadata.text(number, &Value::Null));
-    message.bytes(1, &metadata.0);
-    for (number, key) in [(2, "status"), (3, "message"), (4, "reason")] {
-        message.text(number, &status[key]);
-    }
-    if let Some(details) = status.get("details") {
-        let mut encoded = Message::default();
-        for (number, key) in [(1, "name"), (2, "group"), (3, "kind")] {
-            encoded.text(number, &details[key]);
+fn encode_field(number: u8, value: &Value, form: &Form) -> Vec<u8> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().as_bytes().to_vec();
+    let scalar = |number: u8, value: u64| [varint(u64::from(number << 3)), varint(value)].concat();
+    match form {
+        TextIfThere | NumberIfThere | Time if value.is_null() => Vec::new(),
+        Text | TextIfThere => field(number, &text(value)),
+        Number | NumberIfThere => scalar(number, value.as_u64().unwrap_or(0)),
+        Time => {
+            let at: k8s_openapi::jiff::Timestamp =
+                value.as_str().unwrap_or_default().parse().unwrap_or_default();
+            let seconds = scalar(1, at.as_second().try_into().unwrap_or(0));
+            let nanoseconds = scalar(2, at.subsec_nanosecond().try_into().unwrap_or(0));
+            field(number, &[seconds, nanoseconds].concat())
         }
-        for cause in details["causes"].as_array().into_iter().flatten() {
-            let mut encoded_cause = Message::default();
-            for (number, key) in [(1, "reason"), (2, "message"), (3, "field")] {
-                encoded_cause.text(number, &cause[key]);
-            }
-            encoded.bytes(4, &encoded_cause.0);
+        Map => {
+            let members = value.as_object().into_iter().flatten();
+            let entry = |(key, value): (&String, &Value)| {
+                [field(1, key.as_bytes()), field(2, &text(value))].concat()
+            };
+            members.flat_map(|member| field(number, &entry(member))).collect()
         }
-        encoded.number(5, details["retryAfterSeconds"].as_u64().unwrap_or(0));
-        encoded.text(6, &Value::Null);
-        message.bytes(5, &encoded.0);
-    }
-    message.number(6, status["code"].as_u64().unwrap_or(0));
-    message
-}
-
-fn timestamp(text: &str) -> Message {
-    let at: k8s_openapi::jiff::Timestamp = text.parse().unwrap_or_default();
-    let mut message = Message::default();
-    message.number(1, u64::try_from(at.as_second()).unwrap_or(0));
-    message.number(2, u64::try_from(at.subsec_nanosecond()).unwrap_or(0));
-    message
-}
-
-/// Fields in the order in which they were written.
-#[derive(Default)]
-struct Message(Vec<u8>);
-
-impl Message {
-    fn number(&mut self, number: u8, value: u64) {
-        self.0.extend(varint(u64::from(number << 3)));
-        self.0.extend(varint(value));
-    }
-
-    fn number_if_there(&mut self, number: u8, value: &Value) {
-        if let Some(value) = value.as_u64() {
-            self.number(number, value);
-        }
-    }
-
-    fn bytes(&mut self, number: u8, content: &[u8]) {
-        self.0.extend(field(number, content));
-    }
-
-    /// Go writes empty text where its field is no pointer.
-    fn text(&mut self, number: u8, value: &Value) {
-        self.bytes(number, value.as_str().unwrap_or_default().as_bytes());
-    }
-
-    fn text_if_there(&mut self, number: u8, value: &Value) {
-        if value.is_string() {
-            self.text(number, value);
+        Json => field(number, &field(1, value.to_string().as_bytes())),
+        Message(fields) => field(number, &message(value, fields)),
+        Messages(fields) => {
+            let one = value.is_object().then_some(value);
+            let all = one.into_iter().chain(value.as_array().into_iter().flatten());
+            all.flat_map(|value| field(number, &message(value, fields))).collect()
         }
     }
 }

@@ -182,7 +182,7 @@ fn alt_names(attributes: &[u8]) -> Option<Vec<String>> {
 fn alt_name(name: &TaggedDerValue) -> Option<String> {
     let value = name.value();
     match (name.tag().tag_number, value.len()) {
-        (2, _) => String::from_utf8(value.to_vec()).ok(),
+        (2, _) => String::from_utf8(value.to_vec()).ok().filter(|name| name.is_ascii()),
         (7, 4) => Some(IpAddr::from(<[u8; 4]>::try_from(value).ok()?).to_string()),
         (7, 16) => Some(IpAddr::from(<[u8; 16]>::try_from(value).ok()?).to_string()),
         _ => None,

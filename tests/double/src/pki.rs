@@ -1,7 +1,7 @@
 //! Certificate authorities and the certificates that tests need: good, expired, not yet valid,
 //! and signed by somebody else.
 
-use crate::der::{Certificate, CertificateRequest, elements, sequence};
+use crate::der::{Certificate, CertificateRequest, Subject, elements, sequence};
 use crate::time;
 use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
@@ -33,18 +33,10 @@ impl Validity {
     /// Begins in an hour.
     pub const NOT_YET: Self = Self { from: 3600, until: 7200 };
 
-    /// Valid since five minutes ago, for so many seconds more.
-    #[must_use]
-    pub fn seconds(until: i64) -> Self {
-        Self { from: -300, until }
-    }
-
     fn apply(self, params: &mut CertificateParams) {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| i64::try_from(d.as_secs()).unwrap_or(i64::MAX));
         let at = |offset: i64| {
-            let seconds = u64::try_from(now.saturating_add(offset)).unwrap_or(0);
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+            let seconds = since.as_secs().checked_add_signed(offset).expect("a time after 1970");
             date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds)
         };
         params.not_before = at(self.from);
@@ -97,7 +89,7 @@ impl Authority {
     pub fn new(common_name: &str) -> Self {
         let key = KeyPair::generate().expect("a key for the authority");
         let mut params = CertificateParams::default();
-        params.distinguished_name = name(common_name, &[]);
+        params.distinguished_name = name(common_name, &[""; 0]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         Validity { from: -86400, until: 3650 * 86400 }.apply(&mut params);
@@ -146,7 +138,7 @@ impl Authority {
         organizations: &[&str],
         validity: Validity,
     ) -> Identity {
-        self.issue(&client_params(name(common_name, organizations), validity))
+        self.issue(&params(name(common_name, organizations), &[], validity))
     }
 
     /// The same certificate in X.509 version 1, which has no extensions, as OpenSSL signs it
@@ -169,12 +161,7 @@ impl Authority {
     #[must_use]
     pub fn server(&self, names: &[&str], validity: Validity) -> Identity {
         let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
-        let mut params = CertificateParams::new(names).expect("valid server names");
-        params.distinguished_name = name("kube-apiserver", &[]);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        validity.apply(&mut params);
-        self.issue(&params)
+        self.issue(&params(name("kube-apiserver", &[""; 0]), &names, validity))
     }
 
     /// A certificate with a new key.
@@ -197,65 +184,52 @@ impl Authority {
         validity: Validity,
     ) -> Result<String, String> {
         let parsed = CertificateRequest::parse(request).ok_or("not a PKCS#10 request")?;
-        let organizations: Vec<&str> =
-            parsed.subject.organizations.iter().map(String::as_str).collect();
-        let subject = name(&parsed.subject.common_name, &organizations);
-        let mut params = client_params(subject, validity);
-        if let Some(names) = parsed.alt_names.clone().filter(|names| !names.is_empty()) {
-            let names = CertificateParams::new(names);
-            params.subject_alt_names = names.map_err(|e| e.to_string())?.subject_alt_names;
-            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        }
-        self.sign_as(&parsed, params)
+        let Subject { common_name, organizations } = &parsed.subject;
+        let names = parsed.alt_names.as_deref().unwrap_or_default();
+        self.sign_key(request, params(name(common_name, organizations), names, validity))
     }
 
     /// Signs the key of a PKCS#10 request, whatever its subject is.
     pub(crate) fn sign_key(
         &self,
         request: &[u8],
-        params: CertificateParams,
-    ) -> Result<String, String> {
-        let parsed = CertificateRequest::parse(request).ok_or("not a PKCS#10 request")?;
-        self.sign_as(&parsed, params)
-    }
-
-    fn sign_as(
-        &self,
-        request: &CertificateRequest,
         mut params: CertificateParams,
     ) -> Result<String, String> {
-        check_signature(request)?;
+        let parsed = CertificateRequest::parse(request).ok_or("not a PKCS#10 request")?;
+        check_signature(&parsed)?;
         params.use_authority_key_identifier_extension = true;
-        let key = RequestedKey(request.key.clone());
+        let key = RequestedKey(parsed.key);
         let certificate = params.signed_by(&key, &self.issuer).map_err(|e| e.to_string())?;
         Ok(certificate.pem())
     }
 }
 
-fn client_params(subject: DistinguishedName, validity: Validity) -> CertificateParams {
-    let mut params = CertificateParams::default();
+/// For a client, or, with these names and addresses, for a server.
+fn params(
+    subject: DistinguishedName,
+    server_names: &[String],
+    validity: Validity,
+) -> CertificateParams {
+    let mut params = CertificateParams::new(server_names).expect("valid server names");
     params.distinguished_name = subject;
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.extended_key_usages = vec![match server_names {
+        [] => ExtendedKeyUsagePurpose::ClientAuth,
+        _ => ExtendedKeyUsagePurpose::ServerAuth,
+    }];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     validity.apply(&mut params);
     params
 }
 
-/// What k3s signs: for a client, or, with these names and addresses, for a server.
+/// What k3s signs.
 pub(crate) fn k3s_params(
     common_name: &str,
     organizations: &[&str],
     server_names: &[String],
     validity: Validity,
 ) -> CertificateParams {
-    let mut params = CertificateParams::new(server_names).expect("valid server names");
-    params.distinguished_name = name(common_name, organizations);
-    params.extended_key_usages = vec![match server_names {
-        [] => ExtendedKeyUsagePurpose::ClientAuth,
-        _ => ExtendedKeyUsagePurpose::ServerAuth,
-    }];
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-    validity.apply(&mut params);
+    let mut params = params(name(common_name, organizations), server_names, validity);
+    params.key_usages.push(KeyUsagePurpose::KeyEncipherment);
     params
 }
 
@@ -310,11 +284,11 @@ impl PublicKeyData for RequestedKey {
     }
 }
 
-fn name(common_name: &str, organizations: &[&str]) -> DistinguishedName {
+fn name(common_name: &str, organizations: &[impl AsRef<str>]) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     // rcgen keeps one value per type; more organisations are not needed by a node
     if let Some(organization) = organizations.first() {
-        name.push(DnType::OrganizationName, *organization);
+        name.push(DnType::OrganizationName, organization.as_ref());
     }
     name.push(DnType::CommonName, common_name);
     name

@@ -1,6 +1,6 @@
 //! `metav1.Status`: how the API server says no.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// An error answer.
 #[derive(Debug, Clone)]
@@ -21,26 +21,16 @@ pub(crate) struct Subject<'a> {
 
 impl Subject<'_> {
     fn qualified(&self) -> String {
-        if self.group.is_empty() {
-            self.resource.to_owned()
-        } else {
-            format!("{}.{}", self.resource, self.group)
+        match self.group {
+            "" => self.resource.to_owned(),
+            group => format!("{}.{group}", self.resource),
         }
     }
 
     fn details(&self) -> Value {
-        details(self.name, self.group, self.resource)
+        let members = [("name", self.name), ("group", self.group), ("kind", self.resource)];
+        members.into_iter().filter(|(_, value)| !value.is_empty()).collect()
     }
-}
-
-fn details(name: &str, group: &str, kind: &str) -> Value {
-    let mut map = Map::new();
-    for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
-        if !value.is_empty() {
-            map.insert(key.to_owned(), json!(value));
-        }
-    }
-    Value::Object(map)
 }
 
 pub(crate) fn failure(code: u16, reason: &str, message: &str, details: Option<Value>) -> Failure {
@@ -131,51 +121,36 @@ pub(crate) struct Cause {
 }
 
 impl Cause {
+    fn new(reason: &'static str, field: &str, message: String) -> Self {
+        Self { reason, field: field.to_owned(), message }
+    }
+
     pub(crate) fn invalid(field: &str, value: &Value, why: &str) -> Self {
-        let shown = match value {
-            Value::String(text) => format!("{text:?}"),
-            other => other.to_string(),
-        };
-        Self::invalid_shown(field, &shown, why)
+        Self::invalid_shown(field, &value.to_string(), why)
     }
 
     /// As `invalid`, with the value as the server prints it.
     pub(crate) fn invalid_shown(field: &str, shown: &str, why: &str) -> Self {
-        Self {
-            reason: "FieldValueInvalid",
-            field: field.to_owned(),
-            message: format!("Invalid value: {shown}: {why}"),
-        }
+        Self::new("FieldValueInvalid", field, format!("Invalid value: {shown}: {why}"))
     }
 
     pub(crate) fn forbidden(field: &str, why: &str) -> Self {
-        Self {
-            reason: "FieldValueForbidden",
-            field: field.to_owned(),
-            message: format!("Forbidden: {why}"),
-        }
+        Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
     }
 
     pub(crate) fn duplicate(field: &str, value: &Value) -> Self {
-        Self {
-            reason: "FieldValueDuplicate",
-            field: field.to_owned(),
-            message: format!("Duplicate value: {value}"),
-        }
+        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
     }
 
+    /// `why` has its colon.
     pub(crate) fn required(field: &str, why: &str) -> Self {
-        let mut message = "Required value".to_owned();
-        if !why.is_empty() {
-            message = format!("{message}: {why}");
-        }
-        Self { reason: "FieldValueRequired", field: field.to_owned(), message }
+        Self::new("FieldValueRequired", field, format!("Required value{why}"))
     }
 }
 
 /// 422; `kind` is a kind, or, where the real server says so, a resource.
 pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Failure {
-    let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
+    let about = Subject { group, resource: kind, name };
     // The message names each cause once, as `utilerrors.NewAggregate` prints it.
     let mut listed: Vec<String> = Vec::new();
     for cause in causes {
@@ -188,10 +163,11 @@ pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> 
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     };
-    let mut about = details(name, group, kind);
-    about["causes"] = causes
+    let mut details = about.details();
+    details["causes"] = causes
         .iter()
         .map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field}))
         .collect();
-    failure(422, "Invalid", &format!("{qualified} \"{name}\" is invalid: {what}"), Some(about))
+    let message = format!("{} \"{name}\" is invalid: {what}", about.qualified());
+    failure(422, "Invalid", &message, Some(details))
 }

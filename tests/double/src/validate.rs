@@ -6,6 +6,8 @@ use crate::pods::default;
 use crate::quantity::Quantity;
 use crate::status::Cause;
 use crate::time;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::authentication::v1::TokenReview;
 use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccessReview};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -191,14 +193,56 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
 /// metadata with the old one twice: `apiserver/pkg/registry/rest/update.go` and each strategy.
 pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let mut causes = metadata(kind, old, new);
-    match kind.kind {
-        "Node" => node(old, new, &mut causes),
-        "Lease" => lease(new, &mut causes),
-        "Event" => event(new, &mut causes),
-        "Pod" => {}
-        _ => csr(new, &mut causes),
+    if kind.kind == "Node" {
+        node(old, new, &mut causes);
     }
+    let rules = rules(kind, new).into_iter();
+    causes.extend(rules.filter(|(is_broken, _)| *is_broken).map(|(_, cause)| cause));
     causes
+}
+
+/// The rules of the small kinds, and whether they are broken.
+fn rules(kind: &Kind, new: &Value) -> Vec<(bool, Cause)> {
+    let spec = &new["spec"];
+    let is_less = |member: &str, least: i64| spec[member].as_i64().is_some_and(|n| n < least);
+    let invalid = |field: &str, why: &str| {
+        let value = new.pointer(&format!("/{}", field.replace('.', "/")));
+        Cause::invalid(field, value.unwrap_or(&json!("")), why)
+    };
+    match kind.kind {
+        "Lease" => vec![
+            (
+                is_less("leaseDurationSeconds", 1),
+                invalid("spec.leaseDurationSeconds", "must be greater than 0"),
+            ),
+            (spec["holderIdentity"] == "", invalid("spec.holderIdentity", "must not be empty")),
+        ],
+        "Event" => {
+            let own = text(new, &["metadata", "namespace"]);
+            let is_same = match text(new, &["involvedObject", "namespace"]) {
+                "" => own == "default",
+                involved => own == involved,
+            };
+            let why = "does not match event.namespace";
+            vec![(!is_same, invalid("involvedObject.namespace", why))]
+        }
+        "CertificateSigningRequest" => {
+            let pem = STANDARD.decode(text(spec, &["request"])).unwrap_or_default();
+            let is_request =
+                String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE REQUEST-----");
+            let too_short = "may not specify a duration less than 600 seconds (10 minutes)";
+            vec![
+                (
+                    !is_request,
+                    invalid("spec.request", "PEM block type must be CERTIFICATE REQUEST"),
+                ),
+                (is_empty(&spec["signerName"]), Cause::required("spec.signerName", "")),
+                (is_empty(&spec["usages"]), Cause::required("spec.usages", "")),
+                (is_less("expirationSeconds", 600), invalid("spec.expirationSeconds", too_short)),
+            ]
+        }
+        _ => Vec::new(),
+    }
 }
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -240,7 +284,7 @@ fn metadata(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = text(new, &["metadata", "name"]);
     if name.is_empty() {
-        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+        causes.push(Cause::required("metadata.name", ": name or generateName is required"));
     // "We don't care what you call your certificate requests", says kube-apiserver, and
     // kubelets call theirs node-csr- and base64.
     } else if kind.kind != "CertificateSigningRequest" && !subdomain(name) {
@@ -323,71 +367,12 @@ fn node(old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
         }
     }
     if let Some(old) = old {
-        for (key, what) in
-            [("podCIDR", "podCIDR"), ("podCIDRs", "podCIDR"), ("providerID", "providerID")]
-        {
+        for (key, what) in [("podCIDRs", "podCIDR"), ("providerID", "providerID")] {
             let (before, after) = (&old["spec"][key], &new["spec"][key]);
-            if !is_empty(before) && before != after && key != "podCIDR" {
+            if !is_empty(before) && before != after {
                 let why = format!("node updates may not change {what} except from \"\" to valid");
                 causes.push(Cause::forbidden(&format!("spec.{key}"), &why));
             }
         }
-    }
-}
-
-fn lease(new: &Value, causes: &mut Vec<Cause>) {
-    let spec = &new["spec"];
-    if let Some(seconds) = spec["leaseDurationSeconds"].as_i64()
-        && seconds <= 0
-    {
-        causes.push(Cause::invalid(
-            "spec.leaseDurationSeconds",
-            &json!(seconds),
-            "must be greater than 0",
-        ));
-    }
-    if spec["holderIdentity"].as_str() == Some("") {
-        causes.push(Cause::invalid("spec.holderIdentity", &json!(""), "must not be empty"));
-    }
-}
-
-fn event(new: &Value, causes: &mut Vec<Cause>) {
-    let (own, involved) =
-        (text(new, &["metadata", "namespace"]), text(new, &["involvedObject", "namespace"]));
-    if involved.is_empty() && own != "default" || !involved.is_empty() && involved != own {
-        causes.push(Cause::invalid(
-            "involvedObject.namespace",
-            &json!(involved),
-            "does not match event.namespace",
-        ));
-    }
-}
-
-fn csr(new: &Value, causes: &mut Vec<Cause>) {
-    use base64::Engine as _;
-    let request = text(new, &["spec", "request"]);
-    let engine = base64::engine::general_purpose::STANDARD;
-    let pem = engine.decode(request).ok().and_then(|b| String::from_utf8(b).ok());
-    if !pem.is_some_and(|p| p.contains("-----BEGIN CERTIFICATE REQUEST-----")) {
-        causes.push(Cause::invalid(
-            "spec.request",
-            &json!(request),
-            "PEM block type must be CERTIFICATE REQUEST",
-        ));
-    }
-    if text(new, &["spec", "signerName"]).is_empty() {
-        causes.push(Cause::required("spec.signerName", ""));
-    }
-    if is_empty(&new["spec"]["usages"]) {
-        causes.push(Cause::required("spec.usages", ""));
-    }
-    if let Some(seconds) = new["spec"]["expirationSeconds"].as_i64()
-        && seconds < 600
-    {
-        causes.push(Cause::invalid(
-            "spec.expirationSeconds",
-            &json!(seconds),
-            "may not specify a duration less than 600 seconds (10 minutes)",
-        ));
     }
 }

@@ -44,25 +44,15 @@ fn decode(text: &str) -> String {
 const MAX_HEAD: usize = 64 << 10;
 const MAX_BODY: usize = 8 << 20;
 
-/// What the bytes so far are.
-pub(crate) enum Progress {
-    /// More is needed.
-    More,
-    /// A whole request, and how many bytes it took.
-    Done(Box<Request>, usize),
-    /// No HTTP.
-    Bad(&'static str),
-}
-
-/// Reads a request from the front of `buffer`.
-pub(crate) fn parse(buffer: &[u8]) -> Progress {
+/// Reads a request from the front of `buffer`; `None` if more is needed. An error is no HTTP.
+pub(crate) fn parse(buffer: &[u8]) -> Result<Option<Request>, &'static str> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Request::new(&mut headers);
     let start = match head.parse(buffer) {
         Ok(Status::Complete(length)) => length,
-        Ok(Status::Partial) if buffer.len() <= MAX_HEAD => return Progress::More,
-        Ok(Status::Partial) => return Progress::Bad("head too long"),
-        Err(_) => return Progress::Bad("bad request head"),
+        Ok(Status::Partial) if buffer.len() <= MAX_HEAD => return Ok(None),
+        Ok(Status::Partial) => return Err("head too long"),
+        Err(_) => return Err("bad request head"),
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let mut request = Request {
@@ -77,21 +67,17 @@ pub(crate) fn parse(buffer: &[u8]) -> Progress {
     };
     let rest = &buffer[start..];
     if request.header("transfer-encoding").is_some() {
-        return Progress::Bad("the double knows no chunked requests");
+        return Err("the double knows no chunked requests");
     }
-    let Ok(length) = request.header("content-length").map_or(Ok(0), str::parse::<usize>) else {
-        return Progress::Bad("bad Content-Length");
-    };
+    let length = request.header("content-length").map_or(Ok(0), str::parse::<usize>);
+    let length = length.map_err(|_| "bad Content-Length")?;
     if length > MAX_BODY {
-        return Progress::Bad("body too long");
+        return Err("body too long");
     }
-    if rest.len() < length {
-        return Progress::More;
-    }
-    request.body = rest[..length].to_vec();
+    let Some(body) = rest.get(..length) else { return Ok(None) };
+    request.body = body.to_vec();
     request.bytes = start + length;
-    let total = request.bytes;
-    Progress::Done(Box::new(request), total)
+    Ok(Some(request))
 }
 
 /// A response.
@@ -104,21 +90,11 @@ pub(crate) struct Response {
 
 impl Response {
     pub(crate) fn json(code: u16, body: &Value) -> Self {
-        let mut text = body.to_string();
-        text.push('\n');
-        Self {
-            code,
-            headers: vec![("Content-Type".to_owned(), "application/json".to_owned())],
-            body: text.into_bytes(),
-        }
+        Self::text(code, "application/json", &format!("{body}\n"))
     }
 
     pub(crate) fn text(code: u16, media: &str, body: &str) -> Self {
-        Self {
-            code,
-            headers: vec![("Content-Type".to_owned(), media.to_owned())],
-            body: body.as_bytes().to_vec(),
-        }
+        Self { body: body.as_bytes().to_vec(), ..Self::empty(code).with("Content-Type", media) }
     }
 
     pub(crate) fn empty(code: u16) -> Self {
@@ -139,25 +115,17 @@ impl Response {
     /// Head and body, as Go's net/http frames them. A body that exceeds the buffer of 2 KiB is one
     /// chunk.
     pub(crate) fn wire(&self) -> (Vec<u8>, Vec<u8>) {
-        let mut headers = self.headers.clone();
         let length = self.body.len();
-        let is_chunked = length > 2048;
-        headers.push(if is_chunked {
-            ("Transfer-Encoding".to_owned(), "chunked".to_owned())
+        let (framing, body) = if length > 2048 {
+            let size = format!("{length:x}\r\n");
+            let chunk = [size.as_bytes(), &self.body, b"\r\n0\r\n\r\n"].concat();
+            ("Transfer-Encoding: chunked".to_owned(), chunk)
         } else {
-            ("Content-Length".to_owned(), length.to_string())
-        });
-        let status = StatusCode::from_u16(self.code).expect("a status code");
-        let mut head = format!("HTTP/1.1 {status}\r\n");
-        for (name, value) in &headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        head.push_str("\r\n");
-        let body = if is_chunked {
-            [format!("{length:x}\r\n").as_bytes(), &self.body, b"\r\n0\r\n\r\n"].concat()
-        } else {
-            self.body.clone()
+            (format!("Content-Length: {length}"), self.body.clone())
         };
-        (head.into_bytes(), body)
+        let status = StatusCode::from_u16(self.code).expect("a status code");
+        let lines = self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
+        let lines: String = lines.collect();
+        (format!("HTTP/1.1 {status}\r\n{lines}{framing}\r\n\r\n").into_bytes(), body)
     }
 }

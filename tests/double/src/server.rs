@@ -4,10 +4,11 @@ use crate::api::Api;
 use crate::auth::User;
 use crate::der;
 use crate::faults::{Fault, Faults};
-use crate::http::{self, Progress, Request, Response};
+use crate::http::{self, Request, Response};
 use crate::lock;
 use crate::pki::{self, Authority, Identity};
 use crate::protobuf;
+use crate::status;
 use crate::supervisor::Caller;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -433,10 +434,7 @@ impl Connection {
         if !self.tls.is_handshaking() {
             self.secured.get_or_insert_with(Instant::now);
         }
-        match self.tls.reader().read(buffer) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(error),
-            other => other,
-        }
+        self.tls.reader().read(buffer)
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -457,10 +455,12 @@ impl Connection {
         Ok(())
     }
 
+    /// FIN: the end of this connection is an error, too.
     fn close(&mut self) -> io::Result<()> {
         self.tls.send_close_notify();
         self.flush()?;
-        self.socket.shutdown(std::net::Shutdown::Both)
+        self.socket.shutdown(std::net::Shutdown::Both)?;
+        Err(gone())
     }
 
     /// RST instead of FIN.
@@ -487,30 +487,22 @@ impl Connection {
         let mut buffer = vec![0; 16 << 10];
         loop {
             match http::parse(&pending) {
-                Progress::Done(request, taken) => {
-                    pending.drain(..taken);
-                    let close = request
-                        .header("connection")
-                        .is_some_and(|v| v.eq_ignore_ascii_case("close"));
+                Ok(Some(request)) => {
+                    pending.drain(..request.bytes);
                     self.serve(&request)?;
-                    if close {
+                    if request.header("connection").is_some_and(|v| v.eq_ignore_ascii_case("close"))
+                    {
                         return self.close();
                     }
-                    continue;
                 }
-                Progress::More => {}
-                Progress::Bad(why) => {
-                    let head = format!(
-                        "HTTP/1.1 400 Bad Request\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{why}",
-                        why.len()
-                    );
-                    self.write(head.as_bytes())?;
-                    return self.close();
+                Ok(None) => match self.read(&mut buffer)? {
+                    0 => return Ok(()),
+                    n => pending.extend_from_slice(&buffer[..n]),
+                },
+                Err(why) => {
+                    let response = Response::text(400, "text/plain; charset=utf-8", why);
+                    return self.send(&response.with("Connection", "close"), &mut 0);
                 }
-            }
-            match self.read(&mut buffer)? {
-                0 => return Ok(()),
-                n => pending.extend_from_slice(&buffer[..n]),
             }
         }
     }
@@ -579,13 +571,11 @@ impl Connection {
                 self.write(&body[..body.len() / 2])?;
                 self.reset()
             }
-            Fault::CloseBeforeHeaders => self.close().and(Err(gone())),
+            Fault::CloseBeforeHeaders => self.close(),
             Fault::Status { code: wanted, retry_after } => {
-                let mut body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                    "message": "the double was told to say so", "reason": reason(wanted), "code": wanted});
-                if let Some(seconds) = retry_after {
-                    body["details"] = json!({"retryAfterSeconds": seconds});
-                }
+                let details = retry_after.map(|seconds| json!({"retryAfterSeconds": seconds}));
+                let message = "the double was told to say so";
+                let body = status::failure(wanted, reason(wanted), message, details).body;
                 let mut response = dress(protobuf::encoded(request, Response::json(wanted, &body)));
                 if let Some(seconds) = retry_after {
                     response = response.with("Retry-After", &seconds.to_string());
@@ -598,23 +588,15 @@ impl Connection {
                 self.send(&response, code)
             }
             Fault::Oversized(mebibytes) => {
-                let length = mebibytes << 20;
-                let (open, shut) = ("{\"kind\":\"Node\",\"padding\":\"", "\"}");
                 *code = 200;
-                let head = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{open}",
-                    length + open.len() + shut.len()
-                );
-                self.write(head.as_bytes())?;
-                let filler = vec![b'a'; 64 << 10];
-                for _ in 0..length / filler.len() {
-                    self.write(&filler)?;
-                }
-                self.write(shut.as_bytes())
+                let padding = "a".repeat(mebibytes << 20);
+                let body = format!("{{\"kind\":\"Node\",\"padding\":\"{padding}\"}}");
+                let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length:";
+                self.write(format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes())
             }
             Fault::EndlessHeaders => {
-                self.write(b"HTTP/1.1 200 OK\r\n")?;
                 let line = format!("X-Filler: {}\r\n", "a".repeat(1000));
+                self.write(b"HTTP/1.1 200 OK\r\n")?;
                 for _ in 0..64 << 10 {
                     self.write(line.as_bytes())?;
                 }
@@ -629,21 +611,20 @@ impl Connection {
             }
             Fault::CloseSilently => {
                 self.send(&self.answer(request, user), code)?;
-                self.close().and(Err(gone()))
+                self.close()
             }
             Fault::Raw(bytes) => {
                 self.write(&bytes)?;
-                self.close().and(Err(gone()))
+                self.close()
             }
         }
     }
 
     fn send(&mut self, response: &Response, code: &mut u16) -> io::Result<()> {
         *code = response.code;
-        let (mut head, body) = response.wire();
-        head.extend_from_slice(&body);
-        self.write(&head)?;
-        if response.closes() { self.close().and(Err(gone())) } else { Ok(()) }
+        let (head, body) = response.wire();
+        self.write(&[head, body].concat())?;
+        if response.closes() { self.close() } else { Ok(()) }
     }
 }
 

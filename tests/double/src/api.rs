@@ -15,7 +15,7 @@ use crate::protobuf;
 use crate::rbac::Rbac;
 use crate::reviews::Review;
 use crate::selector::Selector;
-use crate::status::{self, Cause, Failure};
+use crate::status::{self, Cause, Failure, Subject};
 use crate::store::{Key, Store};
 use crate::supervisor::Supervisor;
 use crate::table;
@@ -49,19 +49,13 @@ enum Form {
 }
 
 /// The parts of a path that names resources.
-struct Target {
-    group: String,
-    version: String,
-    namespace: String,
-    resource: String,
-    name: String,
-    subresource: String,
-}
-
-/// A part of a list, and the metadata of the list.
-struct Page {
-    items: Vec<Value>,
-    metadata: Value,
+struct Target<'a> {
+    group: &'a str,
+    version: &'a str,
+    namespace: &'a str,
+    resource: &'a str,
+    name: &'a str,
+    subresource: &'a str,
 }
 
 /// Says that a list goes on: `apiserver/pkg/storage/continue.go`. The double has no second page.
@@ -120,10 +114,9 @@ impl Api {
             Err(failure) => {
                 let response = Response::json(failure.code, &failure.body);
                 // apiserver/pkg/endpoints/handlers/responsewriters/errors.go, Forbidden
-                if failure.by_authorizer {
-                    response.with("X-Content-Type-Options", "nosniff")
-                } else {
-                    response
+                match failure.by_authorizer {
+                    true => response.with("X-Content-Type-Options", "nosniff"),
+                    false => response,
                 }
             }
         }
@@ -149,52 +142,43 @@ impl Api {
             _ => return Err(status::method_not_allowed()),
         };
         let fields = request.query("fieldSelector").unwrap_or_default();
-        let selector =
-            Selector::parse(&fields, &request.query("labelSelector").unwrap_or_default());
-        let name = match target.name.as_str() {
-            "" => selector.name().unwrap_or_default(),
-            name => name.to_owned(),
+        let labels = request.query("labelSelector").unwrap_or_default();
+        let selector = Selector::parse(&fields, &labels);
+        let name = match target.name {
+            "" => selector.value_of("metadata.name").unwrap_or_default(),
+            name => name,
         };
-        auth::authorize(
-            user,
-            &Attributes {
-                verb,
-                group: &target.group,
-                resource: &target.resource,
-                subresource: &target.subresource,
-                namespace: &target.namespace,
-                name: &name,
-                fields: &fields,
-                bound_to: &self.node_of_pod(&target.namespace, &name),
-            },
-            &self.rbac(),
-        )
-        .map_err(|why| {
-            let about =
-                status::Subject { group: &target.group, resource: &target.resource, name: &name };
+        let wanted = Attributes {
+            verb,
+            group: target.group,
+            resource: target.resource,
+            subresource: target.subresource,
+            namespace: target.namespace,
+            name,
+            fields: &fields,
+            bound_to: &self.node_of_pod(target.namespace, name),
+        };
+        auth::authorize(user, &wanted, &self.rbac()).map_err(|why| {
+            let about = Subject { group: target.group, resource: target.resource, name };
             status::not_authorized(&about, &why)
         })?;
-        if let Some(review) = Review::find(&target.group, &target.resource) {
+        if let Some(review) = Review::find(target.group, target.resource) {
             if verb != "create" {
                 return Err(status::method_not_allowed());
             }
             return self.review(review, user, request);
         }
-        if (target.resource.as_str(), verb) == ("configmaps", "get") {
-            let info = self.join().cluster_info();
-            let info = info.filter(|_| target.name == "cluster-info");
-            let about = status::Subject { group: "", resource: "configmaps", name: &target.name };
-            let info = info.ok_or_else(|| status::not_found(&about))?;
-            return Ok(Response::json(200, &info));
+        if (target.resource, verb) == ("configmaps", "get") {
+            let info = self.join().cluster_info().filter(|_| name == "cluster-info");
+            let about = Subject { group: "", resource: "configmaps", name };
+            return Ok(Response::json(200, &info.ok_or_else(|| status::not_found(&about))?));
         }
-        let Some(kind) = Kind::find(&target.group, &target.version, &target.resource) else {
-            return Err(status::no_such_resource());
-        };
+        let kind = Kind::find(target.group, target.version, target.resource)
+            .ok_or_else(status::no_such_resource)?;
         let is_of_many = verb == "list" || verb == "watch";
         if kind.namespaced && target.namespace.is_empty() && !is_of_many
             || !kind.namespaced && !target.namespace.is_empty()
-            || !target.subresource.is_empty()
-                && !kind.subresources.contains(&target.subresource.as_str())
+            || !target.subresource.is_empty() && !kind.subresources.contains(&target.subresource)
         {
             return Err(status::no_such_resource());
         }
@@ -205,20 +189,19 @@ impl Api {
             let why = format!("field label not supported: {unknown}");
             return Err(status::bad_request(&why));
         }
+        let key = key(kind, target.namespace, target.name);
         match verb {
             "watch" => Err(status::bad_request("the double watches nothing")),
             "list" => self.list(request, kind, &target, &selector, form),
             "get" => {
-                let key = key(kind, &target.namespace, &target.name);
-                let found = self.store().get(&key).cloned();
-                let object = found.ok_or_else(|| status::not_found(&kind.about(&target.name)))?;
-                Ok(self.shape(request, kind, 200, &object, form))
+                let object = self.store().find(kind, &key)?;
+                Ok(shape(kind, 200, &object, form))
             }
-            "delete" if kind.kind == "Pod" => {
-                let pod = self.delete_pod(request, user, &target)?;
-                Ok(self.shape(request, kind, 200, &pod, form))
+            "delete" => {
+                let answer = self.delete(request, user, kind, &key)?;
+                let form = if answer["kind"] == "Status" { Form::Plain } else { form };
+                Ok(shape(kind, 200, &answer, form))
             }
-            "delete" => self.delete(request, user, kind, &target),
             "deletecollection" => Err(status::method_not_allowed()),
             _ => {
                 if verb == "create" && !target.name.is_empty() {
@@ -226,21 +209,21 @@ impl Api {
                 }
                 let media = request.header("content-type").unwrap_or("");
                 let media = media.split(';').next().unwrap_or("").trim();
-                if verb != "patch" && !["", "*/*", "application/json"].contains(&media) {
-                    return Err(status::unsupported_media_type());
-                }
-                let write = Write {
-                    user,
-                    kind,
-                    key: key(kind, &target.namespace, &target.name),
-                    subresource: &target.subresource,
-                    manager: fields::manager(request),
+                let manager = fields::manager(request);
+                let write = Write { user, kind, key, subresource: target.subresource, manager };
+                let (code, object) = match (verb, media) {
+                    ("create", "" | "*/*" | "application/json") => {
+                        (201, self.create(&write, &request.body)?)
+                    }
+                    ("patch", "application/merge-patch+json") => {
+                        (200, self.patch(&write, &request.body, false)?)
+                    }
+                    ("patch", "application/strategic-merge-patch+json") => {
+                        (200, self.patch(&write, &request.body, true)?)
+                    }
+                    _ => return Err(status::unsupported_media_type()),
                 };
-                let (code, object) = match verb {
-                    "create" => (201, self.create(&write, &request.body)?),
-                    _ => (200, self.patch(&write, request)?),
-                };
-                Ok(self.shape(request, kind, code, &object, form))
+                Ok(shape(kind, code, &object, form))
             }
         }
     }
@@ -279,28 +262,6 @@ impl Api {
         })
     }
 
-    fn shape(
-        &self,
-        request: &Request,
-        kind: &Kind,
-        code: u16,
-        object: &Value,
-        form: Form,
-    ) -> Response {
-        match form {
-            Form::Partial => Response::json(code, &table::partial(object)),
-            Form::Table => {
-                let version = object["metadata"]["resourceVersion"].as_str().unwrap_or("");
-                let include = request.query("includeObject");
-                Response::json(
-                    code,
-                    &table::table(kind, std::slice::from_ref(object), version, include.as_deref()),
-                )
-            }
-            Form::Plain | Form::Discovery => Response::json(code, object),
-        }
-    }
-
     fn list(
         &self,
         request: &Request,
@@ -309,13 +270,9 @@ impl Api {
         selector: &Selector,
         form: Form,
     ) -> Result<Response, Failure> {
-        let page = self.page(request, kind, &target.namespace, selector)?;
-        let (mut items, metadata) = (page.items, page.metadata);
+        let (mut items, metadata) = self.page(request, kind, target.namespace, selector)?;
         if form == Form::Table {
-            let include = request.query("includeObject");
-            let mut table = table::table(kind, &items, "", include.as_deref());
-            table["metadata"] = metadata;
-            return Ok(Response::json(200, &table));
+            return Ok(Response::json(200, &table::table(kind, &items, metadata)));
         }
         let (list_kind, api_version) = if form == Form::Partial {
             items = items.iter().map(table::partial).collect();
@@ -332,8 +289,8 @@ impl Api {
         Ok(Response::json(200, &list))
     }
 
-    /// The objects of a list, up to its limit. The cache (`resourceVersion=0`) ignores the limit.
-    /// The real server says that there are more if objects follow among those that it read: the
+    /// The objects of a list up to its limit, and the metadata of the list. The cache
+    /// (`resourceVersion=0`) ignores the limit. The real server says that there are more if objects follow among those that it read: the
     /// pods of the node, by an index of its cache, or all objects. Upstream:
     /// `apiserver/pkg/storage/cacher/delegator.go` and `etcd3/store.go`.
     fn page(
@@ -342,7 +299,7 @@ impl Api {
         kind: &Kind,
         namespace: &str,
         selector: &Selector,
-    ) -> Result<Page, Failure> {
+    ) -> Result<(Vec<Value>, Value), Failure> {
         let store = self.store();
         let version = store.version();
         if request.query("continue").is_some() {
@@ -385,7 +342,7 @@ impl Api {
                 break;
             }
         }
-        Ok(Page { items, metadata })
+        Ok((items, metadata))
     }
 
     fn delete(
@@ -393,77 +350,24 @@ impl Api {
         request: &Request,
         user: &User,
         kind: &'static Kind,
-        target: &Target,
-    ) -> Result<Response, Failure> {
-        let key = key(kind, &target.namespace, &target.name);
-        let about = kind.about(&target.name);
+        key: &Key,
+    ) -> Result<Value, Failure> {
+        let (_, namespace, name) = key;
         let mut store = self.store();
-        let old = store.get(&key).cloned().ok_or_else(|| status::not_found(&about))?;
-        check_preconditions(request, kind, &old)?;
-        admission::node_restriction(user, kind, &target.name, &target.namespace, Some(&old), None)?;
-        store.remove(&key);
+        let old = store.find(kind, key)?;
+        let options = check_preconditions(request, kind, &old)?;
+        admission::node_restriction(user, kind, name, namespace, Some(&old), None)?;
+        if kind.kind == "Pod" {
+            return Ok(end_pod(&mut store, key, old, &options["gracePeriodSeconds"]));
+        }
+        store.remove(key);
         let mut details =
-            json!({"name": target.name, "kind": kind.resource, "uid": old["metadata"]["uid"]});
+            json!({"name": name, "kind": kind.resource, "uid": old["metadata"]["uid"]});
         if !kind.group.is_empty() {
             details["group"] = json!(kind.group);
         }
-        Ok(Response::json(
-            200,
-            &json!({"kind": "Status", "apiVersion": "v1", "metadata": {},
-            "status": "Success", "details": details}),
-        ))
-    }
-
-    /// A pod that is bound and has not ended waits for its kubelet, unless the grace period is 0.
-    /// While it waits, only a shorter period changes anything. Upstream:
-    /// `apiserver/pkg/registry/rest/delete.go`, `pkg/registry/core/pod/strategy.go`
-    /// CheckGracefulDelete.
-    fn delete_pod(
-        &self,
-        request: &Request,
-        user: &User,
-        target: &Target,
-    ) -> Result<Value, Failure> {
-        let key = key(&kinds::POD, &target.namespace, &target.name);
-        let about = kinds::POD.about(&target.name);
-        let mut store = self.store();
-        let found = store.get(&key).cloned();
-        let mut pod = found.ok_or_else(|| status::not_found(&about))?;
-        let options = check_preconditions(request, &kinds::POD, &pod)?;
-        admission::node_restriction(
-            user,
-            &kinds::POD,
-            &target.name,
-            &target.namespace,
-            Some(&pod),
-            None,
-        )?;
-        let asked = options["gracePeriodSeconds"].as_u64();
-        let seconds = match pod["metadata"]["deletionGracePeriodSeconds"].as_u64() {
-            Some(pending) => match asked.filter(|asked| *asked < pending) {
-                Some(shorter) => shorter,
-                None => return Ok(pod),
-            },
-            None => {
-                let generation = pod["metadata"]["generation"].as_u64();
-                pod["metadata"]["generation"] = json!(generation.unwrap_or(0) + 1);
-                let usual = pod["spec"]["terminationGracePeriodSeconds"].as_u64();
-                let phase = pod["status"]["phase"].as_str().unwrap_or("");
-                let is_bound = pod["spec"]["nodeName"].as_str().is_some_and(|n| !n.is_empty());
-                if is_bound && !["Failed", "Succeeded"].contains(&phase) {
-                    asked.or(usual).unwrap_or(0)
-                } else {
-                    0
-                }
-            }
-        };
-        pod["metadata"]["deletionTimestamp"] = json!(time::after(seconds));
-        pod["metadata"]["deletionGracePeriodSeconds"] = json!(seconds);
-        let pod = store.put(key.clone(), pod);
-        if seconds == 0 && validate::is_empty(&pod["metadata"]["finalizers"]) {
-            return Ok(store.remove(&key).unwrap_or(pod));
-        }
-        Ok(pod)
+        Ok(json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+            "details": details}))
     }
 
     fn create(&self, write: &Write<'_>, body: &[u8]) -> Result<Value, Failure> {
@@ -534,21 +438,11 @@ impl Api {
         Writer { manager: write.manager, api_version, subresource: write.subresource }
     }
 
-    fn patch(&self, write: &Write<'_>, request: &Request) -> Result<Value, Failure> {
-        let content_type = request.header("content-type").unwrap_or("");
-        let content_type = content_type.split(';').next().unwrap_or("").trim();
-        let is_strategic = match content_type {
-            "application/merge-patch+json" => false,
-            "application/strategic-merge-patch+json" => true,
-            _ => return Err(status::unsupported_media_type()),
-        };
-        let name = write.key.2.clone();
+    fn patch(&self, write: &Write<'_>, body: &[u8], is_strategic: bool) -> Result<Value, Failure> {
+        let name = &write.key.2;
         let mut store = self.store();
-        let old = store
-            .get(&write.key)
-            .cloned()
-            .ok_or_else(|| status::not_found(&write.kind.about(&name)))?;
-        let changes: Value = serde_json::from_slice(&request.body).map_err(|e| {
+        let old = store.find(write.kind, &write.key)?;
+        let changes: Value = serde_json::from_slice(body).map_err(|e| {
             status::bad_request(&format!("error decoding patch: {}", json_error(&e)))
         })?;
         if !changes.is_object() {
@@ -562,7 +456,7 @@ impl Api {
             let cause = Cause::invalid("patch", &json!(merged.to_string()), &why);
             status::invalid("", "", "", &[cause])
         })?;
-        if object["metadata"]["name"] != name.as_str() {
+        if object["metadata"]["name"] != **name {
             let message = format!(
                 "the name of the object ({}) does not match the name on the URL ({name})",
                 object["metadata"]["name"].as_str().unwrap_or("")
@@ -655,6 +549,48 @@ impl Api {
     }
 }
 
+fn shape(kind: &Kind, code: u16, object: &Value, form: Form) -> Response {
+    let version = &object["metadata"]["resourceVersion"];
+    let metadata = json!({"resourceVersion": version});
+    match form {
+        Form::Partial => Response::json(code, &table::partial(object)),
+        Form::Table => {
+            Response::json(code, &table::table(kind, std::slice::from_ref(object), metadata))
+        }
+        Form::Plain | Form::Discovery => Response::json(code, object),
+    }
+}
+
+/// A pod that is bound and has not ended waits for its kubelet, unless the grace period is 0.
+/// While it waits, only a shorter period changes anything. Upstream:
+/// `apiserver/pkg/registry/rest/delete.go`, `pkg/registry/core/pod/strategy.go`
+/// CheckGracefulDelete.
+fn end_pod(store: &mut Store, key: &Key, mut pod: Value, asked: &Value) -> Value {
+    let asked = asked.as_u64();
+    let seconds = match pod["metadata"]["deletionGracePeriodSeconds"].as_u64() {
+        Some(pending) => match asked.filter(|asked| *asked < pending) {
+            Some(shorter) => shorter,
+            None => return pod,
+        },
+        None => {
+            let generation = pod["metadata"]["generation"].as_u64();
+            pod["metadata"]["generation"] = json!(generation.unwrap_or(0) + 1);
+            let usual = pod["spec"]["terminationGracePeriodSeconds"].as_u64();
+            let has_ended =
+                ["Failed", "Succeeded"].iter().any(|end| pod["status"]["phase"] == *end);
+            let is_waited_for = !validate::is_empty(&pod["spec"]["nodeName"]) && !has_ended;
+            asked.or(usual).filter(|_| is_waited_for).unwrap_or(0)
+        }
+    };
+    pod["metadata"]["deletionTimestamp"] = json!(time::after(seconds));
+    pod["metadata"]["deletionGracePeriodSeconds"] = json!(seconds);
+    let pod = store.put(key.clone(), pod);
+    if seconds == 0 && validate::is_empty(&pod["metadata"]["finalizers"]) {
+        return store.remove(key).unwrap_or(pod);
+    }
+    pod
+}
+
 /// Refuses a deletion whose preconditions do not hold, before admission; returns its options.
 /// Upstream: apiserver/pkg/registry/rest/delete.go, `BeforeDelete`, which names the kind in the
 /// place of the resource.
@@ -668,7 +604,7 @@ fn check_preconditions(request: &Request, kind: &Kind, old: &Value) -> Result<Va
         let wanted = &options["preconditions"][field];
         let have = &old["metadata"][field];
         if !wanted.is_null() && wanted != have {
-            let about = status::Subject {
+            let about = Subject {
                 group: kind.group,
                 resource: kind.kind,
                 name: &text(&old["metadata"]["name"]),
@@ -765,7 +701,7 @@ pub(crate) fn key(kind: &'static Kind, namespace: &str, name: &str) -> Key {
 }
 
 /// Takes a resource path apart; `None` for paths of other kinds.
-fn target(path: &str) -> Option<Target> {
+fn target(path: &str) -> Option<Target<'_>> {
     let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
     let (group, version, rest) = match parts.as_slice() {
         ["api", version, rest @ ..] => ("", *version, rest),
@@ -776,15 +712,13 @@ fn target(path: &str) -> Option<Target> {
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
         _ => ("", rest),
     };
-    let part = |i: usize| rest.get(i).map_or(String::new(), |p| (*p).to_owned());
-    (!rest.is_empty() && rest.len() <= 3).then(|| Target {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        namespace: namespace.to_owned(),
-        resource: part(0),
-        name: part(1),
-        subresource: part(2),
-    })
+    let (resource, name, subresource) = match *rest {
+        [resource] => (resource, "", ""),
+        [resource, name] => (resource, name, ""),
+        [resource, name, subresource] => (resource, name, subresource),
+        _ => return None,
+    };
+    Some(Target { group, version, namespace, resource, name, subresource })
 }
 
 /// The first form in `Accept` that the double has. What is asked for as protobuf is JSON until the

@@ -5,19 +5,16 @@ use serde_json::Value;
 /// Which objects are meant.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selector {
-    /// Path, value, and whether it must be equal.
-    fields: Vec<(String, String, bool)>,
-    labels: Vec<(String, String, bool)>,
+    fields: Vec<Term>,
+    labels: Vec<Term>,
 }
+
+/// Path or key, value, and whether it must be equal.
+type Term = (String, String, bool);
 
 impl Selector {
     pub(crate) fn parse(fields: &str, labels: &str) -> Self {
         Self { fields: terms(fields), labels: terms(labels) }
-    }
-
-    /// The one name that is asked for, if so.
-    pub(crate) fn name(&self) -> Option<String> {
-        self.value_of("metadata.name").map(str::to_owned)
     }
 
     /// What a field must be equal to.
@@ -34,23 +31,24 @@ impl Selector {
     }
 
     pub(crate) fn matches(&self, object: &Value) -> bool {
-        let field = |path: &str| {
-            let found = path.split('.').try_fold(object, |at, step| at.get(step));
-            found.and_then(Value::as_str).unwrap_or("").to_owned()
+        let field = |path: &str| path.split('.').try_fold(object, |at, step| at.get(step));
+        let label = |key: &str| object["metadata"]["labels"].get(key);
+        let holds = |found: Option<&Value>, (_, value, equal): &Term| {
+            (found.and_then(Value::as_str).unwrap_or("") == value) == *equal
         };
-        let label = |key: &str| object["metadata"]["labels"][key].as_str().unwrap_or("").to_owned();
-        self.fields.iter().all(|(path, value, equal)| (field(path) == *value) == *equal)
-            && self.labels.iter().all(|(key, value, equal)| (label(key) == *value) == *equal)
+        self.fields.iter().all(|term| holds(field(&term.0), term))
+            && self.labels.iter().all(|term| holds(label(&term.0), term))
     }
 }
 
-fn terms(text: &str) -> Vec<(String, String, bool)> {
-    let term = |t: &str| {
-        let (key, value, equal) = if let Some((key, value)) = t.split_once("!=") {
-            (key, value, false)
-        } else {
-            let (key, value) = t.split_once('=')?;
-            (key, value.strip_prefix('=').unwrap_or(value), true)
+fn terms(text: &str) -> Vec<Term> {
+    let term = |term: &str| {
+        let (key, value, equal) = match term.split_once("!=") {
+            Some((key, value)) => (key, value, false),
+            None => {
+                let (key, value) = term.split_once('=')?;
+                (key, value.strip_prefix('=').unwrap_or(value), true)
+            }
         };
         Some((key.to_owned(), value.to_owned(), equal))
     };

@@ -1,6 +1,7 @@
 //! The objects, and one resourceVersion for all of them that only grows, as in etcd.
 
 use crate::kinds::Kind;
+use crate::status::{self, Failure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -27,6 +28,11 @@ impl Store {
 
     pub(crate) fn get(&self, key: &Key) -> Option<&Value> {
         self.objects.get(key)
+    }
+
+    /// A copy of an object, or the server's refusal.
+    pub(crate) fn find(&self, kind: &Kind, key: &Key) -> Result<Value, Failure> {
+        self.get(key).cloned().ok_or_else(|| status::not_found(&kind.about(&key.2)))
     }
 
     /// Stores an object with the next resourceVersion, and returns it as stored.

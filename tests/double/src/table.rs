@@ -25,7 +25,7 @@ fn columns(kind: &Kind) -> &'static [(&'static str, &'static str, u8)] {
 }
 
 /// The Table of some objects.
-pub(crate) fn table(kind: &Kind, objects: &[Value], version: &str, include: Option<&str>) -> Value {
+pub(crate) fn table(kind: &Kind, objects: &[Value], metadata: Value) -> Value {
     let columns: Vec<Value> = columns(kind)
         .iter()
         .map(|(name, format, priority)| {
@@ -34,17 +34,9 @@ pub(crate) fn table(kind: &Kind, objects: &[Value], version: &str, include: Opti
         .collect();
     let rows: Vec<Value> = objects
         .iter()
-        .map(|object| {
-            let mut row = json!({"cells": cells(kind, object)});
-            match include {
-                Some("None") => {}
-                Some("Object") => row["object"] = object.clone(),
-                _ => row["object"] = partial(object),
-            }
-            row
-        })
+        .map(|object| json!({"cells": cells(kind, object), "object": partial(object)}))
         .collect();
-    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version},
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
         "columnDefinitions": columns, "rows": rows})
 }
 

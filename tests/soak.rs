@@ -47,7 +47,7 @@ fn misbehave(double: &Double, second: u64) {
         11 => double.stop_listening(),
         12 => double.blackhole(),
         13 => double.swap_to_unknown_authority(),
-        14 => double.restart(true),
+        14 => double.restart_empty(),
         15 => double.close_connections(),
         16 => always(status([401, 403, 404, 409][usize::try_from(second % 4).unwrap()])),
         17 => always(status([429, 500, 503, 504][usize::try_from(second % 4).unwrap()])),

@@ -205,7 +205,7 @@ scenarios! {
         => |site| site.double.swap_validity(Validity::VALID, None);
     restart_with_empty_storage: |site| {
         site.double.stop_listening();
-        site.double.restart(true);
+        site.double.restart_empty();
     } => |site| site.double.start_listening();
 }
 

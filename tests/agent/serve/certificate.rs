@@ -51,7 +51,7 @@ fn a_certificate_is_requested_approved_used_and_found_again() {
     let csr = eventually("a CSR", LIMIT, || double.list("csrs").pop());
     drop(served);
     // The next process finds the same one, approved meanwhile.
-    double.approve_csr(csr["metadata"]["name"].as_str().unwrap());
+    double.judge_csr(csr["metadata"]["name"].as_str().unwrap(), "Approved");
     let served = Served::start(&flags);
     served.board.says_within(LIMIT, "serving certificate: issued by the cluster");
     let issued = shown(&served);

@@ -14,17 +14,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Ready left `True`, as node-lifecycle sees it.
-#[derive(Debug, Clone)]
-pub struct LeftReady {
-    /// The node.
-    pub node: String,
-    /// What Ready is now: `Unknown` (nothing was heard for the grace period) or `False`.
-    pub status: String,
-    /// When it was noticed.
-    pub at: Instant,
-}
-
 #[derive(Debug)]
 struct Health {
     heartbeat: Value,
@@ -40,7 +29,8 @@ struct Health {
 pub(crate) struct Lifecycle {
     /// By the uid of the Node.
     nodes: BTreeMap<String, Health>,
-    pub(crate) left: Vec<LeftReady>,
+    /// How often Ready left `True`.
+    pub(crate) left: usize,
 }
 
 fn store(api: &Api, kind: &'static Kind, mut object: Value, subresource: &str) {
@@ -140,21 +130,16 @@ impl Lifecycle {
     /// Nodes that were not heard of for `grace` become Unknown.
     pub(crate) fn monitor(&mut self, api: &Api, grace: Duration) {
         let nodes = list(api, &NODE);
-        let leases = list(api, &LEASE);
+        let leases = api.store().list(&LEASE, Some("kube-node-lease"));
         self.nodes.retain(|uid, _| nodes.iter().any(|n| n["metadata"]["uid"] == uid.as_str()));
         for mut node in nodes {
             let name = text(&node, "/metadata/name").to_owned();
             let uid = text(&node, "/metadata/uid").to_owned();
             let ready = condition(&node, "Ready");
             let heartbeat = ready.map_or(Value::Null, |r| r["lastHeartbeatTime"].clone());
-            let status = ready.map_or("Unknown", |r| r["status"].as_str().unwrap_or("")).to_owned();
-            let renewed = leases
-                .iter()
-                .find(|l| {
-                    l["metadata"]["name"] == name.as_str()
-                        && l["metadata"]["namespace"] == "kube-node-lease"
-                })
-                .map(|l| text(l, "/spec/renewTime").to_owned());
+            let mut status = ready.map_or("Unknown", |ready| text(ready, "/status")).to_owned();
+            let renewed = leases.iter().find(|lease| text(lease, "/metadata/name") == name);
+            let renewed = renewed.map(|lease| text(lease, "/spec/renewTime").to_owned());
             let now = Instant::now();
             let health = self.nodes.entry(uid).or_insert_with(|| Health {
                 heartbeat: heartbeat.clone(),
@@ -171,16 +156,13 @@ impl Lifecycle {
             if renewed.is_some() && renewed > last {
                 (health.heard, health.renewed) = (now, renewed.clone());
             }
-            let mut status = status;
             if now.duration_since(health.heard) > grace && status != "Unknown" {
                 unknown(&mut node);
                 store(api, &NODE, node, "status");
                 health.renewed = renewed;
                 status = "Unknown".to_owned();
             }
-            if health.ready == "True" && status != "True" {
-                self.left.push(LeftReady { node: name, status: status.clone(), at: now });
-            }
+            self.left += usize::from(health.ready == "True" && status != "True");
             health.ready = status;
         }
     }
@@ -207,14 +189,11 @@ pub(crate) fn collect_garbage(api: &Api) {
         store.list(&NODE, None).iter().map(|n| n["metadata"]["uid"].clone()).collect();
     for lease in store.list(&LEASE, None) {
         let owners = lease["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-        let orphan = !owners.is_empty()
-            && owners.iter().all(|o| o["kind"] == "Node" && !uids.contains(&o["uid"]));
-        if orphan {
-            store.remove(&key(
-                &LEASE,
-                text(&lease, "/metadata/namespace"),
-                text(&lease, "/metadata/name"),
-            ));
+        let is_gone = |owner: &Value| owner["kind"] == "Node" && !uids.contains(&owner["uid"]);
+        if !owners.is_empty() && owners.iter().all(is_gone) {
+            let [namespace, name] =
+                ["/metadata/namespace", "/metadata/name"].map(|at| text(&lease, at));
+            store.remove(&key(&LEASE, namespace, name));
         }
     }
 }
@@ -241,30 +220,24 @@ pub(crate) fn certificates(api: &Api, authority: &Authority, signing: Signing) {
     for csr in list(api, &CSR) {
         let has = |kind: &str| condition(&csr, kind).is_some();
         let done = has("Denied") || has("Failed") || !text(&csr, "/status/certificate").is_empty();
-        let is_client = match text(&csr, "/spec/signerName") {
-            "kubernetes.io/kube-apiserver-client-kubelet" => true,
-            "kubernetes.io/kubelet-serving" => false,
-            _ => continue,
-        };
-        if done {
-            continue;
-        }
-        if !has("Approved") {
+        match text(&csr, "/spec/signerName") {
+            "kubernetes.io/kube-apiserver-client-kubelet" | "kubernetes.io/kubelet-serving"
+                if has("Approved") && !done =>
+            {
+                sign(api, csr, authority, signing);
+            }
             // Those of servers wait for a person.
-            if is_client && approvable(api, &csr) {
+            "kubernetes.io/kube-apiserver-client-kubelet" if !done && approvable(api, &csr) => {
                 approve(api, csr);
             }
-            continue;
+            _ => {}
         }
-        sign(api, csr, authority, signing);
     }
 }
 
 fn approvable(api: &Api, csr: &Value) -> bool {
-    let Some(request) = request_der(csr) else {
-        return false;
-    };
-    let Some(parsed) = CertificateRequest::parse(&request) else {
+    let request = request_der(csr);
+    let Some(parsed) = request.and_then(|request| CertificateRequest::parse(&request)) else {
         return false;
     };
     let mut usages: Vec<&str> =
@@ -301,17 +274,22 @@ fn may_create(api: &Api, csr: &Value, subresource: &str) -> bool {
     auth::decide(&user, &want, &api.rbac()).is_ok()
 }
 
-fn approve(api: &Api, mut csr: Value) {
+/// A condition of a CSR, which is new now.
+pub(crate) fn csr_condition(kind: &str, reason: &str, message: &str) -> Value {
     let now = time::now();
-    csr["status"]["conditions"] = json!([{"type": "Approved", "status": "True", "reason": "AutoApproved",
-        "message": "Auto approving kubelet client certificate after SubjectAccessReview.",
-        "lastUpdateTime": now, "lastTransitionTime": now}]);
+    json!({"type": kind, "status": "True", "reason": reason, "message": message,
+        "lastUpdateTime": now, "lastTransitionTime": now})
+}
+
+fn approve(api: &Api, mut csr: Value) {
+    let message = "Auto approving kubelet client certificate after SubjectAccessReview.";
+    csr["status"]["conditions"] = json!([csr_condition("Approved", "AutoApproved", message)]);
     store(api, &CSR, csr, "approval");
 }
 
 fn sign(api: &Api, mut csr: Value, authority: &Authority, signing: Signing) {
-    let Signing { longest, backdate } = signing;
     const SHORT: i64 = 8 * 3600;
+    let Signing { longest, backdate } = signing;
     let asked = csr["spec"]["expirationSeconds"].as_i64();
     let seconds = asked.unwrap_or(longest).min(longest);
     // as kube-controller-manager's signer: only short lives are given in full
@@ -323,12 +301,8 @@ fn sign(api: &Api, mut csr: Value, authority: &Authority, signing: Signing) {
     match signed {
         Ok(pem) => csr["status"]["certificate"] = json!(base64(&pem)),
         Err(why) => {
-            let now = time::now();
-            let failed = json!({"type": "Failed", "status": "True", "reason": "SigningError", "message": why,
-                "lastUpdateTime": now, "lastTransitionTime": now});
-            if let Some(conditions) = csr["status"]["conditions"].as_array_mut() {
-                conditions.push(failed);
-            }
+            let conditions = csr["status"]["conditions"].as_array_mut();
+            conditions.expect("an approval").push(csr_condition("Failed", "SigningError", &why));
         }
     }
     store(api, &CSR, csr, "status");

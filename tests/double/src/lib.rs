@@ -39,7 +39,6 @@ mod time;
 mod validate;
 
 pub use auth::RBAC_NODE_GROUP;
-pub use controllers::LeftReady;
 pub use faults::{Fault, Faults, Rule};
 pub use join::{BootstrapToken, KUBEADM_GROUP};
 pub use kubeconfig::{Credentials, kubeconfig};
@@ -50,7 +49,7 @@ pub use supervisor::{Phase, Supervisor};
 use auth::User;
 use controllers::{Lifecycle, Signing};
 use http::Request;
-use serde_json::Value;
+use serde_json::{Value, json};
 use server::{BLACKHOLE, REFUSING, SERVING, Shared};
 use std::net::TcpListener;
 use std::sync::atomic::Ordering;
@@ -485,16 +484,16 @@ impl Double {
 
     // --- controllers ---
 
-    /// When Ready left `True` in the view of node-lifecycle (needs `Builder::lifecycle`).
+    /// How often Ready left `True` in the view of node-lifecycle (needs `Builder::lifecycle`).
     #[must_use]
-    pub fn left_ready(&self) -> Vec<LeftReady> {
-        lock(&self.inner.lifecycle).left.clone()
+    pub fn left_ready(&self) -> usize {
+        lock(&self.inner.lifecycle).left
     }
 
-    /// Whether Ready ever left `True` in the view of node-lifecycle.
+    /// Whether Ready ever left `True`.
     #[must_use]
     pub fn ever_left_ready(&self) -> bool {
-        !lock(&self.inner.lifecycle).left.is_empty()
+        self.left_ready() > 0
     }
 
     /// One step of the ttl controller, now.
@@ -521,26 +520,16 @@ impl Double {
         controllers::certificates(&shared.api, &shared.authority, signing);
     }
 
-    /// Denies a CSR.
-    pub fn deny_csr(&self, name: &str, why: &str) {
-        self.judge_csr(name, "Denied", why);
-    }
-
-    /// Approves a CSR, as `kubectl certificate approve` does.
+    /// Decides about a CSR, as `kubectl certificate approve` and `deny` do: `Approved` or `Denied`.
     ///
     /// # Panics
     /// If there is no such CSR.
-    pub fn approve_csr(&self, name: &str) {
-        self.judge_csr(name, "Approved", "This CSR was approved by a test.");
-    }
-
-    fn judge_csr(&self, name: &str, kind: &str, why: &str) {
-        let now = time::now();
-        let body = serde_json::json!({"status": {"conditions": [{"type": kind, "status": "True",
-            "reason": "ByTest", "message": why, "lastUpdateTime": now, "lastTransitionTime": now}]}});
+    pub fn judge_csr(&self, name: &str, verdict: &str) {
+        let condition = controllers::csr_condition(verdict, "ByTest", "A test decided so.");
+        let body = json!({"status": {"conditions": [condition]}});
         let path = format!("{}/approval", full_path(&format!("csrs/{name}")));
         let (code, answer) = self.as_admin("PATCH", &path, "application/merge-patch+json", &body);
-        assert_eq!(code, 200, "{kind} for {name}: {answer}");
+        assert_eq!(code, 200, "{verdict} for {name}: {answer}");
     }
 
     // --- faults ---
@@ -629,12 +618,9 @@ impl Double {
         self.inner.shared.mode.store(BLACKHOLE, Ordering::SeqCst);
     }
 
-    /// A restart: connections are closed, and with `empty` all objects are gone (an etcd
-    /// restored from nothing; resourceVersions go on).
-    pub fn restart(&self, empty: bool) {
-        if empty {
-            self.inner.shared.api.store().clear();
-        }
+    /// A restart without objects: an etcd restored from nothing. resourceVersions go on.
+    pub fn restart_empty(&self) {
+        self.inner.shared.api.store().clear();
         self.close_connections();
     }
 }

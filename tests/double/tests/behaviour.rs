@@ -224,7 +224,7 @@ fn only_a_node_without_renewals_becomes_unknown() {
     eventually("tainted", || {
         taints() == json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}])
     });
-    assert_eq!(double.left_ready().len(), 1);
+    assert_eq!(double.left_ready(), 1);
     let (code, _) = double.as_admin("DELETE", "/api/v1/nodes/n", "", &Value::Null);
     assert_eq!(code, 200);
     eventually("the Lease is collected", || double.get("leases/n").is_none());
@@ -256,7 +256,7 @@ fn the_approver_ignores_what_the_real_one_ignores() {
     assert!(status(&good)["certificate"].is_string());
     for name in ignored {
         assert_eq!(status(&name), json!({}), "{name}");
-        double.deny_csr(&name, "no");
+        double.judge_csr(&name, "Denied");
         assert_eq!(status(&name)["conditions"][0]["type"], "Denied");
     }
 }

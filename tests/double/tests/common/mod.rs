@@ -40,11 +40,9 @@ impl Answer {
 pub struct Client {
     port: u16,
     config: Arc<ClientConfig>,
-    token: Option<String>,
     pub agent: String,
     /// Further headers of each request.
     pub headers: Vec<(String, String)>,
-    pub timeout: Duration,
     stream: Option<StreamOwned<ClientConnection, TcpStream>>,
 }
 
@@ -56,25 +54,22 @@ impl Client {
         roots.add(ca).expect("a CA");
         let builder = ClientConfig::builder().with_root_certificates(roots);
         let config = match identity {
-            Some(identity) => {
-                let cert = CertificateDer::from_pem_slice(identity.cert_pem.as_bytes())
-                    .expect("a certificate");
-                let key =
-                    PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).expect("a key");
+            Some(Identity { cert_pem, key_pem, .. }) => {
+                let cert = CertificateDer::from_pem_slice(cert_pem.as_bytes());
+                let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).expect("a key");
                 let key = rustls::crypto::ring::sign::any_supported_type(&key).expect("a key");
+                let own = CertifiedKey::new(vec![cert.expect("a certificate")], key);
                 // Unlike `with_client_auth_cert`, this takes certificates of version 1.
-                let pair = SingleCertAndKey::from(CertifiedKey::new(vec![cert], key));
-                builder.with_client_cert_resolver(Arc::new(pair))
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own)))
             }
             None => builder.with_no_client_auth(),
         };
+        let bearer = token.map(|token| ("Authorization".to_owned(), format!("Bearer {token}")));
         Self {
             port: double.port(),
             config: Arc::new(config),
-            token: token.map(str::to_owned),
             agent: "recorder/1".to_owned(),
-            headers: Vec::new(),
-            timeout: Duration::from_secs(10),
+            headers: bearer.into_iter().collect(),
             stream: None,
         }
     }
@@ -117,28 +112,16 @@ impl Client {
             Some(stream) => stream,
             None => self.connect()?,
         };
-        let body = body.as_ref();
-        let mut head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\nUser-Agent: {}\r\n",
-            self.agent
-        );
-        if let Some(token) = &self.token {
-            head.push_str(&format!("Authorization: Bearer {token}\r\n"));
-        }
-        for (name, value) in &self.headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
-        }
-        if !content_type.is_empty() {
-            head.push_str(&format!(
-                "Content-Type: {content_type}\r\nContent-Length: {}\r\n",
-                body.len()
-            ));
-        }
-        head.push_str("\r\n");
-        stream.write_all(head.as_bytes())?;
-        if !content_type.is_empty() {
-            stream.write_all(body)?;
-        }
+        let body = Some(body.as_ref()).filter(|_| !content_type.is_empty()).unwrap_or_default();
+        let length = body.len().to_string();
+        let own = [("Host", "127.0.0.1"), ("Accept", accept), ("User-Agent", &self.agent)];
+        let of_body = [("Content-Type", content_type), ("Content-Length", &length)];
+        let of_body = of_body.into_iter().filter(|_| !content_type.is_empty());
+        let further = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let lines = own.into_iter().chain(further).chain(of_body);
+        let lines: String = lines.map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let head = format!("{method} {path} HTTP/1.1\r\n{lines}\r\n");
+        stream.write_all(&[head.as_bytes(), body].concat())?;
         stream.flush()?;
         let mut bytes = Vec::new();
         loop {
@@ -158,7 +141,7 @@ impl Client {
 
     fn connect(&self) -> std::io::Result<StreamOwned<ClientConnection, TcpStream>> {
         let socket = TcpStream::connect(("127.0.0.1", self.port))?;
-        socket.set_read_timeout(Some(self.timeout))?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
         socket.set_nodelay(true)?;
         let name = ServerName::try_from("127.0.0.1").expect("an address");
         let tls = ClientConnection::new(self.config.clone(), name);
@@ -177,25 +160,19 @@ fn parsed(bytes: &[u8]) -> std::io::Result<Option<Answer>> {
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
     let headers = head.headers.iter().map(|h| (h.name.to_owned(), text(h.value))).collect();
     let mut answer = Answer { code, headers, bytes: Vec::new(), body: String::new() };
-    let mut rest = &bytes[start..];
-    if answer.header("transfer-encoding").is_some() {
-        loop {
-            let size = httparse::parse_chunk_size(rest).expect("a size of a chunk");
-            let Status::Complete((start, size)) = size else { return Ok(None) };
-            let size = usize::try_from(size).expect("a size");
-            let Some(chunk) = rest.get(start..start + size + 2) else { return Ok(None) };
-            if size == 0 {
-                break;
-            }
-            answer.bytes.extend_from_slice(&chunk[..size]);
-            rest = &rest[start + size + 2..];
-        }
+    let rest = &bytes[start..];
+    // The double sends one chunk.
+    let (start, length, end) = if answer.header("transfer-encoding").is_some() {
+        let size = httparse::parse_chunk_size(rest).expect("a size of a chunk");
+        let Status::Complete((start, size)) = size else { return Ok(None) };
+        (start, usize::try_from(size).expect("a size"), "\r\n0\r\n\r\n")
     } else {
         let length = answer.header("content-length").map_or(0, |l| l.parse().expect("a length"));
-        let Some(body) = rest.get(..length) else { return Ok(None) };
-        answer.bytes = body.to_vec();
-    }
-    answer.body = text(&answer.bytes);
+        (0, length, "")
+    };
+    let Some(body) = rest.get(start..start + length + end.len()) else { return Ok(None) };
+    let body = body.strip_suffix(end.as_bytes()).expect("the end of the body");
+    (answer.bytes, answer.body) = (body.to_vec(), text(body));
     Ok(Some(answer))
 }
 
@@ -208,34 +185,19 @@ pub fn normalise(value: &Value) -> Value {
             // a condition that the server's own controller stamped
             let stamped = map.get("reason").is_some_and(|r| r == "AutoApproved");
             for (key, value) in map {
-                let varies = |value: &Value| {
-                    if value.is_null() || value == "" {
-                        value.clone()
-                    } else {
-                        Value::from(format!("<{key}>"))
-                    }
-                };
+                let is_empty = value.is_null() || value == "";
+                let varies =
+                    || if is_empty { value.clone() } else { Value::from(format!("<{key}>")) };
                 let new = match key.as_str() {
                     "uid" if value == "nodelet1" => value.clone(),
                     "uid" | "resourceVersion" | "creationTimestamp" | "deletionTimestamp"
-                    | "certificate" | "continue" => varies(value),
+                    | "certificate" | "continue" => varies(),
                     "managedFields" => owners(value),
                     "authentication.kubernetes.io/credential-id" => Value::from("<credential>"),
-                    "lastUpdateTime" | "lastTransitionTime" if stamped => varies(value),
+                    "lastUpdateTime" | "lastTransitionTime" if stamped => varies(),
                     "description" => continue,
-                    "cells" => value
-                        .as_array()
-                        .into_iter()
-                        .flatten()
-                        .map(|cell| {
-                            let age =
-                                cell.as_str().is_some_and(|c| c.len() < 4 && c.ends_with('s'));
-                            if age { Value::from("<age>") } else { cell.clone() }
-                        })
-                        .collect(),
-                    "message" => {
-                        value.as_str().map_or(value.clone(), |text| Value::from(shape(text)))
-                    }
+                    "cells" => value.as_array().into_iter().flatten().map(without_age).collect(),
+                    "message" if value.is_string() => shape(value.as_str().unwrap_or("")).into(),
                     _ => normalise(value),
                 };
                 out.insert(key.clone(), new);
@@ -245,6 +207,12 @@ pub fn normalise(value: &Value) -> Value {
         Value::Array(items) => items.iter().map(normalise).collect(),
         other => other.clone(),
     }
+}
+
+/// A cell of a Table.
+fn without_age(cell: &Value) -> Value {
+    let is_age = cell.as_str().is_some_and(|cell| cell.len() < 4 && cell.ends_with('s'));
+    if is_age { Value::from("<age>") } else { cell.clone() }
 }
 
 /// managedFields without their times, which also sort them.

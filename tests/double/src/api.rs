@@ -13,7 +13,6 @@ use crate::pki;
 use crate::pods;
 use crate::protobuf;
 use crate::rbac::Rbac;
-use crate::reviews::Review;
 use crate::selector::Selector;
 use crate::status::{self, Cause, Failure, Subject};
 use crate::store::{Key, Store};
@@ -162,12 +161,6 @@ impl Api {
             let about = Subject { group: target.group, resource: target.resource, name };
             status::not_authorized(&about, &why)
         })?;
-        if let Some(review) = Review::find(target.group, target.resource) {
-            if verb != "create" {
-                return Err(status::method_not_allowed());
-            }
-            return self.review(review, user, request);
-        }
         if (target.resource, verb) == ("configmaps", "get") {
             let info = self.join().cluster_info().filter(|_| name == "cluster-info");
             let about = Subject { group: "", resource: "configmaps", name };
@@ -175,6 +168,12 @@ impl Api {
         }
         let kind = Kind::find(target.group, target.version, target.resource)
             .ok_or_else(status::no_such_resource)?;
+        if kinds::REVIEWS.contains(kind) {
+            return match verb {
+                "create" => self.review(kind, user, request),
+                _ => Err(status::method_not_allowed()),
+            };
+        }
         let is_of_many = verb == "list" || verb == "watch";
         if kind.namespaced && target.namespace.is_empty() && !is_of_many
             || !kind.namespaced && !target.namespace.is_empty()

@@ -53,7 +53,7 @@ const ANONYMOUS: &str = "system:anonymous";
 pub const RBAC_NODE_GROUP: &str = "double:nodes-by-rbac";
 
 /// What somebody wants.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Attributes<'a> {
     pub(crate) verb: &'a str,
     pub(crate) group: &'a str,
@@ -69,29 +69,22 @@ pub(crate) struct Attributes<'a> {
 
 /// `Ok`, or why not in the words after `is forbidden:`.
 pub(crate) fn authorize(user: &User, want: &Attributes<'_>, rbac: &Rbac) -> Result<(), String> {
-    let reason = match decide(user, want, rbac) {
-        Ok(_) => return Ok(()),
-        Err(reason) => reason,
-    };
+    let Err(reason) = decide(user, want, rbac) else { return Ok(()) };
     let Attributes { verb, group, resource, subresource, namespace, .. } = *want;
-    let resource = if subresource.is_empty() {
-        resource.to_owned()
-    } else {
-        format!("{resource}/{subresource}")
+    let resource = match subresource {
+        "" => resource.to_owned(),
+        _ => format!("{resource}/{subresource}"),
     };
-    let place = if namespace.is_empty() {
-        "at the cluster scope".to_owned()
-    } else {
-        format!("in the namespace \"{namespace}\"")
+    let place = match namespace {
+        "" => "at the cluster scope".to_owned(),
+        _ => format!("in the namespace \"{namespace}\""),
     };
-    let mut message = format!(
-        "User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}",
+    let colon = if reason.is_empty() { "" } else { ": " };
+    Err(format!(
+        "User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" \
+         {place}{colon}{reason}",
         user.name
-    );
-    if !reason.is_empty() {
-        message = format!("{message}: {reason}");
-    }
-    Err(message)
+    ))
 }
 
 /// What the authorizers say in turn: why it is allowed, or why the last one had no opinion.
@@ -99,13 +92,11 @@ pub(crate) fn decide(user: &User, want: &Attributes<'_>, rbac: &Rbac) -> Result<
     if user.is_in("system:masters") {
         return Ok(String::new());
     }
-    let mut reason = String::new();
-    if let Some(node) = user.node() {
-        match node_authorizer(node, want) {
-            Ok(()) => return Ok(String::new()),
-            Err(why) => reason = why,
-        }
-    }
+    let reason = match user.node().map(|node| node_authorizer(node, want)) {
+        Some(Ok(())) => return Ok(String::new()),
+        Some(Err(why)) => why,
+        None => String::new(),
+    };
     if built_in_roles(user, want) {
         return Ok("RBAC: allowed by a role of the double".to_owned());
     }

@@ -266,10 +266,7 @@ fn may_create(api: &Api, csr: &Value, subresource: &str) -> bool {
         group: "certificates.k8s.io",
         resource: "certificatesigningrequests",
         subresource,
-        namespace: "",
-        name: "",
-        fields: "",
-        bound_to: "",
+        ..Attributes::default()
     };
     auth::decide(&user, &want, &api.rbac()).is_ok()
 }

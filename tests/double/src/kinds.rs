@@ -12,36 +12,40 @@ pub(crate) struct Kind {
     pub(crate) subresources: &'static [&'static str],
 }
 
-pub(crate) static NODE: Kind = Kind {
-    group: "",
-    resource: "nodes",
-    kind: "Node",
-    namespaced: false,
-    subresources: &["status"],
-};
-pub(crate) static EVENT: Kind =
-    Kind { group: "", resource: "events", kind: "Event", namespaced: true, subresources: &[] };
-pub(crate) static POD: Kind =
-    Kind { group: "", resource: "pods", kind: "Pod", namespaced: true, subresources: &["status"] };
-pub(crate) static LEASE: Kind = Kind {
-    group: "coordination.k8s.io",
-    resource: "leases",
-    kind: "Lease",
-    namespaced: true,
-    subresources: &[],
-};
-pub(crate) static CSR: Kind = Kind {
-    group: "certificates.k8s.io",
-    resource: "certificatesigningrequests",
-    kind: "CertificateSigningRequest",
-    namespaced: false,
-    subresources: &["status", "approval"],
-};
+pub(crate) static NODE: Kind = Kind::new("", "nodes", "Node", false, &["status"]);
+pub(crate) static EVENT: Kind = Kind::new("", "events", "Event", true, &[]);
+pub(crate) static POD: Kind = Kind::new("", "pods", "Pod", true, &["status"]);
+pub(crate) static LEASE: Kind = Kind::new("coordination.k8s.io", "leases", "Lease", true, &[]);
+pub(crate) static CSR: Kind = Kind::new(
+    "certificates.k8s.io",
+    "certificatesigningrequests",
+    "CertificateSigningRequest",
+    false,
+    &["status", "approval"],
+);
+/// Questions. They are only created, and not stored.
+pub(crate) static REVIEWS: [Kind; 3] = [
+    Kind::new("authentication.k8s.io", "tokenreviews", "TokenReview", false, &[]),
+    Kind::new(AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview", false, &[]),
+    Kind::new(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview", false, &[]),
+];
+const AUTHORIZATION: &str = "authorization.k8s.io";
 
 impl Kind {
+    const fn new(
+        group: &'static str,
+        resource: &'static str,
+        kind: &'static str,
+        namespaced: bool,
+        subresources: &'static [&'static str],
+    ) -> Self {
+        Self { group, resource, kind, namespaced, subresources }
+    }
+
     pub(crate) fn find(group: &str, version: &str, resource: &str) -> Option<&'static Self> {
         [&NODE, &EVENT, &POD, &LEASE, &CSR]
             .into_iter()
+            .chain(&REVIEWS)
             .find(|k| version == "v1" && k.group == group && k.resource == resource)
     }
 

@@ -5,59 +5,21 @@ use crate::api::{Api, json_error, restore};
 use crate::auth::{self, Attributes, User};
 use crate::fields::{self, Writer};
 use crate::http::{Request, Response};
+use crate::kinds::Kind;
 use crate::status::{self, Cause, Failure};
 use crate::validate;
 use serde_json::{Value, json};
 
-/// What is asked.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Review {
-    /// What the one who asks may do.
-    SelfSubjectAccess,
-    /// What somebody else may do.
-    SubjectAccess,
-    /// Whose token that is.
-    Token,
-}
-
-const AUTHORIZATION: &str = "authorization.k8s.io";
-
-impl Review {
-    pub(crate) fn find(group: &str, resource: &str) -> Option<Self> {
-        match (group, resource) {
-            (AUTHORIZATION, "selfsubjectaccessreviews") => Some(Self::SelfSubjectAccess),
-            (AUTHORIZATION, "subjectaccessreviews") => Some(Self::SubjectAccess),
-            ("authentication.k8s.io", "tokenreviews") => Some(Self::Token),
-            _ => None,
-        }
-    }
-
-    fn kind(self) -> &'static str {
-        match self {
-            Self::SelfSubjectAccess => "SelfSubjectAccessReview",
-            Self::SubjectAccess => "SubjectAccessReview",
-            Self::Token => "TokenReview",
-        }
-    }
-
-    fn api_version(self) -> &'static str {
-        match self {
-            Self::Token => "authentication.k8s.io/v1",
-            Self::SelfSubjectAccess | Self::SubjectAccess => "authorization.k8s.io/v1",
-        }
-    }
-}
-
 impl Api {
     pub(crate) fn review(
         &self,
-        kind: Review,
+        kind: &Kind,
         user: &User,
         request: &Request,
     ) -> Result<Response, Failure> {
         let mut review: Value = serde_json::from_slice(&request.body)
             .map_err(|e| status::bad_request(&format!("json parse error: {}", json_error(&e))))?;
-        for (member, want) in [("kind", kind.kind()), ("apiVersion", kind.api_version())] {
+        for (member, want) in [("kind", kind.kind), ("apiVersion", &kind.api_version())] {
             let given = review[member].as_str().unwrap_or(want);
             if given != want {
                 let why = format!("the {member} is {given:?}, and not {want:?}");
@@ -65,19 +27,17 @@ impl Api {
             }
             review[member] = json!(want);
         }
-        let decoded = validate::decode(kind.kind(), &review, &mut self.unknown());
+        let decoded = validate::decode(kind.kind, &review, &mut self.unknown());
         let mut review = decoded.map_err(|why| status::bad_request(&why))?;
-        let status = match kind {
-            Review::Token => self.token_status(&review["spec"])?,
-            Review::SelfSubjectAccess => self.access_status(kind, user, &review["spec"])?,
-            Review::SubjectAccess => {
-                let user = subject(&review["spec"])?;
-                self.access_status(kind, &user, &review["spec"])?
-            }
+        let spec = &review["spec"];
+        let status = match kind.kind {
+            "TokenReview" => self.token_status(spec)?,
+            "SubjectAccessReview" => self.access_status(kind, &subject(kind, spec)?, spec)?,
+            _ => self.access_status(kind, user, spec)?,
         };
         let writer = Writer {
             manager: fields::manager(request),
-            api_version: kind.api_version(),
+            api_version: &kind.api_version(),
             subresource: "",
         };
         fields::track(None, &mut review, &writer);
@@ -106,13 +66,13 @@ impl Api {
         })
     }
 
-    fn access_status(&self, kind: Review, user: &User, spec: &Value) -> Result<Value, Failure> {
+    fn access_status(&self, kind: &Kind, user: &User, spec: &Value) -> Result<Value, Failure> {
         let about = &spec["resourceAttributes"];
         if !about.is_object() {
             let why =
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified";
             let cause = Cause::invalid("spec.resourceAttributes", &Value::Null, why);
-            return Err(status::invalid(AUTHORIZATION, kind.kind(), "", &[cause]));
+            return Err(status::invalid(kind.group, kind.kind, "", &[cause]));
         }
         let text = |field: &str| about[field].as_str().unwrap_or_default();
         let requirements = about["fieldSelector"]["requirements"].as_array();
@@ -143,14 +103,14 @@ impl Api {
 }
 
 /// The user of a SubjectAccessReview: no group is added.
-fn subject(wanted: &Value) -> Result<User, Failure> {
+fn subject(kind: &Kind, wanted: &Value) -> Result<User, Failure> {
     let groups = wanted["groups"].as_array().into_iter().flatten();
     let groups: Vec<String> = groups.filter_map(|g| g.as_str().map(str::to_owned)).collect();
     let name = wanted["user"].as_str().unwrap_or_default().to_owned();
     if name.is_empty() && groups.is_empty() {
         let why = "at least one of user or group must be specified";
         let cause = Cause::invalid("spec.user", &json!(""), why);
-        return Err(status::invalid(AUTHORIZATION, "SubjectAccessReview", "", &[cause]));
+        return Err(status::invalid(kind.group, kind.kind, "", &[cause]));
     }
     Ok(User { name, groups, extra: None })
 }

@@ -4,40 +4,29 @@ use crate::kinds::Kind;
 use crate::time;
 use serde_json::{Value, json};
 
-/// Columns of a kind: name, format, priority (1: only with `-o wide`).
-fn columns(kind: &Kind) -> &'static [(&'static str, &'static str, u8)] {
-    match kind.kind {
-        "Node" => &[
-            ("Name", "name", 0),
-            ("Status", "", 0),
-            ("Roles", "", 0),
-            ("Age", "", 0),
-            ("Version", "", 0),
-            ("Internal-IP", "", 1),
-            ("External-IP", "", 1),
-            ("OS-Image", "", 1),
-            ("Kernel-Version", "", 1),
-            ("Container-Runtime", "", 1),
-        ],
-        "Lease" => &[("Name", "name", 0), ("Holder", "", 0), ("Age", "", 0)],
-        _ => &[("Name", "name", 0), ("Age", "", 0)],
-    }
+/// Columns of a kind; those behind the fifth are printed with `-o wide` alone.
+fn columns(kind: &Kind) -> impl Iterator<Item = &'static str> {
+    let names = match kind.kind {
+        "Node" => {
+            "Name Status Roles Age Version Internal-IP External-IP OS-Image Kernel-Version \
+             Container-Runtime"
+        }
+        "Lease" => "Name Holder Age",
+        _ => "Name Age",
+    };
+    names.split(' ')
 }
 
 /// The Table of some objects.
 pub(crate) fn table(kind: &Kind, objects: &[Value], metadata: Value) -> Value {
-    let columns: Vec<Value> = columns(kind)
-        .iter()
-        .map(|(name, format, priority)| {
-            json!({"name": name, "type": "string", "format": format, "description": format!("{} of the {}.", name, kind.kind), "priority": priority})
-        })
-        .collect();
-    let rows: Vec<Value> = objects
-        .iter()
-        .map(|object| json!({"cells": cells(kind, object), "object": partial(object)}))
-        .collect();
+    let column = |(index, name): (usize, &str)| {
+        json!({"name": name, "type": "string", "format": if index == 0 { "name" } else { "" },
+            "description": format!("{name} of the {}.", kind.kind), "priority": u8::from(index > 4)})
+    };
+    let row = |object| json!({"cells": cells(kind, object), "object": partial(object)});
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-        "columnDefinitions": columns, "rows": rows})
+        "columnDefinitions": columns(kind).enumerate().map(column).collect::<Vec<_>>(),
+        "rows": objects.iter().map(row).collect::<Vec<_>>()})
 }
 
 /// Metadata only.
@@ -64,9 +53,9 @@ fn node_cells(node: &Value, name: String, age: String) -> Vec<String> {
         node.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default()
     };
     let ready = list("/status/conditions").into_iter().find(|c| c["type"] == "Ready");
-    let mut status = match ready {
-        Some(condition) if condition["status"] == "True" => "Ready".to_owned(),
-        Some(_) => "NotReady".to_owned(),
+    let mut status = match ready.map(|condition| condition["status"] == "True") {
+        Some(true) => "Ready".to_owned(),
+        Some(false) => "NotReady".to_owned(),
         None => "Unknown".to_owned(),
     };
     if node["spec"]["unschedulable"] == true {
@@ -77,16 +66,13 @@ fn node_cells(node: &Value, name: String, age: String) -> Vec<String> {
         labels.filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/")).collect();
     let address = |kind: &str| {
         let found = list("/status/addresses").into_iter().find(|a| a["type"] == kind);
-        found
-            .and_then(|a| a["address"].as_str().map(str::to_owned))
-            .unwrap_or_else(|| "<none>".to_owned())
+        found.map_or("<none>".to_owned(), |a| text(&a, "/address").to_owned())
     };
     let info = |key: &str| match text(node, &format!("/status/nodeInfo/{key}")) {
         "" => "<unknown>".to_owned(),
         some => some.to_owned(),
     };
-    let architecture = text(node, "/status/nodeInfo/architecture");
-    let kernel = match architecture {
+    let kernel = match text(node, "/status/nodeInfo/architecture") {
         "" => info("kernelVersion"),
         some => format!("{} ({some})", info("kernelVersion")),
     };
@@ -109,7 +95,7 @@ pub(crate) fn print(kind: &Kind, objects: &[Value]) -> String {
     if objects.is_empty() {
         return String::new();
     }
-    let names = columns(kind).iter().map(|(name, ..)| name.to_uppercase());
+    let names = columns(kind).map(str::to_uppercase);
     let mut lines = vec![names.collect::<Vec<String>>()];
     lines.extend(objects.iter().map(|object| cells(kind, object)));
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();

@@ -242,22 +242,29 @@ pub fn shape(text: &str) -> String {
     }
 }
 
-/// Node and Lease as they were when kubectl was recorded.
-pub fn seed_for_kubectl(double: &Double) {
+/// Creates the recorded Node under another name.
+pub fn with_node(double: &Double, name: &str) -> Value {
+    let recorded = recording("registration")["steps"][1]["request"]["body"].to_string();
+    create(double, "/api/v1/nodes", &recorded.replace("nodelet1", name))
+}
+
+/// Creates the Lease of a Node.
+pub fn with_lease(double: &Double, node: &Value, renewed: &str) {
+    let (name, uid) = (&node["metadata"]["name"], &node["metadata"]["uid"]);
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid});
+    let lease = json!({
+        "metadata": {"name": name, "namespace": "kube-node-lease", "ownerReferences": [owner]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": renewed}});
+    create(double, LEASES, &lease.to_string());
+}
+
+pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+
+fn create(double: &Double, path: &str, object: &str) -> Value {
     let mut client = Client::admin(double);
+    // As the recorder did.
     client.agent.clear();
-    let mut create = |path: &str, object: &Value| {
-        let json = "application/json";
-        let answer = client.send("POST", path, json, json, object.to_string());
-        assert_eq!(answer.code, 201, "{}", answer.body);
-        answer.json()
-    };
-    let recorded = &recording("registration")["steps"][1]["request"]["body"];
-    let node = create("/api/v1/nodes", recorded);
-    let lease = json!({"metadata": {"name": "nodelet1", "namespace": "kube-node-lease",
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "nodelet1",
-            "uid": node["metadata"]["uid"]}]},
-        "spec": {"holderIdentity": "nodelet1", "leaseDurationSeconds": 40,
-            "renewTime": "2026-11-21T07:00:00.000000Z"}});
-    create("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", &lease);
+    let answer = client.send("POST", path, "application/json", "application/json", object);
+    assert_eq!(answer.code, 201, "{}", answer.body);
+    answer.json()
 }

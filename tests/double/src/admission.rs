@@ -3,9 +3,11 @@
 use crate::auth::User;
 use crate::der::CertificateRequest;
 use crate::kinds::Kind;
+use crate::pods::default;
 use crate::status::{Failure, forbidden};
 use base64::Engine as _;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// What a node may do to an object: `old` is absent on creation, `new` on deletion.
 pub(crate) fn node_restriction(
@@ -30,7 +32,10 @@ pub(crate) fn node_restriction(
                 return refuse(format!("node \"{node}\" is not allowed to modify node \"{name}\""));
             }
             match (old, new) {
-                (None, Some(new)) => created_node(node, new).or_else(refuse),
+                (None, Some(new)) => {
+                    let why = format!("node \"{node}\" is not allowed to set the following labels");
+                    own_labels(&Value::Null, new, &why).or_else(refuse)
+                }
                 (Some(old), Some(new)) => changed_node(node, old, new).or_else(refuse),
                 _ => Ok(()),
             }
@@ -58,20 +63,6 @@ pub(crate) fn node_restriction(
     }
 }
 
-fn created_node(node: &str, new: &Value) -> Result<(), String> {
-    let wrong = forbidden_labels(
-        new["metadata"]["labels"].as_object().into_iter().flatten().map(|(k, _)| k.as_str()),
-    );
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(format!(
-            "node \"{node}\" is not allowed to set the following labels: {}",
-            wrong.join(", ")
-        ))
-    }
-}
-
 fn changed_node(node: &str, old: &Value, new: &Value) -> Result<(), String> {
     let same = |path: [&str; 2]| {
         let list =
@@ -84,18 +75,16 @@ fn changed_node(node: &str, old: &Value, new: &Value) -> Result<(), String> {
     if !same(["metadata", "ownerReferences"]) {
         return Err(format!("node \"{node}\" is not allowed to modify ownerReferences"));
     }
-    let empty = serde_json::Map::new();
-    let labels =
-        |object: &Value| object["metadata"]["labels"].as_object().unwrap_or(&empty).clone();
-    let (before, after) = (labels(old), labels(new));
-    let keys = before.keys().chain(after.keys().filter(|k| !before.contains_key(*k)));
-    let changed = keys.filter(|k| before.get(*k) != after.get(*k)).map(String::as_str);
-    let wrong = forbidden_labels(changed);
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("is not allowed to modify labels: {}", wrong.join(", ")))
-    }
+    own_labels(old, new, "is not allowed to modify labels")
+}
+
+fn own_labels(old: &Value, new: &Value, why: &str) -> Result<(), String> {
+    let labels = |object: &Value| object["metadata"]["labels"].as_object().cloned();
+    let (before, after) = (labels(old).unwrap_or_default(), labels(new).unwrap_or_default());
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let is_wrong = |key: &&str| before.get(*key) != after.get(*key) && !label_allowed(key);
+    let wrong: Vec<&str> = keys.into_iter().map(String::as_str).filter(is_wrong).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(format!("{why}: {}", wrong.join(", "))) }
 }
 
 /// A node ends pods that are bound to it, and changes their status. Mirror pods are not known here.
@@ -148,12 +137,6 @@ pub(crate) fn label_allowed(key: &str) -> bool {
     ALLOWED.contains(&key) || within("kubelet.kubernetes.io") || within("node.kubernetes.io")
 }
 
-fn forbidden_labels<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut wrong: Vec<&str> = keys.filter(|k| !label_allowed(k)).collect();
-    wrong.sort_unstable();
-    wrong
-}
-
 fn own_request(node: &str, new: &Value) -> Result<(), String> {
     let signer = new["spec"]["signerName"].as_str().unwrap_or("");
     if !["kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving"]
@@ -181,17 +164,17 @@ pub(crate) fn request_der(csr: &Value) -> Option<Vec<u8>> {
 /// Every Node is born with the taint `node.kubernetes.io/not-ready:NoSchedule`.
 pub(crate) fn taint_new_node(node: &mut Value) {
     let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
-    if !node["spec"].is_object() {
-        node["spec"] = json!({});
+    default(node, "spec", json!({}));
+    default(&mut node["spec"], "taints", json!([]));
+    if let Some(taints) = node["spec"]["taints"].as_array_mut()
+        && !taints.iter().any(|other| is_same_taint(other, &taint))
+    {
+        taints.push(taint);
     }
-    match node["spec"].get_mut("taints").and_then(Value::as_array_mut) {
-        Some(taints) => {
-            if !taints.iter().any(|t| t["key"] == taint["key"] && t["effect"] == taint["effect"]) {
-                taints.push(taint);
-            }
-        }
-        None => node["spec"]["taints"] = json!([taint]),
-    }
+}
+
+pub(crate) fn is_same_taint(one: &Value, other: &Value) -> bool {
+    ["key", "effect"].iter().all(|member| one[member] == other[member])
 }
 
 #[cfg(test)]
@@ -200,26 +183,22 @@ mod tests {
 
     #[test]
     fn labels_follow_the_upstream_table() {
-        for key in [
-            "foo",
-            "example.com/foo",
-            "kubernetes.io/hostname",
-            "kubelet.kubernetes.io/foo",
-            "foo.kubelet.kubernetes.io/foo",
-            "node.kubernetes.io/foo",
-            "foo.node.kubernetes.io/foo",
+        for (key, is_allowed) in [
+            ("foo", true),
+            ("example.com/foo", true),
+            ("kubernetes.io/hostname", true),
+            ("kubelet.kubernetes.io/foo", true),
+            ("foo.kubelet.kubernetes.io/foo", true),
+            ("node.kubernetes.io/foo", true),
+            ("foo.node.kubernetes.io/foo", true),
+            ("node-restriction.kubernetes.io/foo", false),
+            ("foo.node-restriction.kubernetes.io/foo", false),
+            ("other.kubernetes.io/foo", false),
+            ("other.k8s.io/foo", false),
+            ("kubernetes.io/foo", false),
+            ("node-role.kubernetes.io/worker", false),
         ] {
-            assert!(label_allowed(key), "{key}");
-        }
-        for key in [
-            "node-restriction.kubernetes.io/foo",
-            "foo.node-restriction.kubernetes.io/foo",
-            "other.kubernetes.io/foo",
-            "other.k8s.io/foo",
-            "kubernetes.io/foo",
-            "node-role.kubernetes.io/worker",
-        ] {
-            assert!(!label_allowed(key), "{key}");
+            assert_eq!(label_allowed(key), is_allowed, "{key}");
         }
     }
 }

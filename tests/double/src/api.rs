@@ -30,10 +30,10 @@ use std::sync::{Mutex, MutexGuard};
 pub(crate) struct Api {
     store: Mutex<Store>,
     /// Members of bodies that their kind does not have.
-    unknown: Mutex<Vec<String>>,
+    pub(crate) unknown: Mutex<Vec<String>>,
     pub(crate) rbac: Mutex<Rbac>,
-    join: Mutex<Join>,
-    supervisor: Mutex<Option<Supervisor>>,
+    pub(crate) join: Mutex<Join>,
+    pub(crate) supervisor: Mutex<Option<Supervisor>>,
     /// Bearer tokens that are no bootstrap tokens.
     pub(crate) tokens: Mutex<HashMap<String, User>>,
 }
@@ -69,8 +69,7 @@ struct Write<'a> {
     user: &'a User,
     kind: &'static Kind,
     key: Key,
-    subresource: &'a str,
-    manager: &'a str,
+    writer: Writer<'a>,
 }
 
 impl Api {
@@ -78,19 +77,11 @@ impl Api {
         lock(&self.store)
     }
 
-    pub(crate) fn unknown(&self) -> MutexGuard<'_, Vec<String>> {
-        lock(&self.unknown)
-    }
-
-    pub(crate) fn join(&self) -> MutexGuard<'_, Join> {
-        lock(&self.join)
-    }
-
     /// The user of a bearer token.
     pub(crate) fn user_of(&self, token: &str) -> Option<User> {
         let tokens = lock(&self.tokens);
         let known = tokens.get(token).cloned();
-        known.or_else(|| self.join().user(token))
+        known.or_else(|| lock(&self.join).user(token))
     }
 
     /// Whether there is a Node of this name.
@@ -98,14 +89,10 @@ impl Api {
         self.store().get(&key(&kinds::NODE, "", name)).is_some()
     }
 
-    pub(crate) fn supervisor(&self) -> MutexGuard<'_, Option<Supervisor>> {
-        lock(&self.supervisor)
-    }
-
     /// Answers a request; `user` is `None` where credentials were given that are not valid.
     pub(crate) fn handle(&self, request: &Request, user: Option<&User>) -> Response {
         let answer = self.try_handle(request, user);
-        if let Some(supervisor) = &mut *self.supervisor() {
+        if let Some(supervisor) = &mut *lock(&self.supervisor) {
             supervisor.collect(&|name| self.has_node(name));
         }
         match answer {
@@ -157,12 +144,12 @@ impl Api {
             fields: &fields,
             bound_to: &self.node_of_pod(target.namespace, name),
         };
-        auth::authorize(user, &wanted, &self.rbac()).map_err(|why| {
+        auth::authorize(user, &wanted, &lock(&self.rbac)).map_err(|why| {
             let about = Subject { group: target.group, resource: target.resource, name };
             status::not_authorized(&about, &why)
         })?;
         if (target.resource, verb) == ("configmaps", "get") {
-            let info = self.join().cluster_info().filter(|_| name == "cluster-info");
+            let info = lock(&self.join).cluster_info().filter(|_| name == "cluster-info");
             let about = Subject { group: "", resource: "configmaps", name };
             return Ok(Response::json(200, &info.ok_or_else(|| status::not_found(&about))?));
         }
@@ -209,7 +196,8 @@ impl Api {
                 let media = request.header("content-type").unwrap_or("");
                 let media = media.split(';').next().unwrap_or("").trim();
                 let manager = fields::manager(request);
-                let write = Write { user, kind, key, subresource: target.subresource, manager };
+                let writer = Writer { manager, kind, subresource: target.subresource };
+                let write = Write { user, kind, key, writer };
                 let (code, object) = match (verb, media) {
                     ("create", "" | "*/*" | "application/json") => {
                         (201, self.create(&write, &request.body)?)
@@ -225,10 +213,6 @@ impl Api {
                 Ok(shape(kind, code, &object, form))
             }
         }
-    }
-
-    pub(crate) fn rbac(&self) -> MutexGuard<'_, Rbac> {
-        lock(&self.rbac)
     }
 
     /// The node that a pod is bound to: what a node may read (`node_authorizer.go`, its graph).
@@ -372,7 +356,7 @@ impl Api {
     fn create(&self, write: &Write<'_>, body: &[u8]) -> Result<Value, Failure> {
         let kind = write.kind;
         let input = parse_body(kind, body)?;
-        let decoded = validate::decode(kind.kind, &input, &mut self.unknown());
+        let decoded = validate::decode(kind.kind, &input, &mut lock(&self.unknown));
         let mut object = decoded.map_err(|why| {
             let kind = kind.kind;
             let message = format!("{kind} in version \"v1\" cannot be handled as a {kind}: {why}");
@@ -405,7 +389,7 @@ impl Api {
         // As the real server does, before admission changes the object.
         object["kind"] = json!(kind.kind);
         pods::defaults(kind, &mut object);
-        fields::track(None, &mut object, &self.writer(write));
+        fields::track(None, &mut object, &write.writer);
         pods::admit(kind, &mut object);
         if kind.kind == "Node" {
             admission::taint_new_node(&mut object);
@@ -428,15 +412,6 @@ impl Api {
         Ok(store.put(key, object))
     }
 
-    fn writer<'a>(&self, write: &'a Write<'_>) -> Writer<'a> {
-        let api_version = match write.kind.group {
-            "" => "v1",
-            "coordination.k8s.io" => "coordination.k8s.io/v1",
-            _ => "certificates.k8s.io/v1",
-        };
-        Writer { manager: write.manager, api_version, subresource: write.subresource }
-    }
-
     fn patch(&self, write: &Write<'_>, body: &[u8], is_strategic: bool) -> Result<Value, Failure> {
         let name = &write.key.2;
         let mut store = self.store();
@@ -450,7 +425,7 @@ impl Api {
             ));
         }
         let merged = patch::merge(&old, &changes, is_strategic);
-        let decoded = validate::decode(write.kind.kind, &merged, &mut self.unknown());
+        let decoded = validate::decode(write.kind.kind, &merged, &mut lock(&self.unknown));
         let object = decoded.map_err(|why| {
             let cause = Cause::invalid("patch", &json!(merged.to_string()), &why);
             status::invalid("", "", "", &[cause])
@@ -514,7 +489,7 @@ impl Api {
         ] {
             restore(&mut new["metadata"], &old["metadata"], part);
         }
-        let kept: &[&str] = match (kind.kind, write.subresource) {
+        let kept: &[&str] = match (kind.kind, write.writer.subresource) {
             ("Node" | "Pod", "") => &["status"],
             ("Node" | "Pod", _) => &["spec"],
             ("CertificateSigningRequest", "") => &["spec", "status"],
@@ -524,7 +499,7 @@ impl Api {
         for part in kept {
             restore(&mut new, old, part);
         }
-        if (kind.kind, write.subresource) == ("Pod", "status") {
+        if (kind.kind, write.writer.subresource) == ("Pod", "status") {
             restore(&mut new["metadata"], &old["metadata"], "ownerReferences");
         }
         pods::defaults(kind, &mut new);
@@ -532,8 +507,8 @@ impl Api {
         new["apiVersion"] = json!(kind.api_version());
         validate::defaults(kind, &mut new);
         refuse_invalid(kind, name, &validate::check(kind, Some(old), &new))?;
-        fields::track(Some(old), &mut new, &self.writer(write));
-        pods::preserve(kind, write.subresource, old, &mut new);
+        fields::track(Some(old), &mut new, &write.writer);
+        pods::preserve(kind, write.writer.subresource, old, &mut new);
         if fields::timeless(&new) == fields::timeless(old) {
             return Ok(old.clone());
         }

@@ -8,6 +8,7 @@ use crate::der::CertificateRequest;
 use crate::fields::{self, Writer};
 use crate::kinds::{CSR, Kind, LEASE, NODE};
 use crate::kubeconfig::base64;
+use crate::lock;
 use crate::pki::{Authority, Validity};
 use crate::time;
 use serde_json::{Value, json};
@@ -45,9 +46,7 @@ fn store(api: &Api, kind: &'static Kind, mut object: Value, subresource: &str) {
     {
         return; // somebody was faster: next time
     }
-    let api_version = kind.api_version();
-    let writer =
-        Writer { manager: "kube-controller-manager", api_version: &api_version, subresource };
+    let writer = Writer { manager: "kube-controller-manager", kind, subresource };
     fields::track(Some(&old), &mut object, &writer);
     store.put(key, object);
 }
@@ -268,7 +267,7 @@ fn may_create(api: &Api, csr: &Value, subresource: &str) -> bool {
         subresource,
         ..Attributes::default()
     };
-    auth::decide(&user, &want, &api.rbac()).is_ok()
+    auth::decide(&user, &want, &lock(&api.rbac)).is_ok()
 }
 
 /// A condition of a CSR, which is new now.

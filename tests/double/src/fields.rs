@@ -2,15 +2,16 @@
 //! structured-merge-diff. `tests/replay.rs` compares every entry with those of a real server.
 
 use crate::http::Request;
+use crate::kinds::Kind;
 use crate::time;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who writes: the manager's name, the group version and the subresource.
+/// Who writes: the manager's name, the kind and the subresource.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer<'a> {
     pub(crate) manager: &'a str,
-    pub(crate) api_version: &'a str,
+    pub(crate) kind: &'a Kind,
     pub(crate) subresource: &'a str,
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn track(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
     }
     let (before, after) = (old.map(fields).unwrap_or_default(), fields(new));
     let is_reset = |path: &Path| {
-        let mut prefixes = ignored(new, writer).iter();
+        let mut prefixes = ignored(writer).iter();
         prefixes.any(|prefix| path.iter().take(prefix.len()).eq(prefix.iter()))
     };
     let set: BTreeSet<Path> = after
@@ -94,7 +95,7 @@ pub(crate) fn track(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
     }
     if !set.is_empty() {
         let mut entry = json!({"manager": writer.manager, "operation": "Update",
-            "apiVersion": writer.api_version, "time": time::now(), "fieldsType": "FieldsV1",
+            "apiVersion": writer.kind.api_version(), "time": time::now(), "fieldsType": "FieldsV1",
             "fieldsV1": to_fields_v1(&written)});
         if !writer.subresource.is_empty() {
             entry["subresource"] = json!(writer.subresource);
@@ -126,17 +127,17 @@ fn resets(asked: Option<&Value>, writer: &Writer<'_>) -> bool {
 
 fn is_of(entry: &Value, writer: &Writer<'_>) -> bool {
     entry["manager"] == writer.manager
-        && entry["apiVersion"] == writer.api_version
+        && entry["apiVersion"] == writer.kind.api_version()
         && entry["subresource"].as_str().unwrap_or_default() == writer.subresource
 }
 
 /// What this endpoint does not set (each strategy's GetResetFields).
-fn ignored(object: &Value, writer: &Writer<'_>) -> &'static [&'static [&'static str]] {
-    match (object["kind"].as_str(), writer.subresource) {
-        (Some("Node" | "Pod"), "") => &[&["f:status"]],
-        (Some("Pod"), _) => &[&["f:spec"], &["f:metadata", "f:ownerReferences"]],
-        (Some("CertificateSigningRequest"), "") => &[&["f:spec"], &["f:status"]],
-        (Some("Node" | "CertificateSigningRequest"), _) => &[&["f:spec"]],
+fn ignored(writer: &Writer<'_>) -> &'static [&'static [&'static str]] {
+    match (writer.kind.kind, writer.subresource) {
+        ("Node" | "Pod", "") => &[&["f:status"]],
+        ("Pod", _) => &[&["f:spec"], &["f:metadata", "f:ownerReferences"]],
+        ("CertificateSigningRequest", "") => &[&["f:spec"], &["f:status"]],
+        ("Node" | "CertificateSigningRequest", _) => &[&["f:spec"]],
         _ => &[],
     }
 }

@@ -321,12 +321,12 @@ impl Double {
 
     /// Replaces the kubeconfig in cluster-info, or removes the ConfigMap.
     pub fn set_cluster_info(&self, kubeconfig: Option<&str>) {
-        self.inner.shared.api.join().kubeconfig = kubeconfig.map(str::to_owned);
+        lock(&self.inner.shared.api.join).kubeconfig = kubeconfig.map(str::to_owned);
     }
 
     /// The next GETs of cluster-info have these members of `data`, one each; null removes one.
     pub fn forge_cluster_info(&self, data: &[Value]) {
-        self.inner.shared.api.join().forged = data.to_vec();
+        lock(&self.inner.shared.api.join).forged = data.to_vec();
     }
 
     /// The signature of a text with a token.
@@ -337,17 +337,17 @@ impl Double {
 
     /// `--anonymous-auth=false`.
     pub fn refuse_anonymous(&self) {
-        self.inner.shared.api.join().anonymous_off = true;
+        lock(&self.inner.shared.api.join).anonymous_off = true;
     }
 
     /// Adds the Secret of a bootstrap token.
     pub fn add_bootstrap_token(&self, token: BootstrapToken) {
-        self.inner.shared.api.join().tokens.push(token);
+        lock(&self.inner.shared.api.join).tokens.push(token);
     }
 
     /// tokencleaner: deletes the Secret of a token that expired, by its id.
     pub fn remove_bootstrap_token(&self, id: &str) {
-        let mut join = self.inner.shared.api.join();
+        let mut join = lock(&self.inner.shared.api.join);
         join.tokens.retain(|token| token.id() != id);
     }
 
@@ -355,7 +355,7 @@ impl Double {
     /// API refuses anonymous requests then, as that of k3s does.
     pub fn set_supervisor(&self, change: impl FnOnce(&mut Supervisor)) {
         let api = &self.inner.shared.api;
-        let mut slot = api.supervisor();
+        let mut slot = lock(&api.supervisor);
         let supervisor = slot.get_or_insert_with(|| {
             self.refuse_anonymous();
             Supervisor::new(self.ca_pem(), self.port())
@@ -367,7 +367,7 @@ impl Double {
     #[must_use]
     pub fn supervisor(&self) -> Option<Supervisor> {
         let api = &self.inner.shared.api;
-        let mut slot = api.supervisor();
+        let mut slot = lock(&api.supervisor);
         let supervisor = slot.as_mut()?;
         supervisor.collect(&|name| api.has_node(name));
         Some(supervisor.clone())
@@ -472,7 +472,7 @@ impl Double {
     /// # Panics
     /// As said.
     pub fn assert_members_are_known(&self) {
-        let unknown = self.inner.shared.api.unknown();
+        let unknown = lock(&self.inner.shared.api.unknown);
         assert!(unknown.is_empty(), "{unknown:#?}");
     }
 

@@ -6,6 +6,7 @@ use crate::auth::{self, Attributes, User};
 use crate::fields::{self, Writer};
 use crate::http::{Request, Response};
 use crate::kinds::Kind;
+use crate::lock;
 use crate::status::{self, Cause, Failure};
 use crate::validate;
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ impl Api {
             }
             review[member] = json!(want);
         }
-        let decoded = validate::decode(kind.kind, &review, &mut self.unknown());
+        let decoded = validate::decode(kind.kind, &review, &mut lock(&self.unknown));
         let mut review = decoded.map_err(|why| status::bad_request(&why))?;
         let spec = &review["spec"];
         let status = match kind.kind {
@@ -35,11 +36,7 @@ impl Api {
             "SubjectAccessReview" => self.access_status(kind, &subject(kind, spec)?, spec)?,
             _ => self.access_status(kind, user, spec)?,
         };
-        let writer = Writer {
-            manager: fields::manager(request),
-            api_version: &kind.api_version(),
-            subresource: "",
-        };
+        let writer = Writer { manager: fields::manager(request), kind, subresource: "" };
         fields::track(None, &mut review, &writer);
         review["status"] = status;
         Ok(Response::json(201, &review))
@@ -91,7 +88,7 @@ impl Api {
             fields: &fields,
             bound_to: &self.node_of_pod(text("namespace"), text("name")),
         };
-        let mut status = match auth::decide(user, &wanted, &self.rbac()) {
+        let mut status = match auth::decide(user, &wanted, &lock(&self.rbac)) {
             Ok(reason) => json!({"allowed": true, "reason": reason}),
             Err(reason) => json!({"allowed": false, "reason": reason}),
         };

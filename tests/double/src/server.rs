@@ -227,7 +227,7 @@ impl Shared {
             return self.certified(certificates);
         }
         match request.header("authorization") {
-            None => (!self.api.join().anonymous_off).then(User::anonymous),
+            None => (!lock(&self.api.join).anonymous_off).then(User::anonymous),
             Some(value) => self.api.user_of(value.strip_prefix("Bearer ")?.trim()),
         }
     }
@@ -526,7 +526,7 @@ impl Connection {
             is_node: &|name| self.shared.api.has_node(name),
         };
         let authority = &self.shared.authority;
-        let supervised = match &mut *self.shared.api.supervisor() {
+        let supervised = match &mut *lock(&self.shared.api.supervisor) {
             Some(supervisor) => supervisor.answer(request, &caller, authority),
             None => None,
         };

@@ -1,6 +1,7 @@
 //! Is this an object? Decoding as the real server does it (unknown members dropped, times and
 //! quantities in their canonical form), with k8s-openapi's types, then the rules of each kind.
 
+use crate::admission::is_same_taint;
 use crate::kinds::Kind;
 use crate::pods::default;
 use crate::quantity::Quantity;
@@ -362,7 +363,7 @@ fn node(old: Option<&Value>, new: &Value, causes: &mut Vec<Cause>) {
                 "supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",
             ));
         }
-        if taints[..i].iter().any(|t| t["key"] == taint["key"] && t["effect"] == taint["effect"]) {
+        if taints[..i].iter().any(|other| is_same_taint(other, taint)) {
             causes.push(Cause::duplicate(&field, taint));
         }
     }

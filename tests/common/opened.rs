@@ -1,7 +1,6 @@
 //! Which files are opened, by inotify.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -17,28 +16,13 @@ pub fn board(name: &str) -> PathBuf {
     boards.join(name)
 }
 
-fn folders(folder: &Path, found: &mut Vec<PathBuf>) {
-    found.push(folder.to_path_buf());
-    for entry in fs::read_dir(folder).unwrap() {
-        let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_dir() {
-            folders(&entry.path(), found);
-        }
-    }
-}
-
 /// How often each file and each folder below `root` is opened during `act`.
 fn opened(root: &Path, act: impl FnOnce()) -> BTreeMap<PathBuf, usize> {
     let inotify = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
-    let mut all = Vec::new();
-    folders(root, &mut all);
-    let watches: HashMap<_, _> = all
-        .into_iter()
-        .map(|folder| {
-            let watch = inotify.add_watch(&folder, AddWatchFlags::IN_OPEN);
-            (watch.unwrap(), folder)
-        })
-        .collect();
+    let watch =
+        |folder: PathBuf| (inotify.add_watch(&folder, AddWatchFlags::IN_OPEN).unwrap(), folder);
+    let folders = tree::walk(root).into_iter().filter(|path| tree::is_folder(path));
+    let watches: HashMap<_, _> = folders.map(watch).collect();
     act();
     let mut opened = BTreeMap::new();
     loop {

@@ -38,15 +38,26 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
 
 /// Every file and link below `folder`.
 pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            let is_folder = path.is_dir() && !path.is_symlink();
-            if is_folder { folders.push(path) } else { found.push(path) }
-        }
-    }
+    let mut found = walk(folder);
+    found.retain(|path| !is_folder(path));
     found.sort();
     found
+}
+
+/// `folder`, and everything below it.
+pub(crate) fn walk(folder: &Path) -> Vec<PathBuf> {
+    let mut found = vec![folder.to_path_buf()];
+    let mut seen = 0;
+    while let Some(path) = found.get(seen) {
+        if is_folder(path) {
+            let below = fs::read_dir(path).unwrap();
+            found.extend(below.map(|entry| entry.unwrap().path()));
+        }
+        seen += 1;
+    }
+    found
+}
+
+pub(crate) fn is_folder(path: &Path) -> bool {
+    path.is_dir() && !path.is_symlink()
 }

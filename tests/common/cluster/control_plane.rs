@@ -9,14 +9,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use apidouble::{Authority, Credentials, Validity};
+use apidouble::{Authority, Credentials, Identity, Validity};
 use nodelet::credentials::kubeconfig;
 use nodelet::kube::message::Method;
 use serde_json::{Value, json};
-use support::skip;
+use support::{eventually, skip};
 
 use super::call_as;
 use super::program::{Program, free_ports};
@@ -53,17 +52,20 @@ impl ControlPlane {
             fs::write(&path, content).unwrap();
             path.display().to_string()
         };
-        let ca = file("ca.pem", authority.pem());
-        let cert = file("serving.pem", &serving.cert_pem);
-        let key = file("serving.key", &serving.key_pem);
-        let ca_key = file("ca.key", &authority.key_pem());
-        let tokens = file("tokens.csv", &format!("{TOKEN},{BOOTSTRAPPER}\n"));
-        let account_key = file("accounts.key", &accounts.key_pem);
-        let account_cert = file("accounts.pem", &accounts.cert_pem);
         let name = "kube-apiserver-kubelet-client";
         let kubelets = authority.client(name, &["system:masters"], Validity::VALID);
-        let kubelet_cert = file("kubelets.pem", &kubelets.cert_pem);
-        let kubelet_key = file("kubelets.key", &kubelets.key_pem);
+        let ca = file("ca.pem", authority.pem());
+        let ca_key = file("ca.key", &authority.key_pem());
+        let tokens = file("tokens.csv", &format!("{TOKEN},{BOOTSTRAPPER}\n"));
+        let pair = |name: &str, own: &Identity| {
+            (
+                file(&format!("{name}.pem"), &own.cert_pem),
+                file(&format!("{name}.key"), &own.key_pem),
+            )
+        };
+        let (cert, key) = pair("serving", &serving);
+        let (account_cert, account_key) = pair("accounts", &accounts);
+        let (kubelet_cert, kubelet_key) = pair("kubelets", &kubelets);
 
         let [client, peer, port] = free_ports();
         let etcd = format!("http://127.0.0.1:{client}");
@@ -192,7 +194,7 @@ impl ControlPlane {
                 "subjects": [{"apiGroup": api_group, "kind": "Group", "name": group}],
             });
             let path = format!("/apis/{api_group}/v1/clusterrolebindings");
-            let made = self.call(Method::Post, &path, binding.to_string().into_bytes());
+            let made = self.call(Method::Post, &path, &binding);
             assert!(made.is_some(), "no binding of {group} to {role}");
         }
     }
@@ -254,10 +256,10 @@ impl ControlPlane {
 
     /// One object, read as administrator; `None` without an answer of success.
     fn get(&self, path: &str) -> Option<Value> {
-        self.call(Method::Get, path, Vec::new())
+        self.call(Method::Get, path, &Value::Null)
     }
 
-    fn call(&self, method: Method, path: &str, body: Vec<u8>) -> Option<Value> {
+    fn call(&self, method: Method, path: &str, body: &Value) -> Option<Value> {
         let kubeconfig = kubeconfig::load(&self.admin, None).unwrap();
         let (code, answer) = call_as(&kubeconfig, method, path, body).ok()?;
         (200..300).contains(&code).then_some(answer)
@@ -267,27 +269,25 @@ impl ControlPlane {
     /// a silent Node counts when kube-controller-manager decides about evictions.
     fn await_lifecycle(&mut self, limit: Duration) {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": CANARY}});
-        self.call(Method::Post, "/api/v1/nodes", node.to_string().into_bytes()).unwrap();
+        self.call(Method::Post, "/api/v1/nodes", &node).unwrap();
+        let canary = format!("/api/v1/nodes/{CANARY}");
         self.await_answer("the node-lifecycle controller", limit, |plane| {
-            let node = plane.get(&format!("/api/v1/nodes/{CANARY}"))?;
+            let node = plane.get(&canary)?;
             (condition(&node, "Ready")?["status"] == "Unknown").then_some(())
         });
-        let canary = format!("/api/v1/nodes/{CANARY}");
-        self.call(Method::Delete, &canary, Vec::new()).unwrap();
+        self.call(Method::Delete, &canary, &Value::Null).unwrap();
     }
 
     /// Calls `look` until it returns a value; panics with the log of a process that ended, or with
     /// all logs after `limit`.
     fn await_answer(&mut self, what: &str, limit: Duration, look: impl Fn(&Self) -> Option<()>) {
-        let start = Instant::now();
-        while look(self).is_none() {
+        // The logs are printed when the programs are dropped.
+        eventually(what, limit, || {
             if let Some(end) = self.programs.iter_mut().find_map(|(_, p)| p.ended()) {
                 panic!("{what}: {end}");
             }
-            // The logs are printed when the programs are dropped.
-            assert!(start.elapsed() < limit, "{what}: not in {limit:?}");
-            thread::sleep(Duration::from_millis(100));
-        }
+            look(self)
+        });
     }
 }
 

@@ -153,17 +153,12 @@ impl Cluster {
     /// The kubeconfig of the node `name`; the server is `localhost`, which has to be looked up,
     /// unless the cluster runs already.
     pub fn kubeconfig(&self, name: &str) -> String {
-        let path = match &self.kind {
-            Kind::Double(double) => {
-                let text = double.kubeconfig_for_node(name);
-                self.folder.write(name, text.replace("127.0.0.1", "localhost"))
-            }
-            Kind::Real(real) => {
-                let text = real.kubeconfig(&format!("system:node:{name}"), &["system:nodes"]);
-                self.folder.write(name, text.replace("127.0.0.1", "localhost"))
-            }
-            Kind::Existing(admin) => admin.clone(),
+        let text = match &self.kind {
+            Kind::Double(double) => double.kubeconfig_for_node(name),
+            Kind::Real(real) => real.kubeconfig(&format!("system:node:{name}"), &["system:nodes"]),
+            Kind::Existing(admin) => return admin.to_str().unwrap().to_owned(),
         };
+        let path = self.folder.write(name, text.replace("127.0.0.1", "localhost"));
         path.to_str().unwrap().to_owned()
     }
 
@@ -193,9 +188,6 @@ impl Cluster {
 
     /// One object, read as administrator.
     pub fn get(&self, path: &str) -> Option<Value> {
-        if let Kind::Double(double) = &self.kind {
-            return double.get(path);
-        }
         match self.call(Method::Get, path, &Value::Null) {
             (200, object) => Some(object),
             (404, _) => None,
@@ -283,10 +275,6 @@ impl Cluster {
             };
             return double.as_admin(verb, path, media, body);
         }
-        let body = match body {
-            Value::Null => Vec::new(),
-            body => body.to_string().into_bytes(),
-        };
         call_as(&self.admin(), method, path, body).unwrap()
     }
 
@@ -353,17 +341,18 @@ pub fn short_lives(double: Builder) -> Builder {
 /// A POST with this kubeconfig; status code and body of the answer.
 pub fn post_as(kubeconfig: &str, path: &str, object: &Value) -> (u16, Value) {
     let user = kubeconfig::load(kubeconfig.as_ref(), None).unwrap();
-    call_as(&user, Method::Post, path, object.to_string().into_bytes()).unwrap()
+    call_as(&user, Method::Post, path, object).unwrap()
 }
 
-/// The error is the cause of a request without a response.
+/// `Null` is no body. The error is the cause of a request without a response.
 fn call_as(
     user: &ApiConfig,
     method: Method,
     path: &str,
-    body: Vec<u8>,
+    body: &Value,
 ) -> Result<(u16, Value), String> {
     let mut api = Api::new(user).unwrap();
+    let body = if body.is_null() { String::new() } else { body.to_string() }.into_bytes();
     let request = Request { method, path: path.to_owned(), accept: Accept::Object, body };
     match api.call(&request, Duration::from_secs(10)) {
         Ok(answer) => {

@@ -137,24 +137,16 @@ impl Faults {
     /// The fault for this request.
     pub(crate) fn take(&self, method: &str, path: &str) -> Option<Fault> {
         let mut rules = lock(&self.0);
-        for index in 0..rules.len() {
-            let rule = &mut rules[index];
-            if !rule.matches.iter().all(|hit| hit(method, path)) {
-                continue;
-            }
-            if rule.skip > 0 {
-                rule.skip -= 1;
-                continue;
-            }
-            if rule.times != usize::MAX {
-                rule.times -= 1;
-            }
-            let found = rule.fault.clone();
-            if rule.times == 0 {
-                rules.remove(index);
-            }
-            return Some(found);
+        let index = rules.iter_mut().position(|rule| {
+            let is_hit = rule.matches.iter().all(|hit| hit(method, path));
+            let is_skipped = is_hit && rule.skip > 0;
+            rule.skip -= usize::from(is_skipped);
+            is_hit && !is_skipped
+        })?;
+        rules[index].times -= 1;
+        match rules[index].times {
+            0 => Some(rules.remove(index).fault),
+            _ => Some(rules[index].fault.clone()),
         }
-        None
     }
 }

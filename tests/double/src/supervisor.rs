@@ -11,7 +11,6 @@ use crate::validate;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// A supervisor beside the API.
@@ -77,16 +76,6 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const ORPHAN_AFTER: Duration = Duration::from_secs(600);
 const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 86_400;
-
-/// `/v1-k3s/config` as recorded.
-static CONFIG: LazyLock<Value> = LazyLock::new(|| {
-    let text = include_str!("../../recordings/k3s/k3s-1.36.json");
-    let recording: Value = serde_json::from_str(text).expect("JSON");
-    let mut answers = recording["answers"].as_array().into_iter().flatten();
-    let answer = answers.find(|answer| answer["case"] == "config with the token");
-    let body = answer.and_then(|answer| answer["body"].as_str()).expect("a body");
-    serde_json::from_str(body).expect("JSON")
-});
 
 impl Supervisor {
     pub(crate) fn new(cacerts: String, https_port: u16) -> Self {
@@ -239,8 +228,14 @@ impl Supervisor {
         Ok(name)
     }
 
+    /// `/v1-k3s/config` as recorded.
     fn config(&self) -> Response {
-        let mut config = CONFIG.clone();
+        let text = include_str!("../../recordings/k3s/k3s-1.36.json");
+        let recording: Value = serde_json::from_str(text).expect("JSON");
+        let mut answers = recording["answers"].as_array().into_iter().flatten();
+        let answer = answers.find(|answer| answer["case"] == "config with the token");
+        let body = answer.and_then(|answer| answer["body"].as_str()).expect("a body");
+        let mut config: Value = serde_json::from_str(body).expect("JSON");
         config["HTTPSPort"] = json!(self.https_port);
         config["SupervisorPort"] = json!(self.https_port);
         config["IPSECPSK"] = json!("a secret of the cluster");

@@ -6,18 +6,13 @@
 use std::ffi::OsStr;
 use std::io::Write as _;
 
-/// Skips for want of something that only some machines have: a control plane, root, `kubectl`.
-pub fn optional(why: &str) {
-    print(why);
-}
-
 /// Skips for want of something that `.ci/run` needs or installs.
 ///
 /// # Panics
 ///
 /// With the environment variable `CI` set.
 pub fn required(why: &str) {
-    print(why);
+    optional(why);
     let ci = std::env::var_os("CI");
     assert!(!is_set(ci.as_deref()), "not to be skipped under CI: {why}");
 }
@@ -33,29 +28,26 @@ fn is_set(ci: Option<&OsStr>) -> bool {
 /// With the environment variable `CI` set, if it cannot be started.
 #[must_use]
 pub fn has_tool(command: &str) -> bool {
-    let found = is_on_path(command);
-    if !found {
-        required(&format!("no {command} on the PATH"));
-    }
-    found
+    is_on_path(command, required)
 }
 
 /// Whether `command` can be started. If not, skips as [`optional`] does.
 #[must_use]
 pub fn has_optional_tool(command: &str) -> bool {
-    let found = is_on_path(command);
+    is_on_path(command, optional)
+}
+
+fn is_on_path(command: &str, skip: fn(&str)) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(command).is_file());
     if !found {
-        optional(&format!("no {command} on the PATH"));
+        skip(&format!("no {command} on the PATH"));
     }
     found
 }
 
-fn is_on_path(command: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(command).is_file())
-}
-
-fn print(why: &str) {
+/// Skips for want of something that only some machines have: a control plane, root, `kubectl`.
+pub fn optional(why: &str) {
     let binary = std::env::current_exe().unwrap_or_default();
     // Cargo names a test binary `<name>-<hash>`.
     let binary = binary.file_stem().and_then(OsStr::to_str).unwrap_or("?");

@@ -362,13 +362,11 @@ impl Api {
             let message = format!("{kind} in version \"v1\" cannot be handled as a {kind}: {why}");
             status::bad_request(&message)
         })?;
-        if !object["metadata"].is_object() {
-            object["metadata"] = json!({});
-        }
+        pods::default(&mut object, "metadata", json!({}));
         namespace_matches(write, &mut object)?;
-        if object["metadata"]["name"].as_str().unwrap_or("").is_empty()
-            && let Some(prefix) =
-                object["metadata"]["generateName"].as_str().filter(|p| !p.is_empty())
+        let metadata = &object["metadata"];
+        if validate::is_empty(&metadata["name"])
+            && let Some(prefix) = metadata["generateName"].as_str().filter(|p| !p.is_empty())
         {
             object["metadata"]["name"] = json!(format!("{prefix}{}", suffix()));
         }
@@ -395,7 +393,7 @@ impl Api {
             admission::taint_new_node(&mut object);
         }
         validate::defaults(kind, &mut object);
-        refuse_invalid(kind, &name, &validate::check(kind, None, &object))?;
+        validate::check(kind, None, &object)?;
         let given = object["metadata"]["resourceVersion"].as_str().unwrap_or("");
         if !["", "0"].contains(&given) {
             return Err(status::internal(
@@ -419,11 +417,6 @@ impl Api {
         let changes: Value = serde_json::from_slice(body).map_err(|e| {
             status::bad_request(&format!("error decoding patch: {}", json_error(&e)))
         })?;
-        if !changes.is_object() {
-            return Err(status::bad_request(
-                "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}",
-            ));
-        }
         let merged = patch::merge(&old, &changes, is_strategic);
         let decoded = validate::decode(write.kind.kind, &merged, &mut lock(&self.unknown));
         let object = decoded.map_err(|why| {
@@ -457,20 +450,9 @@ impl Api {
             "" | "0" if kind.kind != "Lease" => {}
             "" | "0" => {
                 // the real server names the resource here where a kind belongs
-                let cause = Cause::invalid_shown(
-                    "metadata.resourceVersion",
-                    "0x0",
-                    "must be specified for an update",
-                );
+                let why = "must be specified for an update";
+                let cause = Cause::invalid_shown("metadata.resourceVersion", "0x0", why);
                 return Err(status::invalid(kind.group, kind.resource, name, &[cause]));
-            }
-            given if given.parse::<u64>().is_err() => {
-                let cause = Cause::invalid(
-                    "metadata.resourceVersion",
-                    &json!(given),
-                    "must be an unsigned integer",
-                );
-                return Err(status::invalid(kind.group, kind.kind, name, &[cause]));
             }
             given if old["metadata"]["resourceVersion"] != given => {
                 return Err(status::conflict(&about, status::MODIFIED));
@@ -506,7 +488,7 @@ impl Api {
         new["kind"] = json!(kind.kind);
         new["apiVersion"] = json!(kind.api_version());
         validate::defaults(kind, &mut new);
-        refuse_invalid(kind, name, &validate::check(kind, Some(old), &new))?;
+        validate::check(kind, Some(old), &new)?;
         fields::track(Some(old), &mut new, &write.writer);
         pods::preserve(kind, write.writer.subresource, old, &mut new);
         if fields::timeless(&new) == fields::timeless(old) {
@@ -571,23 +553,18 @@ fn end_pod(store: &mut Store, key: &Key, mut pod: Value, asked: &Value) -> Value
 fn check_preconditions(request: &Request, kind: &Kind, old: &Value) -> Result<Value, Failure> {
     let options: Value = serde_json::from_slice(&request.body).unwrap_or(Value::Null);
     let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let name = text(&old["metadata"]["name"]);
+    let about = Subject { group: kind.group, resource: kind.kind, name: &name };
     for (field, what, end) in [
         ("uid", "UID", "deleted and then recreated"),
         ("resourceVersion", "ResourceVersion", "modified"),
     ] {
-        let wanted = &options["preconditions"][field];
-        let have = &old["metadata"][field];
+        let (wanted, have) = (&options["preconditions"][field], &old["metadata"][field]);
         if !wanted.is_null() && wanted != have {
-            let about = Subject {
-                group: kind.group,
-                resource: kind.kind,
-                name: &text(&old["metadata"]["name"]),
-            };
+            let (wanted, have) = (text(wanted), text(have));
             let why = format!(
-                "the {what} in the precondition ({}) does not match the {what} in record ({}). \
-                 The object might have been {end}",
-                text(wanted),
-                text(have),
+                "the {what} in the precondition ({wanted}) does not match the {what} in record \
+                 ({have}). The object might have been {end}"
             );
             return Err(status::conflict(&about, &why));
         }
@@ -595,28 +572,8 @@ fn check_preconditions(request: &Request, kind: &Kind, old: &Value) -> Result<Va
     Ok(options)
 }
 
-/// What a list of pods may be selected by: `pkg/apis/core/v1/conversion.go`.
-const POD_FIELDS: [&str; 11] = [
-    "metadata.name",
-    "metadata.namespace",
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "spec.hostNetwork",
-    "status.phase",
-    "status.podIP",
-    "status.podIPs",
-    "status.nominatedNodeName",
-];
-
-fn refuse_invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Result<(), Failure> {
-    if causes.is_empty() {
-        Ok(())
-    } else {
-        Err(status::invalid(kind.group, kind.kind, name, causes))
-    }
-}
+/// Some of what a list of pods may be selected by: `pkg/apis/core/v1/conversion.go`.
+const POD_FIELDS: [&str; 3] = ["metadata.name", "spec.nodeName", "status.phase"];
 
 /// Sets a member back to what it was.
 pub(crate) fn restore(new: &mut Value, old: &Value, member: &str) {

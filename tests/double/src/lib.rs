@@ -140,8 +140,7 @@ impl Builder {
         let authority = Authority::new("kubernetes-ca");
         let identity = authority.server(SERVER_NAMES, Validity::VALID);
         let shared = Arc::new(Shared::new(authority, &identity));
-        let listener = server::bind(0).expect("a free port on loopback");
-        let port = listener.local_addr().expect("a bound listener has an address").port();
+        let (listener, port) = server::bind(0).expect("a free port on loopback");
         let double = Double {
             inner: Arc::new(Inner {
                 shared,
@@ -565,9 +564,7 @@ impl Double {
     /// If there is no free port.
     #[must_use]
     pub fn front(&self, identity: &Identity) -> u16 {
-        let listener = server::bind(0).expect("a free port on loopback");
-        let address = listener.local_addr();
-        let port = address.expect("a bound listener has an address").port();
+        let (listener, port) = server::bind(0).expect("a free port on loopback");
         self.inner.shared.serve_at(port, identity);
         let (shared, slot) = (self.inner.shared.clone(), Mutex::new(Some(listener)));
         let accept = thread::spawn(move || server::accept(&shared, &slot));
@@ -607,7 +604,7 @@ impl Double {
     pub fn start_listening(&self) {
         let mut slot = lock(&self.inner.slot);
         if slot.is_none() {
-            *slot = Some(server::bind(self.inner.port).expect("our port is still free"));
+            *slot = Some(server::bind(self.inner.port).expect("our port is still free").0);
         }
         self.inner.shared.mode.store(SERVING, Ordering::SeqCst);
     }

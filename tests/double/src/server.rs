@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -81,7 +81,6 @@ impl Recorded {
 pub(crate) const SERVING: u8 = 0;
 pub(crate) const REFUSING: u8 = 1;
 pub(crate) const BLACKHOLE: u8 = 2;
-const CONNECTIONS: usize = 128;
 const TICK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Shared {
@@ -100,7 +99,6 @@ pub(crate) struct Shared {
     pub(crate) mode: AtomicU8,
     /// Connections of an older generation are closed.
     pub(crate) generation: AtomicU64,
-    open: AtomicUsize,
     pub(crate) connections: AtomicU64,
 }
 
@@ -194,7 +192,6 @@ impl Shared {
             stop: AtomicBool::new(false),
             mode: AtomicU8::new(SERVING),
             generation: AtomicU64::new(0),
-            open: AtomicUsize::new(0),
             connections: AtomicU64::new(0),
         }
     }
@@ -290,8 +287,8 @@ fn server_config(verifier: &Arc<AnyCertificate>, identity: &Identity) -> Arc<Ser
     Arc::new(config)
 }
 
-/// Binds to loopback; port 0 takes a free one.
-pub(crate) fn bind(port: u16) -> io::Result<TcpListener> {
+/// Binds to loopback; port 0 takes a free one, which is returned.
+pub(crate) fn bind(port: u16) -> io::Result<(TcpListener, u16)> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     // after a stop, connections of the clients may keep the port busy for a moment
     let until = Instant::now() + Duration::from_secs(5);
@@ -299,7 +296,8 @@ pub(crate) fn bind(port: u16) -> io::Result<TcpListener> {
         match TcpListener::bind(address) {
             Ok(listener) => {
                 listener.set_nonblocking(true)?;
-                return Ok(listener);
+                let port = listener.local_addr()?.port();
+                return Ok((listener, port));
             }
             Err(error) if Instant::now() >= until => return Err(error),
             Err(_) => thread::sleep(TICK),
@@ -320,15 +318,10 @@ pub(crate) fn accept(shared: &Arc<Shared>, slot: &Mutex<Option<TcpListener>>) {
             thread::sleep(Duration::from_millis(3));
             continue;
         };
-        if shared.open.load(Ordering::SeqCst) >= CONNECTIONS {
-            continue; // bounded: one too many is dropped
-        }
-        shared.open.fetch_add(1, Ordering::SeqCst);
         let shared = shared.clone();
         threads.push(thread::spawn(move || {
             // errors are the client's business: it went away, or the double was told to
             let _ = Connection::open(&shared, socket).and_then(|mut c| c.run());
-            shared.open.fetch_sub(1, Ordering::SeqCst);
         }));
     }
     for thread in threads {
@@ -344,8 +337,9 @@ struct Connection {
     number: u64,
     /// When the handshake was complete.
     secured: Option<Instant>,
-    /// Bytes sent for the current request.
+    /// Bytes sent for the current request, and the status code.
     sent: usize,
+    code: u16,
 }
 
 fn gone() -> io::Error {
@@ -374,6 +368,7 @@ impl Connection {
             number: shared.connections.fetch_add(1, Ordering::SeqCst) + 1,
             secured: None,
             sent: 0,
+            code: 0,
         })
     }
 
@@ -501,7 +496,7 @@ impl Connection {
                 },
                 Err(why) => {
                     let response = Response::text(400, "text/plain; charset=utf-8", why);
-                    return self.send(&response.with("Connection", "close"), &mut 0);
+                    return self.send(&response.with("Connection", "close"));
                 }
             }
         }
@@ -510,11 +505,10 @@ impl Connection {
     fn serve(&mut self, request: &Request) -> io::Result<()> {
         let user = self.shared.authenticate(request, self.tls.peer_certificates());
         let id = self.shared.record(request, user.as_ref(), self.number, self.secured);
-        self.sent = 0;
+        (self.sent, self.code) = (0, 0);
         let fault = self.shared.faults.take(&request.method, &request.target);
-        let mut code = 0;
-        let result = self.respond(request, user.as_ref(), fault, &mut code);
-        self.shared.answered(id, code, self.sent);
+        let result = self.respond(request, user.as_ref(), fault);
+        self.shared.answered(id, self.code, self.sent);
         result
     }
 
@@ -541,24 +535,22 @@ impl Connection {
         request: &Request,
         user: Option<&User>,
         fault: Option<Fault>,
-        code: &mut u16,
     ) -> io::Result<()> {
         let Some(fault) = fault else {
-            return self.send(&self.answer(request, user), code);
+            return self.send(&self.answer(request, user));
         };
         match fault {
             Fault::StallBeforeHeaders => self.stall(),
             Fault::StallInBody(n) => {
-                let (head, body) = self.answer(request, user).wire();
-                self.write(&head)?;
-                self.write(&body[..n.min(body.len().saturating_sub(1))])?;
+                self.write(
+                    &self.answer(request, user).cut(|length| n.min(length.saturating_sub(1))),
+                )?;
                 self.stall()
             }
             Fault::Trickle { bytes, every } => {
                 let whole = self.answer(request, user);
-                *code = whole.code;
-                let (head, body) = whole.wire();
-                for part in [head, body].concat().chunks(bytes.max(1)) {
+                self.code = whole.code;
+                for part in whole.cut(|length| length).chunks(bytes) {
                     self.write(part)?;
                     self.sleep(every)?;
                 }
@@ -566,9 +558,7 @@ impl Connection {
             }
             Fault::ResetBeforeHeaders => self.reset(),
             Fault::ResetAfterHeaders => {
-                let (head, body) = self.answer(request, user).wire();
-                self.write(&head)?;
-                self.write(&body[..body.len() / 2])?;
+                self.write(&self.answer(request, user).cut(|length| length / 2))?;
                 self.reset()
             }
             Fault::CloseBeforeHeaders => self.close(),
@@ -580,15 +570,15 @@ impl Connection {
                 if let Some(seconds) = retry_after {
                     response = response.with("Retry-After", &seconds.to_string());
                 }
-                self.send(&response, code)
+                self.send(&response)
             }
             Fault::Garbage => {
                 let mut response = dress(Response::json(200, &Value::Null));
                 response.body = b"\x00\xff{\"kind\": this is not JSON".to_vec();
-                self.send(&response, code)
+                self.send(&response)
             }
             Fault::Oversized(mebibytes) => {
-                *code = 200;
+                self.code = 200;
                 let padding = "a".repeat(mebibytes << 20);
                 let body = format!("{{\"kind\":\"Node\",\"padding\":\"{padding}\"}}");
                 let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length:";
@@ -604,13 +594,13 @@ impl Connection {
             }
             Fault::Redirect(place) => {
                 let response = dress(Response::empty(307)).with("Location", &place);
-                self.send(&response, code)
+                self.send(&response)
             }
             Fault::CloseAfterResponse => {
-                self.send(&self.answer(request, user).with("Connection", "close"), code)
+                self.send(&self.answer(request, user).with("Connection", "close"))
             }
             Fault::CloseSilently => {
-                self.send(&self.answer(request, user), code)?;
+                self.send(&self.answer(request, user))?;
                 self.close()
             }
             Fault::Raw(bytes) => {
@@ -620,10 +610,9 @@ impl Connection {
         }
     }
 
-    fn send(&mut self, response: &Response, code: &mut u16) -> io::Result<()> {
-        *code = response.code;
-        let (head, body) = response.wire();
-        self.write(&[head, body].concat())?;
+    fn send(&mut self, response: &Response) -> io::Result<()> {
+        self.code = response.code;
+        self.write(&response.cut(|length| length))?;
         if response.closes() { self.close() } else { Ok(()) }
     }
 }

@@ -5,7 +5,7 @@ use crate::admission::is_same_taint;
 use crate::kinds::Kind;
 use crate::pods::default;
 use crate::quantity::Quantity;
-use crate::status::Cause;
+use crate::status::{self, Cause, Failure};
 use crate::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -192,14 +192,17 @@ pub(crate) fn defaults(kind: &Kind, object: &mut Value) {
 
 /// The rules of each kind; `old` is the stored object, if there is one. The real server compares
 /// metadata with the old one twice: `apiserver/pkg/registry/rest/update.go` and each strategy.
-pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+pub(crate) fn check(kind: &Kind, old: Option<&Value>, new: &Value) -> Result<(), Failure> {
     let mut causes = metadata(kind, old, new);
     if kind.kind == "Node" {
         node(old, new, &mut causes);
     }
     let rules = rules(kind, new).into_iter();
     causes.extend(rules.filter(|(is_broken, _)| *is_broken).map(|(_, cause)| cause));
-    causes
+    match causes.as_slice() {
+        [] => Ok(()),
+        _ => Err(status::invalid(kind.group, kind.kind, text(new, &["metadata", "name"]), &causes)),
+    }
 }
 
 /// The rules of the small kinds, and whether they are broken.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use apidouble::{Authority, Double, RBAC_NODE_GROUP, Validity};
+use apidouble::{Authority, Double, Validity};
 
 use crate::common::api::is_ready;
 use crate::common::board::Board;
@@ -46,7 +46,7 @@ fn renewals(double: &Double, count: usize) {
 #[test]
 fn kubeconfig_ca_and_token_may_be_systemd_credentials() {
     let double = Double::start();
-    double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
+    double.add_token("t0ken", "system:node:pi", &["system:nodes"]);
     let folder = Folder::new("credentials-directory");
     folder.write("ca", double.ca_pem());
     folder.write("token", "t0ken\n");
@@ -130,7 +130,7 @@ fn insecure_skip_tls_verify_is_a_warning_in_the_log() {
     let double = Double::start();
     let stranger = Authority::new("stranger").server(&["elsewhere"], Validity::EXPIRED);
     double.swap_certificate(&stranger);
-    double.add_token("t0ken", "pi", &[RBAC_NODE_GROUP]);
+    double.add_token("t0ken", "system:node:pi", &["system:nodes"]);
     let folder = Folder::new("insecure");
     let cluster = format!("server: '{}', insecure-skip-tls-verify: true", double.url());
     let path = folder.write("kubeconfig", kubeconfig(&cluster, "token: t0ken"));

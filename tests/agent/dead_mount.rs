@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
-use apidouble::{Double, RBAC_NODE_GROUP};
+use apidouble::Double;
 use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
 use support::{Folder, eventually, skip};
@@ -95,7 +95,7 @@ fn credential_files_on_a_mount_that_dies_stay_in_use_and_are_said_once() {
         return skip::required(&why);
     }
     let double = Double::start();
-    double.add_token("t0ken", "system:node:pi", &[RBAC_NODE_GROUP]);
+    double.add_token("t0ken", "system:node:pi", &["system:nodes"]);
     folder.write("pki/token", "t0ken");
     let kubeconfig =
         double.kubeconfig_token("t0ken").replace("token: t0ken", "tokenFile: pki/token");

@@ -1,5 +1,4 @@
-//! Who is it, and may they: client certificates and tokens, the Node authorizer, and of RBAC
-//! what the roles around nodes grant, and what manifests add to that.
+//! Who is it, and may they: client certificates and tokens, the Node authorizer, and RBAC.
 
 use crate::der::Subject;
 use crate::rbac::Rbac;
@@ -48,10 +47,6 @@ impl User {
 
 const ANONYMOUS: &str = "system:anonymous";
 
-/// The group whose members have what a node needs by RBAC alone (no Node authorizer, and
-/// NodeRestriction does not look at them): for plain tokens.
-pub const RBAC_NODE_GROUP: &str = "double:nodes-by-rbac";
-
 /// What somebody wants.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Attributes<'a> {
@@ -97,7 +92,7 @@ pub(crate) fn decide(user: &User, want: &Attributes<'_>, rbac: &Rbac) -> Result<
         Some(Err(why)) => why,
         None => String::new(),
     };
-    if built_in_roles(user, want) {
+    if is_basic(user, want) {
         return Ok("RBAC: allowed by a role of the double".to_owned());
     }
     rbac.allows(user, want).ok_or(reason)
@@ -176,22 +171,11 @@ fn own_lease(node: &str, want: &Attributes<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn built_in_roles(user: &User, want: &Attributes<'_>) -> bool {
-    let one_of = |verbs: &[&str]| verbs.contains(&want.verb);
-    match (want.group, want.resource, want.subresource) {
-        // ClusterRole system:basic-user
-        ("authorization.k8s.io", "selfsubjectaccessreviews", "") => {
-            user.is_in("system:authenticated") && one_of(&["create"])
-        }
-        _ if !user.is_in(RBAC_NODE_GROUP) => false,
-        ("", "nodes", "") => one_of(&["create", "get", "patch"]),
-        ("", "nodes", "status") => one_of(&["patch"]),
-        ("", "events", "") => one_of(&["create", "patch"]),
-        ("coordination.k8s.io", "leases", "") => {
-            want.namespace == "kube-node-lease" && one_of(&["get", "create", "update", "patch"])
-        }
-        _ => false,
-    }
+/// ClusterRole system:basic-user.
+fn is_basic(user: &User, want: &Attributes<'_>) -> bool {
+    let asked = (want.verb, want.group, want.resource, want.subresource);
+    user.is_in("system:authenticated")
+        && asked == ("create", "authorization.k8s.io", "selfsubjectaccessreviews", "")
 }
 
 /// Paths that are no resources.

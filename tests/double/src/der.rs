@@ -1,6 +1,5 @@
 //! Who a certificate or a certificate request is about, read by yasna.
 
-use std::net::IpAddr;
 use yasna::models::TaggedDerValue;
 use yasna::tags::TAG_UTCTIME;
 use yasna::{Tag, construct_der, parse_der};
@@ -130,8 +129,9 @@ pub(crate) struct CertificateRequest {
     pub(crate) key: Vec<u8>,
     /// The signature's bits.
     pub(crate) signature: Vec<u8>,
-    /// The names and addresses in its attributes; `None` without attributes.
-    pub(crate) alt_names: Option<Vec<String>>,
+    /// The extension subjectAltName in its attributes, empty if not there; `None` without
+    /// attributes.
+    pub(crate) alt_names: Option<Vec<u8>>,
 }
 
 impl CertificateRequest {
@@ -149,8 +149,8 @@ impl CertificateRequest {
     }
 }
 
-/// The subject's alternative names in the attribute extensionRequest of a request.
-fn alt_names(attributes: &[u8]) -> Option<Vec<String>> {
+/// The extension subjectAltName in the attribute extensionRequest of a request.
+fn alt_names(attributes: &[u8]) -> Option<Vec<u8>> {
     let mut extensions = Vec::new();
     let parsed = parse_der(attributes, |tagged| {
         tagged.read_tagged_implicit(Tag::context(0), |all| {
@@ -166,25 +166,15 @@ fn alt_names(attributes: &[u8]) -> Option<Vec<String>> {
         })
     });
     parsed.ok()?;
-    let mut found = Vec::new();
     for extension in extensions {
         let parts = elements(&extension)?;
         let oid = parse_der(parts.first()?, |oid| oid.read_oid()).ok()?;
-        if oid.components().as_slice() == [2, 5, 29, 17] {
-            let names = parse_der(parts.last()?, |octets| octets.read_bytes()).ok()?;
-            let names = parse_der(&names, |all| all.collect_sequence_of(|n| n.read_tagged_der()));
-            found.extend(names.ok()?.iter().filter_map(alt_name));
+        if oid.components().as_slice() == ALT_NAMES {
+            return parse_der(parts.last()?, |octets| octets.read_bytes()).ok();
         }
     }
-    Some(found)
+    Some(Vec::new())
 }
 
-fn alt_name(name: &TaggedDerValue) -> Option<String> {
-    let value = name.value();
-    match (name.tag().tag_number, value.len()) {
-        (2, _) => String::from_utf8(value.to_vec()).ok().filter(|name| name.is_ascii()),
-        (7, 4) => Some(IpAddr::from(<[u8; 4]>::try_from(value).ok()?).to_string()),
-        (7, 16) => Some(IpAddr::from(<[u8; 16]>::try_from(value).ok()?).to_string()),
-        _ => None,
-    }
-}
+/// subjectAltName.
+pub(crate) const ALT_NAMES: [u64; 4] = [2, 5, 29, 17];

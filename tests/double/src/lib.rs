@@ -38,7 +38,6 @@ mod table;
 mod time;
 mod validate;
 
-pub use auth::RBAC_NODE_GROUP;
 pub use faults::{Fault, Faults, Rule};
 pub use join::{BootstrapToken, KUBEADM_GROUP};
 pub use kubeconfig::{Credentials, kubeconfig};

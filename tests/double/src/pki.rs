@@ -1,13 +1,13 @@
 //! Certificate authorities and the certificates that tests need: good, expired, not yet valid,
 //! and signed by somebody else.
 
-use crate::der::{Certificate, CertificateRequest, Subject, elements, sequence};
+use crate::der::{ALT_NAMES, Certificate, CertificateRequest, Subject, elements, sequence};
 use crate::time;
 use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
-    SigningKey as _, date_time_ymd,
+    BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
+    PublicKeyData, SignatureAlgorithm, SigningKey as _, date_time_ymd,
 };
 use ring::digest::{Digest, SHA256, digest};
 use ring::hmac::{self, Tag};
@@ -185,8 +185,13 @@ impl Authority {
     ) -> Result<String, String> {
         let parsed = CertificateRequest::parse(request).ok_or("not a PKCS#10 request")?;
         let Subject { common_name, organizations } = &parsed.subject;
-        let names = parsed.alt_names.as_deref().unwrap_or_default();
-        self.sign_key(request, params(name(common_name, organizations), names, validity))
+        let mut params = params(name(common_name, organizations), &[], validity);
+        if let Some(names) = parsed.alt_names.clone().filter(|names| !names.is_empty()) {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+            let names = CustomExtension::from_oid_content(&ALT_NAMES, names);
+            params.custom_extensions.push(names);
+        }
+        self.sign_key(request, params)
     }
 
     /// Signs the key of a PKCS#10 request, whatever its subject is.

@@ -58,8 +58,12 @@ struct Target<'a> {
 }
 
 /// Says that a list goes on: `apiserver/pkg/storage/continue.go`. The double has no second page.
-fn continue_token(version: u64, last: &str) -> String {
-    let start = json!(format!("{last}\0"));
+fn continue_token(version: u64, namespace: &str, last: &Value) -> String {
+    // Below the namespace of the list, if it has one.
+    let path = ["namespace", "name"].iter().skip(usize::from(!namespace.is_empty()));
+    let path = path.filter_map(|member| last["metadata"][member].as_str());
+    let path: String = path.map(|part| format!("/{part}")).collect();
+    let start = json!(format!("{path}\0"));
     let token = format!(r#"{{"v":"meta.k8s.io/v1","rv":{version},"start":{start}}}"#);
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(token)
 }
@@ -293,35 +297,20 @@ impl Api {
             Some("0") => 0,
             _ => limit.unwrap_or(0),
         };
-        let path = |object: &Value| {
-            let part = |member: &str| match object["metadata"][member].as_str() {
-                Some(text) => format!("/{text}"),
-                None => String::new(),
-            };
-            match namespace {
-                "" => format!("{}{}", part("namespace"), part("name")),
-                _ => part("name"),
-            }
-        };
-        let mut found: Vec<(String, Value)> = store
-            .list(kind, Some(namespace).filter(|n| !n.is_empty()))
-            .into_iter()
-            .map(|object| (path(&object), object))
-            .collect();
-        found.sort_by(|(one, _), (other, _)| one.cmp(other));
+        let mut found = store.list(kind, Some(namespace).filter(|n| !n.is_empty()));
         if let Some(node) = selector.value_of("spec.nodeName") {
-            found.retain(|(_, pod)| pod["spec"]["nodeName"] == node);
+            found.retain(|pod| pod["spec"]["nodeName"] == node);
         }
         let mut metadata = json!({"resourceVersion": version.to_string()});
         let mut items = Vec::new();
         let count = found.len();
-        for (index, (path, object)) in found.into_iter().enumerate() {
-            if !selector.matches(&object) {
-                continue;
+        for (index, object) in found.into_iter().enumerate() {
+            if selector.matches(&object) {
+                items.push(object);
             }
-            items.push(object);
-            if items.len() == limit && index + 1 < count {
-                metadata["continue"] = json!(continue_token(version, &path));
+            if items.len() == limit && limit > 0 && index + 1 < count {
+                let token = continue_token(version, namespace, &items[limit - 1]);
+                metadata["continue"] = json!(token);
                 break;
             }
         }
@@ -407,7 +396,7 @@ impl Api {
         object["apiVersion"] = json!(kind.api_version());
         object["metadata"]["uid"] = json!(pki::uuid());
         object["metadata"]["creationTimestamp"] = json!(time::now());
-        Ok(store.put(key, object))
+        Ok(store.put(&key, object))
     }
 
     fn patch(&self, write: &Write<'_>, body: &[u8], is_strategic: bool) -> Result<Value, Failure> {
@@ -501,7 +490,7 @@ impl Api {
             store.remove(&write.key);
             return Ok(new);
         }
-        Ok(store.put(write.key.clone(), new))
+        Ok(store.put(&write.key, new))
     }
 }
 
@@ -540,7 +529,7 @@ fn end_pod(store: &mut Store, key: &Key, mut pod: Value, asked: &Value) -> Value
     };
     pod["metadata"]["deletionTimestamp"] = json!(time::after(seconds));
     pod["metadata"]["deletionGracePeriodSeconds"] = json!(seconds);
-    let pod = store.put(key.clone(), pod);
+    let pod = store.put(key, pod);
     if seconds == 0 && validate::is_empty(&pod["metadata"]["finalizers"]) {
         return store.remove(key).unwrap_or(pod);
     }

@@ -48,7 +48,7 @@ fn store(api: &Api, kind: &'static Kind, mut object: Value, subresource: &str) {
     }
     let writer = Writer { manager: "kube-controller-manager", kind, subresource };
     fields::track(Some(&old), &mut object, &writer);
-    store.put(key, object);
+    store.put(&key, object);
 }
 
 fn list(api: &Api, kind: &'static Kind) -> Vec<Value> {

@@ -8,11 +8,16 @@ use std::collections::BTreeMap;
 /// Where an object is: resource, namespace, name.
 pub(crate) type Key = (&'static str, String, String);
 
+fn path((resource, namespace, name): &Key) -> String {
+    format!("{resource}/{namespace}/{name}")
+}
+
 /// The double's etcd.
 #[derive(Debug)]
 pub(crate) struct Store {
     version: u64,
-    objects: BTreeMap<Key, Value>,
+    /// In the order of their paths.
+    objects: BTreeMap<String, Value>,
 }
 
 impl Default for Store {
@@ -27,7 +32,7 @@ impl Store {
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<&Value> {
-        self.objects.get(key)
+        self.objects.get(&path(key))
     }
 
     /// A copy of an object, or the server's refusal.
@@ -36,16 +41,16 @@ impl Store {
     }
 
     /// Stores an object with the next resourceVersion, and returns it as stored.
-    pub(crate) fn put(&mut self, key: Key, mut object: Value) -> Value {
+    pub(crate) fn put(&mut self, key: &Key, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.objects.insert(key, object.clone());
+        self.objects.insert(path(key), object.clone());
         object
     }
 
     /// Removes an object, and returns it with the resourceVersion of its end.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Value> {
-        let mut object = self.objects.remove(key)?;
+        let mut object = self.objects.remove(&path(key))?;
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         Some(object)
@@ -53,11 +58,10 @@ impl Store {
 
     /// All objects of a kind, in one namespace or in all.
     pub(crate) fn list(&self, kind: &Kind, namespace: Option<&str>) -> Vec<Value> {
-        self.objects
-            .iter()
-            .filter(|(key, _)| key.0 == kind.resource && namespace.is_none_or(|n| n == key.1))
-            .map(|(_, object)| object.clone())
-            .collect()
+        let below =
+            format!("{}/{}", kind.resource, namespace.map_or(String::new(), |n| format!("{n}/")));
+        let found = self.objects.iter().filter(|(path, _)| path.starts_with(&below));
+        found.map(|(_, object)| object.clone()).collect()
     }
 
     pub(crate) fn clear(&mut self) {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,10 +42,9 @@ pub struct Board {
     child: Child,
     pub started: Instant,
     log: Arc<Mutex<Vec<String>>>,
-    /// Maximum of the samples of `/proc/PID/task`.
-    most_threads: Arc<AtomicUsize>,
+    /// Samples of `/proc/PID/task`, and their maximum.
     watched: Arc<AtomicUsize>,
-    over: Arc<AtomicBool>,
+    most_threads: Arc<AtomicUsize>,
 }
 
 impl Board {
@@ -105,14 +104,7 @@ impl Board {
                 sink.lock().unwrap().push(line);
             }
         });
-        Self {
-            log,
-            started,
-            most_threads: Arc::default(),
-            watched: Arc::default(),
-            over: Arc::default(),
-            child,
-        }
+        Self { log, started, watched: Arc::default(), most_threads: Arc::default(), child }
     }
 
     /// Samples `/proc/PID/task` every 300 µs: a thread for a name lookup would live for a
@@ -120,12 +112,8 @@ impl Board {
     pub fn watch_threads(&self) {
         let tasks = format!("/proc/{}/task", self.child.id());
         let (most, watched) = (self.most_threads.clone(), self.watched.clone());
-        let over = self.over.clone();
         thread::spawn(move || {
-            while !over.load(Ordering::Relaxed) {
-                let Ok(entries) = fs::read_dir(&tasks) else {
-                    return;
-                };
+            while let Ok(entries) = fs::read_dir(&tasks) {
                 most.fetch_max(entries.count(), Ordering::Relaxed);
                 watched.fetch_add(1, Ordering::Relaxed);
                 thread::sleep(Duration::from_micros(300));
@@ -165,7 +153,6 @@ impl Board {
 
     /// Ends the agent; its exit status, and how long the end took.
     pub fn stop(&mut self, signal: Signal) -> (ExitStatus, Duration) {
-        self.over.store(true, Ordering::Relaxed);
         let start = Instant::now();
         kill(self.pid(), signal).unwrap();
         let status = self.child.wait().unwrap();
@@ -200,7 +187,6 @@ impl Board {
 
 impl Drop for Board {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {

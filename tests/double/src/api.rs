@@ -277,9 +277,9 @@ impl Api {
     }
 
     /// The objects of a list up to its limit, and the metadata of the list. The cache
-    /// (`resourceVersion=0`) ignores the limit. The real server says that there are more if objects follow among those that it read: the
-    /// pods of the node, by an index of its cache, or all objects. Upstream:
-    /// `apiserver/pkg/storage/cacher/delegator.go` and `etcd3/store.go`.
+    /// (`resourceVersion=0`) ignores the limit. The real server says that there are more if objects
+    /// follow among those that it read: the pods of the node, by an index of its cache, or all
+    /// objects. Upstream: `apiserver/pkg/storage/cacher/delegator.go` and `etcd3/store.go`.
     fn page(
         &self,
         request: &Request,

@@ -84,11 +84,6 @@ fn each_fault_happens_as_often_as_ordered() {
     assert_eq!(get().expect("an answer").code, 200, "the other fault waits for a POST");
     faults.clear();
 
-    for fault in [Fault::ResetBeforeHeaders, Fault::ResetAfterHeaders] {
-        faults.push(fault);
-        let error = get().err().expect("a reset");
-        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    }
     faults.push(Fault::CloseBeforeHeaders);
     assert!(get().is_err());
     faults.push(Fault::CloseSilently);
@@ -108,7 +103,9 @@ fn a_lost_answer_was_carried_out() {
     let patch = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
     let mut lost = |fault: Fault| {
         double.faults().push(fault);
-        assert!(client.try_send("PATCH", "/api/v1/nodes/n", JSON, MERGE, &patch).is_err());
+        let answer = client.try_send("PATCH", "/api/v1/nodes/n", JSON, MERGE, &patch);
+        let error = answer.err().expect("a reset");
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         double.get("nodes/n").expect("the node")["metadata"]["labels"]["a"].clone()
     };
     assert_eq!(lost(Fault::ResetBeforeHeaders), Value::Null);

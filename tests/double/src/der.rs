@@ -1,6 +1,5 @@
 //! Who a certificate or a certificate request is about, read by yasna.
 
-use yasna::models::TaggedDerValue;
 use yasna::tags::TAG_UTCTIME;
 use yasna::{Tag, construct_der, parse_der};
 
@@ -40,27 +39,25 @@ pub(crate) struct Subject {
 
 impl Subject {
     fn parse(name: &[u8]) -> Option<Self> {
-        let mut found = Self::default();
-        let mut add = |oid: &[u64], value: &TaggedDerValue| {
-            let text = String::from_utf8_lossy(value.value()).into_owned();
-            match oid {
-                [2, 5, 4, 3] => found.common_name = text,
-                [2, 5, 4, 10] => found.organizations.push(text),
-                _ => {}
-            }
-        };
-        let parsed = parse_der(name, |sets| {
-            sets.read_sequence_of(|set| {
-                set.read_set_of(|pair| {
+        let sets = parse_der(name, |sets| {
+            sets.collect_sequence_of(|set| {
+                set.collect_set_of(|pair| {
                     pair.read_sequence(|parts| {
-                        let oid = parts.next().read_oid()?;
-                        add(oid.components(), &parts.next().read_tagged_der()?);
-                        Ok(())
+                        Ok((parts.next().read_oid()?, parts.next().read_tagged_der()?))
                     })
                 })
             })
         });
-        parsed.ok().map(|()| found)
+        let mut found = Self::default();
+        for (oid, value) in sets.ok()?.into_iter().flatten() {
+            let text = String::from_utf8_lossy(value.value()).into_owned();
+            match oid.components().as_slice() {
+                [2, 5, 4, 3] => found.common_name = text,
+                [2, 5, 4, 10] => found.organizations.push(text),
+                _ => {}
+            }
+        }
+        Some(found)
     }
 }
 
@@ -151,22 +148,19 @@ impl CertificateRequest {
 
 /// The extension subjectAltName in the attribute extensionRequest of a request.
 fn alt_names(attributes: &[u8]) -> Option<Vec<u8>> {
-    let mut extensions = Vec::new();
-    let parsed = parse_der(attributes, |tagged| {
+    let extensions = parse_der(attributes, |tagged| {
         tagged.read_tagged_implicit(Tag::context(0), |all| {
-            all.read_set_of(|attribute| {
+            all.collect_set_of(|attribute| {
                 attribute.read_sequence(|parts| {
                     parts.next().read_oid()?;
-                    parts.next().read_set_of(|value| {
-                        extensions.extend(value.collect_sequence_of(|one| one.read_der())?);
-                        Ok(())
+                    parts.next().collect_set_of(|value| {
+                        value.collect_sequence_of(|extension| extension.read_der())
                     })
                 })
             })
         })
     });
-    parsed.ok()?;
-    for extension in extensions {
+    for extension in extensions.ok()?.into_iter().flatten().flatten() {
         let parts = elements(&extension)?;
         let oid = parse_der(parts.first()?, |oid| oid.read_oid()).ok()?;
         if oid.components().as_slice() == ALT_NAMES {

@@ -467,14 +467,8 @@ impl Connection {
 
     /// Says nothing until the client goes away.
     fn stall(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 4096];
-        loop {
-            match self.read_once(&mut buffer) {
-                Ok(0) => return Err(gone()),
-                Err(error) if !would_wait(&error) => return Err(error),
-                _ => {}
-            }
-        }
+        while self.read(&mut [0; 4096])? > 0 {}
+        Err(gone())
     }
 
     fn run(&mut self) -> io::Result<()> {

@@ -63,21 +63,6 @@ fn set_clock(folder: &Folder, ahead: i64) {
     std::fs::rename(new, folder.path().join("offset")).unwrap();
 }
 
-/// Starts a board with the kubeconfig of the folder and a clock `ahead` seconds ahead.
-fn board(folder: &Folder, ahead: i64, more: &[&str]) -> Board {
-    set_clock(folder, ahead);
-    let offset = folder.path().join("offset");
-    let kubeconfig = folder.path().join("kubeconfig");
-    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let usual = [
-        kubeconfig.as_str(),
-        "--hostname-override=pi",
-        "--node-lease-duration-seconds=8",
-        "--node-status-update-frequency=1s",
-    ];
-    Board::start_with(&[&usual, more].concat(), &clock_of(&offset))
-}
-
 struct Site {
     double: Double,
     folder: Folder,
@@ -88,8 +73,10 @@ impl Site {
     /// Starts a board whose clock is `ahead` seconds ahead.
     fn start(double: Double, ahead: i64) -> Self {
         let folder = Folder::new("clocks");
-        folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
-        let board = board(&folder, ahead, &[]);
+        let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+        set_clock(&folder, ahead);
+        let clock = folder.path().join("offset");
+        let board = Board::fast_with(&kubeconfig, "pi", &[], &clock_of(&clock));
         Self { double, folder, board }
     }
 
@@ -107,10 +94,6 @@ impl Site {
             self.renewed().filter(|now| Some(*now) != before)
         })
     }
-}
-
-fn assert_is_now(time: Wall) {
-    assert_is(time, 0);
 }
 
 /// Fails unless `time` is that of a clock which is `ahead` seconds ahead, or of the server if that
@@ -144,7 +127,7 @@ fn with_a_clock_of_1970_nothing_is_written_until_the_clock_is_set() {
 
     set_clock(&site.folder, 0);
     eventually("Ready", Duration::from_secs(10), || site.ready().then_some(()));
-    assert_is_now(site.renewed_after(None));
+    assert_is(site.renewed_after(None), 0);
     site.board.says("clock: recovered");
     site.board.says("node: recovered");
     assert!(site.board.log().len() <= 6, "{:#?}", site.board.log());

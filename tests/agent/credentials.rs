@@ -1,6 +1,7 @@
 //! Credentials of the agent: where they are stored, how the server is reached, and what happens
 //! when they are replaced.
 
+use std::path::Path;
 use std::time::Duration;
 
 use apidouble::{Authority, Double, Validity};
@@ -12,12 +13,6 @@ use crate::common::lease::{await_renewals, renew_time};
 use crate::common::proxy::Proxy;
 use support::{Folder, eventually};
 
-/// A renewal every 2 s; a grace period of 8 s.
-const FAST: [&str; 3] = [
-    "--hostname-override=pi",
-    "--node-lease-duration-seconds=8",
-    "--node-status-update-frequency=1s",
-];
 const SOON: Duration = Duration::from_secs(20);
 
 /// A kubeconfig with these members of `cluster` and `user`.
@@ -28,10 +23,8 @@ fn kubeconfig(cluster: &str, user: &str) -> String {
     )
 }
 
-fn start(kubeconfig: &str, env: &[(&str, &str)]) -> Board {
-    let kubeconfig = format!("--kubeconfig={kubeconfig}");
-    let args: Vec<&str> = [kubeconfig.as_str(), "--v=4"].into_iter().chain(FAST).collect();
-    Board::start_with(&args, env)
+fn start(kubeconfig: impl AsRef<Path>, env: &[(&str, &str)]) -> Board {
+    Board::fast_with(kubeconfig, "pi", &["--v=4"], env)
 }
 
 fn becomes_ready(double: &Double) {
@@ -79,10 +72,9 @@ fn a_board_behind_a_proxy_becomes_ready() {
     );
     let user = "client-certificate: pair, client-key: pair";
     let path = folder.write("kubeconfig", kubeconfig(&cluster, user));
-    let path = path.to_str().unwrap();
     // A proxy of the environment is not used; the log says so if the kubeconfig has none.
     let nowhere = ("HTTPS_PROXY", "http://127.0.0.1:1");
-    let mut board = start(path, &[nowhere]);
+    let mut board = start(&path, &[nowhere]);
     becomes_ready(&double);
     renewals(&double, 3);
     assert_eq!(proxy.heard().len(), 1, "{:?}", proxy.heard());
@@ -93,7 +85,7 @@ fn a_board_behind_a_proxy_becomes_ready() {
     board.stop(nix::sys::signal::Signal::SIGTERM);
 
     let direct = folder.write("direct", double.kubeconfig_for_node("pi"));
-    let board = start(direct.to_str().unwrap(), &[nowhere]);
+    let board = start(&direct, &[nowhere]);
     board.says("HTTPS_PROXY is not used; set proxy-url in the kubeconfig");
     renewals(&double, 2);
 }
@@ -112,13 +104,12 @@ fn a_board_with_a_certificate_of_version_1_becomes_ready() {
     let cluster = format!("server: '{}', certificate-authority: ca", double.url());
     let user = "client-certificate: crt, client-key: key";
     let path = folder.write("kubeconfig", kubeconfig(&cluster, user));
-    let path = path.to_str().unwrap();
-    let board = start(path, &[]);
+    let board = start(&path, &[]);
     becomes_ready(&double);
     renewals(&double, 2);
     assert_eq!(board.warnings(), [] as [&str; 0]);
     // And in nodelet check.
-    let kubeconfig = format!("--kubeconfig={path}");
+    let kubeconfig = format!("--kubeconfig={}", path.display());
     let lines = nodelet(["check", &kubeconfig, "--hostname-override=pi"]).stdout;
     for ok in ["✓ certificate: CN=system:node:pi, ", "✓ authentication"] {
         assert!(lines.contains(ok), "{lines}");
@@ -134,7 +125,7 @@ fn insecure_skip_tls_verify_is_a_warning_in_the_log() {
     let folder = Folder::new("insecure");
     let cluster = format!("server: '{}', insecure-skip-tls-verify: true", double.url());
     let path = folder.write("kubeconfig", kubeconfig(&cluster, "token: t0ken"));
-    let board = start(path.to_str().unwrap(), &[]);
+    let board = start(&path, &[]);
     becomes_ready(&double);
     let (path, url) = (path.display(), double.url());
     let want = format!(

@@ -13,7 +13,7 @@ use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
 use support::{Folder, eventually, skip};
 
-use crate::common::api::admin;
+use crate::common::api::{self, admin, status_of};
 use crate::common::board::Board;
 use crate::common::lease::{longest_gap, renewals};
 use crate::common::namespace::{self, Mounted};
@@ -67,13 +67,8 @@ fn a_dead_root_dir_costs_storage_and_the_podcidr_file_and_no_renewal() {
     let double = Double::start();
     let root_dir = format!("--root-dir={}", root.join("nodelet").display());
     let cert_dir = format!("--cert-dir={}", folder.path().join("pki").display());
-    let kubeconfig = double.kubeconfig_for_node("pi");
-    let board = start(
-        &double,
-        &folder,
-        &kubeconfig,
-        &[&root_dir, &cert_dir, "--node-status-report-frequency=1s"],
-    );
+    let flags = [root_dir.as_str(), &cert_dir, "--node-status-report-frequency=1s"];
+    let board = start(&double, &folder, &double.kubeconfig_for_node("pi"), &flags);
     let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
     admin(&double, "PATCH", "/api/v1/nodes/pi", &spec);
     board.says_within(Duration::from_secs(20), "podCIDR cannot be written: ");
@@ -135,19 +130,13 @@ fn with_a_root_that_dies(folder: &Folder, more: &[&str], act: impl FnOnce(&Doubl
     eventually("a Lease", Duration::from_secs(20), || double.get("leases/pi"));
     // With the first status after the first second, the look of each minute is over.
     eventually("renewals", Duration::from_secs(20), || (renewals(&double).len() > 2).then_some(()));
-    assert_eq!(status_of(&double, "Ready"), "True", "{:?}", board.log());
+    let is_ready = || double.get("nodes/pi").as_ref().is_some_and(api::is_ready);
+    assert!(is_ready(), "{:?}", board.log());
     root.die();
     renewals_go_on(&double);
     act(&double, &board);
-    assert_eq!(status_of(&double, "Ready"), "True", "{:?}", board.log());
+    assert!(is_ready(), "{:?}", board.log());
     assert!(!root.is_waited_for(), "{:?}", board.log());
-}
-
-fn status_of(double: &Double, kind: &str) -> String {
-    let node = double.get("nodes/pi").unwrap();
-    let mut conditions = node["status"]["conditions"].as_array().unwrap().iter();
-    let found = conditions.find(|condition| condition["type"] == kind);
-    found.and_then(|found| found["status"].as_str()).unwrap_or_default().to_owned()
 }
 
 #[test]
@@ -158,7 +147,7 @@ fn a_root_on_a_network_is_asked_for_its_size_at_the_start_alone() {
         let size = Value::from(format!("{KIBIBYTES}Ki"));
         assert_eq!(node["status"]["capacity"]["ephemeral-storage"], size);
         // Nobody knows.
-        assert_eq!(status_of(double, "DiskPressure"), "");
+        assert_eq!(status_of(&node, "DiskPressure"), "absent");
         board.says("--root-dir: it is on the root file system, which can block for ever");
     });
 }
@@ -178,10 +167,10 @@ fn a_local_root_dir_below_a_root_on_a_network_is_measured_after_its_death() {
     with_a_root_that_dies(&folder, &[&root_dir], |double, _| {
         let node = double.get("nodes/pi").unwrap();
         assert_eq!(node["status"]["capacity"]["ephemeral-storage"], "8Mi");
-        assert_eq!(status_of(double, "DiskPressure"), "False");
+        assert_eq!(status_of(&node, "DiskPressure"), "False");
         std::fs::write(disk.join("full"), vec![1; 15 << 19]).unwrap();
         eventually("DiskPressure", Duration::from_secs(20), || {
-            (status_of(double, "DiskPressure") == "True").then_some(())
+            double.get("nodes/pi").filter(|node| status_of(node, "DiskPressure") == "True")
         });
     });
 }

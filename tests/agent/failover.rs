@@ -16,7 +16,7 @@ use crate::common::front::{Front, Mode, fronts};
 use crate::common::lease::{longest_gap, renew_time};
 use crate::common::namespace;
 
-/// Seconds. A board has 40; here everything is five times as fast.
+/// Seconds, of [`Board::fast`]. A board has 40.
 const LEASE: u64 = 8;
 /// The longest time between two renewals: 30 s of 40.
 const LONGEST_GAP: Duration = Duration::from_millis(LEASE * 1000 * 30 / 40);
@@ -91,12 +91,8 @@ fn board(folder: &Folder, kubeconfig: &str, addresses: &[IpAddr]) -> Result<Boar
     let bind = MsFlags::MS_BIND;
     mount(Some(&hosts), "/etc/hosts", None::<&str>, bind, None::<&str>)
         .map_err(|e| format!("mount of /etc/hosts: {e}"))?;
-    Ok(Board::start(&[
-        &format!("--kubeconfig={}", kubeconfig.display()),
-        "--hostname-override=pi",
-        &format!("--node-lease-duration-seconds={LEASE}"),
-        &format!("--root-dir={}", folder.path().display()),
-    ]))
+    let root_dir = format!("--root-dir={}", folder.path().display());
+    Ok(Board::fast(&kubeconfig, "pi", &[&root_dir]))
 }
 
 /// The longest gaps with the first address sick, and with that healed and the second one sick.

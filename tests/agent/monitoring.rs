@@ -129,18 +129,7 @@ fn each_recording_rule_has_a_value_and_a_killed_board_is_silent() {
     folder.write(OOPSES, "1\n");
     let name = cluster.node_name("monitored");
     let kubeconfig = cluster.kubeconfig(&name);
-    let start = || {
-        Board::start(&[
-            "--kubeconfig",
-            &kubeconfig,
-            "--host-root",
-            &root,
-            &format!("--hostname-override={name}"),
-            "--node-ip=::",
-            "--node-lease-duration-seconds=8",
-            "--node-status-update-frequency=1s",
-        ])
-    };
+    let start = || Board::fast(&kubeconfig, &name, &["--host-root", &root, "--node-ip=::"]);
     let board = start();
     let metrics = Metrics::start(&cluster, &folder);
     folder.write("rules.yaml", impatient_rules());

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use apidouble::{Double, Recorded};
+use apidouble::Double;
 use serde_json::Value;
 
 use crate::common::api::condition;
@@ -31,21 +31,15 @@ fn start() -> Site {
     let link = Front::to(double.port(), NB_IOT);
     let kubeconfig = link.kubeconfig(&double.kubeconfig_for_node("pi"), double.port());
     let kubeconfig = folder.write("kubeconfig", &kubeconfig);
-    let board = Board::start(&[
-        &format!("--kubeconfig={}", kubeconfig.display()),
-        "--hostname-override=pi",
-        "--node-lease-duration-seconds=8",
-        "--node-status-update-frequency=2s",
-        "--node-status-report-frequency=12s",
-    ]);
+    let periods = ["--node-status-update-frequency=2s", "--node-status-report-frequency=12s"];
+    let board = Board::fast(&kubeconfig, "pi", &periods);
     eventually("the first renewal", Duration::from_secs(30), || double.get("leases/pi"));
     println!("a lease {:?} after the start", board.started.elapsed());
     Site { double, link, board, _folder: folder }
 }
 
 fn ready(double: &Double) -> Value {
-    let node = double.get("nodes/pi").unwrap();
-    condition(&node, "Ready").unwrap().clone()
+    condition(&double.get("nodes/pi").unwrap(), "Ready").unwrap().clone()
 }
 
 /// A Node is 3 KB, which takes longer than the default timeout of a request.
@@ -80,28 +74,16 @@ fn stays_ready_through_reconnects(waits: &[u64]) {
     let Site { double, link, mut board, .. } = start();
     let heartbeat = || ready(&double)["lastHeartbeatTime"].clone();
     let first = heartbeat();
-    let mut drops = 0;
     for wait in waits {
         thread::sleep(Duration::from_secs(*wait));
         link.drop_connections();
-        drops += 1;
         assert!(!double.ever_left_ready(), "{:?}", double.left_ready());
         assert!(board.is_running());
     }
     // Longer than the grace period without a renewal.
     thread::sleep(GRACE + Duration::from_secs(2));
-    let requests = double.requests();
-    let count = |wanted: &dyn Fn(&Recorded) -> bool| requests.iter().filter(|r| wanted(r)).count();
-    let largest = requests.iter().map(|r| r.response_bytes).max();
-    println!(
-        "{drops} drops, {} connections, {} renewals, {} reads and {} reports of the Node, largest answer {largest:?}; {:?}",
-        link.connections(),
-        count(&|r| r.method == "PATCH" && r.path.contains("/leases/")),
-        count(&|r| r.method == "GET" && r.path.contains("/nodes/")),
-        count(&|r| r.method == "PATCH" && r.path.contains("/nodes/")),
-        board.log()
-    );
-    assert!(link.connections() > drops, "it did not reconnect");
+    println!("{} connections; {:?}", link.connections(), board.log());
+    assert!(link.connections() > waits.len() as u64, "it did not reconnect");
     assert!(!double.ever_left_ready(), "{:?}", double.left_ready());
     assert_ne!(heartbeat(), first, "no status was reported");
     assert!(board.log().len() <= 12, "{:#?}", board.log());

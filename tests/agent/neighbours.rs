@@ -35,9 +35,8 @@ impl Busy {
     fn start(cluster: Cluster) -> Self {
         let folder = Arc::new(Folder::new("neighbours"));
         let name = cluster.node_name("neighbours");
-        let root = folder.path().join("root");
         // Every condition about the board's health is listed, some of them with a problem.
-        raspberry::healthy(&folder);
+        let root = raspberry::healthy(&folder);
         folder.write(raspberry::OOPSES, "1\n");
         folder.write(raspberry::ALARM, "1\n");
         let change = |folder: &Folder, step: u64| {
@@ -52,19 +51,17 @@ impl Busy {
             }
         };
         change(&folder, 0);
-        let board = Board::start(&[
-            &format!("--kubeconfig={}", cluster.kubeconfig(&name)),
-            &format!("--hostname-override={name}"),
+        let flags = [
             "--host-root",
-            root.to_str().unwrap(),
+            &root,
             "--node-ip=::",
-            "--node-lease-duration-seconds=8",
             "--node-status-update-frequency=10ms",
             "--root-dir=/var/lib/kubelet",
             "--node-problem-detection=all",
             "--eviction-hard=pid.available<1000",
             "--eviction-pressure-transition-period=1ms",
-        ]);
+        ];
+        let board = Board::fast(cluster.kubeconfig(&name), &name, &flags);
         let busy = Self { cluster, name, board, over: Arc::default(), folder: folder.clone() };
         eventually("the Node", Duration::from_secs(10), || busy.node());
         let over = busy.over.clone();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use apidouble::Double;
 use nix::sched::{CloneFlags, unshare};
 
+use crate::common::api::status_patches;
 use crate::common::board::Board;
 use support::{Folder, eventually, skip};
 
@@ -89,13 +90,6 @@ fn a_storm_of_routes_costs_two_percent_of_a_core_and_few_patches() {
         return;
     };
     eventually("Ready", Duration::from_secs(20), || double.get("nodes/pi"));
-    let patches = || {
-        let is_patch = |request: &&apidouble::Recorded| {
-            let is_patch = request.method == "PATCH" && !request.is_look();
-            is_patch && request.path.ends_with("/nodes/pi/status")
-        };
-        double.requests().iter().filter(is_patch).count()
-    };
     let storm = "while :; do
         for i in $(seq 100); do
             echo \"route add 10.$((i % 250)).0.0/16 via 192.0.2.1\"
@@ -106,10 +100,10 @@ fn a_storm_of_routes_costs_two_percent_of_a_core_and_few_patches() {
         ip address add 192.0.2.10/24 dev eth9; ip address del 192.0.2.11/24 dev eth9
         ip route replace default via 192.0.2.1; sleep 0.2
     done";
-    let (before, sent) = (processor_time(board.pid()), patches());
+    let (before, sent) = (processor_time(board.pid()), status_patches(&double));
     let mut storm = Command::new("sh").args(["-c", storm]).stderr(Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(30));
-    let (after, sent) = (processor_time(board.pid()), patches() - sent);
+    let (after, sent) = (processor_time(board.pid()), status_patches(&double) - sent);
     storm.kill().unwrap();
     storm.wait().unwrap();
     assert!(after - before <= 600, "{} ms in 30 s", after - before);

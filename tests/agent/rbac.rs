@@ -126,14 +126,7 @@ fn the_rules_are_enough_for_a_run() {
     grant(&cluster);
     // A real API server applies new rules after a moment.
     eventually("the rules", SOON, || wrong(&kubeconfig, &name).is_empty().then_some(()));
-    let args = [
-        &format!("--kubeconfig={kubeconfig}"),
-        &format!("--hostname-override={name}"),
-        "--node-lease-duration-seconds=8",
-        "--node-status-update-frequency=1s",
-        "--event-qps=0",
-    ];
-    let board = Board::start(&args);
+    let board = Board::fast(&kubeconfig, &name, &["--event-qps=0"]);
     eventually("Ready", SOON, || cluster.node(&name).filter(is_ready));
     await_renewals(3, SOON, || cluster.renew_time(&name));
     let events =

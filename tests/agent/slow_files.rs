@@ -11,7 +11,7 @@ use apidouble::Double;
 use serde_json::json;
 
 use crate::clocks::library;
-use crate::common::api::{condition, is_ready};
+use crate::common::api::{admin, condition, is_ready};
 use crate::common::board::{Board, FAST};
 use crate::common::cluster::rotating;
 use crate::common::raspberry;
@@ -47,8 +47,7 @@ fn changes_files_slowly(fsync: Duration) {
     double.clear_requests();
 
     let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
-    let patch = "application/merge-patch+json";
-    assert_eq!(double.as_admin("PATCH", "/api/v1/nodes/pi", patch, &spec).0, 200);
+    admin(&double, "PATCH", "/api/v1/nodes/pi", &spec);
     eventually("podcidr", MINUTE, || fs::read(folder.path().join("root/podcidr")).ok());
     let rotations = || {
         let log = board.log();
@@ -90,17 +89,10 @@ fn eight_slow_sensors_delay_the_registration_by_a_second_and_one_read() {
         }
     }
     let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
-    let args = [
-        format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--host-root={root}"),
-        "--hostname-override=pi".to_owned(),
-        "--node-ip=::".to_owned(),
-        "--root-dir=/var/lib/kubelet".to_owned(),
-    ];
-    let args: Vec<&str> = args.iter().map(String::as_str).chain(FAST).collect();
+    let flags = ["--host-root", &root, "--node-ip=::", "--root-dir=/var/lib/kubelet"];
     // Not those of its trip points.
     let env = [("LD_PRELOAD", library().to_str().unwrap()), ("SLOW_READ", "/temp")];
-    let board = Board::start_with(&args, &env);
+    let board = Board::fast_with(&kubeconfig, "pi", &flags, &env);
     let node = eventually("Ready", MINUTE, || double.get("nodes/pi").filter(is_ready));
     let took = board.started.elapsed();
     println!("Ready after {took:?}");

@@ -14,9 +14,12 @@ pub fn admin(double: &Double, method: &str, path: &str, body: &Value) -> Value {
     answer
 }
 
-/// The paths of all requests to the double, in their order.
-pub fn paths(double: &Double) -> Vec<String> {
-    double.requests().into_iter().map(|r| r.path).collect()
+/// Method, path and status code of each request that was answered, without events, which have the
+/// lowest priority, and looks for changes by others, which depend on the time.
+pub fn sent(double: &Double) -> Vec<String> {
+    let requests = double.requests().into_iter().filter(|r| r.code > 0 && !r.is_look());
+    let lasting = requests.filter(|r| !r.path.contains("/events"));
+    lasting.map(|r| format!("{} {} {}", r.method, r.path, r.code)).collect()
 }
 
 /// The condition of this type.
@@ -25,7 +28,31 @@ pub fn condition<'a>(node: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.find(|condition| condition["type"] == kind)
 }
 
+/// The status of the condition of this type.
+pub fn status_of<'a>(node: &'a Value, kind: &str) -> &'a str {
+    condition(node, kind).and_then(|c| c["status"].as_str()).unwrap_or("absent")
+}
+
+/// Status and message of the condition Ready.
+pub fn ready(node: &Value) -> (&str, &str) {
+    let message = condition(node, "Ready").and_then(|ready| ready["message"].as_str());
+    (status_of(node, "Ready"), message.unwrap_or_default())
+}
+
 /// Whether the condition Ready is True.
 pub fn is_ready(node: &Value) -> bool {
-    condition(node, "Ready").is_some_and(|ready| ready["status"] == "True")
+    status_of(node, "Ready") == "True"
+}
+
+/// The patches of a status, without the looks for changes by others.
+pub fn status_patches(double: &Double) -> usize {
+    let requests = double.requests().into_iter().filter(|r| r.method == "PATCH" && !r.is_look());
+    requests.filter(|r| r.path.ends_with("/status")).count()
+}
+
+/// The reasons of the events, in the order of their names.
+pub fn reasons(double: &Double) -> Vec<String> {
+    let mut events = double.list("events");
+    events.sort_by_key(|event| event["metadata"]["name"].as_str().unwrap().to_owned());
+    events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
 }

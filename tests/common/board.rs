@@ -60,10 +60,20 @@ impl Board {
     }
 
     /// The agent of a node with the flags of [`FAST`], and `more`.
-    pub fn fast(kubeconfig: &str, name: &str, more: &[&str]) -> Self {
-        let named = [format!("--kubeconfig={kubeconfig}"), format!("--hostname-override={name}")];
-        let named = named.each_ref().map(String::as_str);
-        Self::start(&[&named, FAST.as_slice(), more].concat())
+    pub fn fast(kubeconfig: impl AsRef<Path>, name: &str, more: &[&str]) -> Self {
+        Self::fast_with(kubeconfig, name, more, &[])
+    }
+
+    /// The same, with environment variables.
+    pub fn fast_with(
+        kubeconfig: impl AsRef<Path>,
+        name: &str,
+        more: &[&str],
+        env: &[(&str, &str)],
+    ) -> Self {
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.as_ref().display());
+        let named = [kubeconfig.as_str(), "--hostname-override", name];
+        Self::start_with(&[&named, FAST.as_slice(), more].concat(), env)
     }
 
     /// With environment variables. Without a `--root-dir` in `args` there is none, so that no test

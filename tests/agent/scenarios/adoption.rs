@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{GRACE, SHORT_GRACE, SOON, Site, guest_labels, look_at};
-use crate::common::api::{condition, paths};
+use crate::common::api::{condition, sent};
 use crate::common::cluster::Cluster;
 use support::eventually;
 
@@ -107,10 +107,7 @@ fn an_upgrade_makes_a_guest_without_a_moment_of_not_ready() {
     assert_eq!(transition(&after), transition(&node));
     assert!(!site.cluster.ever_left_ready());
     if site.cluster.double().is_some() {
-        // Without the looks of the two minutes after a start.
-        let requests = site.double().requests().into_iter().filter(|r| !r.is_look());
-        let mut sent: Vec<String> =
-            requests.map(|r| format!("{} {} {}", r.method, r.path, r.code)).collect();
+        let mut sent = sent(site.double());
         let node = site.node_path();
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
         let lease = format!("{leases}/{}", site.name);
@@ -128,22 +125,8 @@ fn an_upgrade_makes_a_guest_without_a_moment_of_not_ready() {
             renewal,
             format!("PATCH {node}/status 200"),
             format!("GET {} 200", look_at(&site.name)),
-            "POST /api/v1/namespaces/default/events 201".to_owned(),
         ];
         assert_eq!(sent, restart);
         assert!(renewals > 3, "{renewals} renewals");
     }
-}
-
-#[test]
-fn the_version_of_the_server_is_reported() {
-    let site = Site::of_double("version");
-    let _board = site.start(&["--kubelet-version=server"]);
-    let node = site.ready();
-    let version = node["status"]["nodeInfo"]["kubeletVersion"].as_str().unwrap();
-    let server = site.cluster.get("/version").unwrap();
-    let start = server["gitVersion"].as_str().unwrap();
-    assert!(version.starts_with(&format!("{start}-nodelet.")), "{version}");
-    let paths = paths(site.double());
-    assert_eq!(paths[..2], ["/version", "/api/v1/nodes"]);
 }

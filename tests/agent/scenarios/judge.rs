@@ -4,14 +4,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::common::api::condition;
-
-/// The status of a Node's Ready condition.
-pub(super) fn ready(node: &Value) -> &str {
-    let ready = condition(node, "Ready");
-    ready.and_then(|c| c["status"].as_str()).unwrap_or("absent")
-}
-
 pub(super) fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }

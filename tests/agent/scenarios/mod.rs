@@ -51,12 +51,6 @@ impl Site {
         Self { kubeconfig: cluster.kubeconfig(&name), cluster, name }
     }
 
-    /// A double whose control plane notices a missing renewal.
-    fn of_double(name: &str) -> Self {
-        let double = Double::builder().lifecycle(SHORT_GRACE);
-        Self::of(Cluster::on(double.start()), name)
-    }
-
     /// The agent with a fifth of the default periods.
     fn start(&self, more: &[&str]) -> Board {
         Board::fast(&self.kubeconfig, &self.name, more)
@@ -131,7 +125,7 @@ impl Site {
 }
 
 /// The path of a look at the pods of a node.
-fn look_at(node: &str) -> String {
+pub(crate) fn look_at(node: &str) -> String {
     format!(
         "/api/v1/pods?fieldSelector=spec.nodeName%3D{node}%2Cstatus.phase%21%3DFailed%2C\
          status.phase%21%3DSucceeded&limit=8"

@@ -83,15 +83,8 @@ fn after_each_kind_of_outage_all_boards_are_ready_soon() {
     let boards: Vec<(String, Board)> = (0..count)
         .map(|number| {
             let name = format!("outage-{number}");
-            let kubeconfig = cluster.kubeconfig(&name);
-            let board = Board::start(&[
-                "--kubeconfig",
-                &kubeconfig,
-                "--hostname-override",
-                &name,
-                "--node-lease-duration-seconds=13",
-                "--node-status-update-frequency=3s",
-            ]);
+            let periods = ["--node-lease-duration-seconds=13", "--node-status-update-frequency=3s"];
+            let board = Board::fast(cluster.kubeconfig(&name), &name, &periods);
             (name, board)
         })
         .collect();

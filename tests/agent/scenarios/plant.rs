@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{GRACE, judge, settle};
+use super::{GRACE, settle};
+use crate::common::api::status_of;
 use crate::common::board::Board;
 use crate::common::cluster::Cluster;
 use crate::common::cluster::program::Program;
@@ -36,7 +37,7 @@ impl Plant {
         };
         let board = |index: usize| {
             let name = format!("board-{index}");
-            let board = Board::fast(&cluster.kubeconfig(&name), &name, &[]);
+            let board = Board::fast(cluster.kubeconfig(&name), &name, &[]);
             (name, board)
         };
         let mut plant = Self {
@@ -96,7 +97,7 @@ impl Plant {
             for name in names {
                 let node = self.cluster.node(name);
                 let node = node.ok_or_else(|| format!("no Node {name}"))?;
-                if judge::ready(&node) != status {
+                if status_of(&node, "Ready") != status {
                     return Err(format!("{name}: {}", node["status"]["conditions"]));
                 }
             }

@@ -6,36 +6,37 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::{Value, json};
 
 use super::{SHORT_GRACE, SOON, Site, accepted};
-use crate::common::api::paths;
-use crate::common::board::Board;
+use crate::common::api::sent;
 use crate::common::cluster::Cluster;
 use nodelet::kube::time::Wall;
 use support::eventually;
 
-/// The log line that contains `part`.
-fn line_with(board: &Board, part: &str) -> String {
-    eventually(part, Duration::from_secs(10), || {
-        board.log().into_iter().find(|line| line.contains(part))
-    })
-}
-
+/// One is of a kubelet that ran since this boot.
 #[test]
-fn a_pod_from_before_the_registration_is_rejected_after_the_first_lease() {
+fn a_pod_from_before_the_registration_is_rejected_after_the_first_lease_and_a_running_one_is_left()
+{
     let site = Site::of(Cluster::start(SHORT_GRACE), "stray-before");
+    site.bind("running");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let status = json!({"status": {"phase": "Running",
+        "startTime": Wall::from_epoch(now.unwrap()).time()}});
+    site.patch(&format!("{}/status", site.pod_path("running")), &status);
     let uid = site.bind("web")["metadata"]["uid"].clone();
-    let _board = site.start(&[]);
+    let board = site.start(&[]);
     site.is_rejected("web");
     assert_eq!(site.pod("web").unwrap()["metadata"]["uid"], uid);
     // Its deletion needs nobody.
     accepted(site.cluster.delete(&site.pod_path("web"), &Value::Null));
     assert!(site.pod("web").is_none());
+    board.says_within(SOON, &format!("such as default/{}-running:", site.name));
+    assert_eq!(site.pod("running").unwrap()["status"]["phase"], "Running");
     site.ready();
     if site.cluster.double().is_none() {
         return;
     }
-    let paths = paths(site.double());
-    let first = |part: &str| paths.iter().position(|path| path.contains(part)).unwrap();
-    assert!(first("/pods") > first("/leases/"), "{paths:?}");
+    let sent = sent(site.double());
+    let first = |part: &str| sent.iter().position(|request| request.contains(part)).unwrap();
+    assert!(first("/pods") > first("/leases/"), "{sent:?}");
     // One look, and one act.
     let requests = site.about_pods();
     let methods: Vec<&str> = requests.iter().map(|request| request.method.as_str()).collect();
@@ -74,21 +75,4 @@ fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_end
     let looks: Vec<Instant> = requests.iter().filter(|r| r.method == "GET").map(|r| r.at).collect();
     assert!(looks[1].duration_since(looks[0]) >= Duration::from_secs(14));
     assert_eq!(requests.iter().filter(|r| r.method == "DELETE").count(), 1);
-}
-
-#[test]
-fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
-    let site = Site::of(Cluster::start(SHORT_GRACE), "stray-running");
-    site.bind("web");
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let status = json!({"status": {"phase": "Running",
-        "startTime": Wall::from_epoch(now.unwrap()).time()}});
-    site.patch(&format!("{}/status", site.pod_path("web")), &status);
-    site.bind("stray");
-    let board = site.start(&[]);
-    site.is_rejected("stray");
-    let line = line_with(&board, "may still be running");
-    assert!(line.contains(&format!("such as default/{}-web:", site.name)), "{line}");
-    assert!(line.contains("drain the Node and reboot"), "{line}");
-    assert_eq!(site.pod("web").unwrap()["status"]["phase"], "Running");
 }

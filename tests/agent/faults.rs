@@ -1,29 +1,21 @@
-//! One test for each fault of a network or of an API server.
+//! A board that meets each fault of a network or of an API server.
 //!
 //! All periods are a fifth of the defaults. Each fault lasts longer than the grace period of the
 //! node-lifecycle controller, so the Node becomes `Unknown` if the fault stops the heartbeat.
-//!
-//! Without a filter on the command line the first test starts the scenarios of all tests, each
-//! with its own board and server, and each test waits for its scenario.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
-use std::sync::{Mutex, OnceLock};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use apidouble::{Double, Fault, Rule, Validity};
 use nix::sys::signal::Signal;
-use serde_json::Value;
 
 use crate::common::api::is_ready;
 use crate::common::board::Board;
-use crate::common::front::{Front, Pace};
 use crate::common::lease::{await_renewals, renew_time};
 use support::{Folder, eventually};
 
-const LEASE: Duration = Duration::from_secs(8);
 /// Longer than [`GRACE`] and four renewals.
 const STORM: Duration = Duration::from_secs(9);
 /// Grace period of the double's node-lifecycle controller.
@@ -41,78 +33,26 @@ const MOST_KIBIBYTES: u64 = 256;
 /// large folios maps hundreds of KiB with each.
 const MOST_RESIDENT_KIBIBYTES: u64 = 1024;
 
-/// An API double, and the link that the board reaches it through.
-struct Site {
-    double: Double,
-    link: Option<Front>,
-    folder: Folder,
-    /// The target of redirects.
-    elsewhere: TcpListener,
+fn is_ready_now(double: &Double) -> bool {
+    double.get("nodes/pi").as_ref().is_some_and(is_ready)
 }
 
-impl Site {
-    fn always(&self, fault: Fault) {
-        self.double.faults().push(Rule::new(fault).always());
-    }
-
-    fn node(&self) -> Option<Value> {
-        self.double.get("nodes/pi")
-    }
-
-    fn is_ready(&self) -> bool {
-        self.node().as_ref().is_some_and(is_ready)
-    }
-}
-
-/// Memory and descriptors of a process, from `/proc`.
-#[derive(Clone, Copy, Debug)]
-struct Footprint {
-    anonymous_kibibytes: u64,
-    resident_kibibytes: u64,
-    descriptors: usize,
-}
-
-/// The minimum of 25 samples: a fact that is being read holds a descriptor or two for a moment; a
-/// leak is in every sample.
-fn footprint(board: &Board) -> Footprint {
-    let moments = (0..25).map(|_| {
+/// Anonymous and resident KiB, and descriptors. The minimum of 25 samples: a fact that is being
+/// read holds a descriptor or two for a moment; a leak is in every sample.
+fn footprint(board: &Board) -> [u64; 3] {
+    let mut least = [u64::MAX; 3];
+    for _ in 0..25 {
         thread::sleep(Duration::from_millis(10));
-        footprint_now(board)
-    });
-    let least = moments.reduce(|one, other| Footprint {
-        anonymous_kibibytes: one.anonymous_kibibytes.min(other.anonymous_kibibytes),
-        resident_kibibytes: one.resident_kibibytes.min(other.resident_kibibytes),
-        descriptors: one.descriptors.min(other.descriptors),
-    });
-    least.unwrap()
-}
-
-fn footprint_now(board: &Board) -> Footprint {
-    Footprint {
-        anonymous_kibibytes: board.kibibytes("Anonymous"),
-        resident_kibibytes: board.kibibytes("Rss"),
-        descriptors: board.descriptors(),
+        let [anonymous, resident] = ["Anonymous", "Rss"].map(|name| board.kibibytes(name));
+        let now = [anonymous, resident, board.descriptors() as u64];
+        least = [0, 1, 2].map(|of| least[of].min(now[of]));
     }
+    least
 }
 
 fn threads(board: &Board) -> usize {
     let tasks = format!("/proc/{}/task", board.pid());
     fs::read_dir(tasks).unwrap().count()
-}
-
-type Act = fn(&Site);
-
-struct Scenario {
-    name: &'static str,
-    /// The fault starts before the board.
-    from_the_start: bool,
-    through_a_link: bool,
-    on: Act,
-    off: Act,
-}
-
-fn clear(site: &Site) {
-    site.double.faults().clear();
 }
 
 fn status(code: u16, retry_after: Option<u64>) -> Fault {
@@ -132,81 +72,73 @@ fn raw(status: &str, content_type: &str, body: &str) -> Fault {
     Fault::Raw([&head, body].concat().into())
 }
 
-macro_rules! scenarios {
-    ($($name:ident $([$($flag:ident),*])? : $on:expr => $off:expr;)*) => {
-        const SCENARIOS: &[Scenario] = &[$(
-            #[allow(clippy::needless_update)]
-            Scenario {
-                name: stringify!($name),
-                on: $on,
-                off: $off,
-                $($($flag: true,)*)?
-                ..NO_SCENARIO
-            },
-        )*];
-        $(
-            #[test]
-            fn $name() {
-                survived(stringify!($name));
-            }
-        )*
-    };
+/// Each answer of the server is such a fault. `elsewhere` is the target of a redirect.
+fn of_answers(elsewhere: &TcpListener) -> [(&'static str, Fault); 19] {
+    [
+        ("stall before headers", Fault::StallBeforeHeaders),
+        ("stall in body", Fault::StallInBody(10)),
+        ("trickle", Fault::Trickle { bytes: 1, every: Duration::from_millis(20) }),
+        ("reset before headers", Fault::ResetBeforeHeaders),
+        ("reset after headers", Fault::ResetAfterHeaders),
+        ("FIN instead of an answer", Fault::CloseBeforeHeaders),
+        ("closed after each answer", Fault::CloseAfterResponse),
+        ("closed silently after each answer", Fault::CloseSilently),
+        ("too many requests for an hour", status(429, Some(3600))),
+        ("internal error", status(500, None)),
+        ("page of a gateway", raw("503 Service Unavailable", "text/html", "<html>503</html>")),
+        ("unauthorized", status(401, None)),
+        ("forbidden", status(403, None)),
+        ("conflict", status(409, None)),
+        ("malformed JSON", Fault::Garbage),
+        ("wrong kind", raw("200 OK", "application/json", WRONG_KIND)),
+        ("oversized body", Fault::Oversized(10)),
+        ("endless headers", Fault::EndlessHeaders),
+        ("redirect", Fault::Redirect(format!("https://{}/", elsewhere.local_addr().unwrap()))),
+    ]
 }
 
-const NO_SCENARIO: Scenario =
-    Scenario { name: "", from_the_start: false, through_a_link: false, on: |_| {}, off: |_| {} };
+type Act = fn(&Double);
 
-scenarios! {
-    refuse: |site| site.double.stop_listening() => |site| site.double.start_listening();
-    blackhole: |site| site.double.blackhole() => |site| site.double.start_listening();
-    stall_before_headers: |site| site.always(Fault::StallBeforeHeaders) => clear;
-    stall_in_body: |site| site.always(Fault::StallInBody(10)) => clear;
-    trickle: |site| site.always(Fault::Trickle { bytes: 1, every: Duration::from_millis(20) }) => clear;
-    reset_before_headers: |site| site.always(Fault::ResetBeforeHeaders) => clear;
-    reset_after_headers: |site| site.always(Fault::ResetAfterHeaders) => clear;
-    fin_instead_of_an_answer: |site| site.always(Fault::CloseBeforeHeaders) => clear;
-    closed_after_each_answer: |site| site.always(Fault::CloseAfterResponse) => clear;
-    closed_silently_after_each_answer: |site| site.always(Fault::CloseSilently) => clear;
-    too_many_requests_for_an_hour: |site| site.always(status(429, Some(3600))) => clear;
-    internal_error: |site| site.always(status(500, None)) => clear;
-    gateway_503_page: |site| {
-        site.always(raw("503 Service Unavailable", "text/html", "<html>503</html>"));
-    } => clear;
-    unauthorized_then_good: |site| site.always(status(401, None)) => clear;
-    forbidden: |site| site.always(status(403, None)) => clear;
-    no_such_lease: |site| {
-        let rule = Rule::new(status(404, None)).path("/leases");
-        site.double.faults().push(rule.always());
-    } => clear;
-    conflict_on_everything: |site| site.always(status(409, None)) => clear;
-    conflict_on_everything_from_the_start [from_the_start]: |site| site.always(status(409, None)) => clear;
-    malformed_json: |site| site.always(Fault::Garbage) => clear;
-    wrong_kind: |site| site.always(raw("200 OK", "application/json", WRONG_KIND)) => clear;
-    oversized_body: |site| site.always(Fault::Oversized(10)) => clear;
-    endless_headers: |site| site.always(Fault::EndlessHeaders) => clear;
-    redirect: |site| {
-        let place = format!("https://{}/", site.elsewhere.local_addr().unwrap());
-        site.always(Fault::Redirect(place));
-    } => |site| {
-        clear(site);
-        assert!(site.elsewhere.accept().is_err(), "it followed the redirect");
-    };
-    slow_tls [through_a_link]: |site| {
-        // A handshake of 1.5 KB needs half a minute.
-        let link = site.link.as_ref().unwrap();
-        link.set_pace(Pace { bytes_per_second: 50, ..Pace::NONE });
-        link.drop_connections();
-    } => |site| {
-        let link = site.link.as_ref().unwrap();
-        link.set_pace(Pace::NONE);
-        link.drop_connections();
-    };
-    another_authority_and_back: |site| site.double.swap_to_unknown_authority()
-        => |site| site.double.swap_validity(Validity::VALID, None);
-    restart_with_empty_storage: |site| {
-        site.double.stop_listening();
-        site.double.restart_empty();
-    } => |site| site.double.start_listening();
+/// Other faults, each with its begin and its end.
+const OTHERS: [(&str, Act, Act); 5] = [
+    ("refused connection", Double::stop_listening, Double::start_listening),
+    ("black hole", Double::blackhole, Double::start_listening),
+    (
+        "no such lease",
+        |double| double.faults().push(Rule::new(status(404, None)).path("/leases").always()),
+        |double| double.faults().clear(),
+    ),
+    ("another authority and back", Double::swap_to_unknown_authority, |double| {
+        double.swap_validity(Validity::VALID, None);
+    }),
+    (
+        "restart with empty storage",
+        |double| {
+            double.stop_listening();
+            double.restart_empty();
+        },
+        Double::start_listening,
+    ),
+];
+
+/// All at the same time, each with a board and a server of its own. The name of a thread that
+/// panics is that of the fault.
+#[test]
+fn after_each_fault_the_node_is_ready_within_15_s() {
+    let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    thread::scope(|scope| {
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        for (name, fault) in of_answers(&elsewhere) {
+            let on = |double: &Double| double.faults().push(Rule::new(fault).always());
+            let off = |double: &Double| double.faults().clear();
+            named(name).spawn_scoped(scope, move || survives(name, on, off)).unwrap();
+        }
+        for (name, on, off) in OTHERS {
+            named(name).spawn_scoped(scope, move || survives(name, on, off)).unwrap();
+        }
+    });
+    assert!(elsewhere.accept().is_err(), "it followed the redirect");
 }
 
 /// A message of the server can neither forge a line of the journal nor control a terminal.
@@ -222,10 +154,7 @@ fn foreign_text_is_one_harmless_log_line() {
     });
     let fault = raw("403 Forbidden", "application/json", &status.to_string());
     double.faults().push(Rule::new(fault).path("/nodes").always());
-    let mut board = Board::start_with(
-        &[&format!("--kubeconfig={}", kubeconfig.display()), "--hostname-override=pi"],
-        &[("JOURNAL_STREAM", "8:1")],
-    );
+    let mut board = Board::fast_with(&kubeconfig, "pi", &[], &[("JOURNAL_STREAM", "8:1")]);
     board.says("all is lost");
     board.stop(Signal::SIGTERM);
     let lines = board.log();
@@ -241,84 +170,42 @@ fn foreign_text_is_one_harmless_log_line() {
     }
 }
 
-/// Waits for the scenario `name`; fails with its panic.
-fn survived(name: &str) {
-    static RUNNING: OnceLock<Mutex<BTreeMap<&str, JoinHandle<()>>>> = OnceLock::new();
-    let spawn = |scenario: &'static Scenario| {
-        let named = thread::Builder::new().name(format!("faults::{}", scenario.name));
-        (scenario.name, named.spawn(|| run(scenario)).unwrap())
-    };
-    let thread = if std::env::args().skip(1).any(|arg| !arg.starts_with('-')) {
-        let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name);
-        spawn(scenario.unwrap()).1
-    } else {
-        let all = RUNNING.get_or_init(|| Mutex::new(SCENARIOS.iter().map(spawn).collect()));
-        let thread = all.lock().unwrap().remove(name);
-        thread.unwrap()
-    };
-    if let Err(panic) = thread.join() {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        panic!("{name}: {}", text.unwrap_or_default());
-    }
-}
-
-fn run(scenario: &Scenario) {
-    let site = {
-        let double = Double::builder().lifecycle(GRACE).start();
-        let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
-        elsewhere.set_nonblocking(true).unwrap();
-        let link = scenario.through_a_link.then(|| Front::to(double.port(), Pace::NONE));
-        Site { folder: Folder::new(scenario.name), double, link, elsewhere }
-    };
-    let mut kubeconfig = site.double.kubeconfig_for_node("pi");
-    if let Some(link) = &site.link {
-        kubeconfig = link.kubeconfig(&kubeconfig, site.double.port());
-    }
-    let kubeconfig = site.folder.write("kubeconfig", &kubeconfig);
-    if scenario.from_the_start {
-        (scenario.on)(&site);
-    }
-    let mut board = Board::start(&[
-        &format!("--kubeconfig={}", kubeconfig.display()),
-        "--hostname-override=pi",
-        &format!("--node-lease-duration-seconds={}", LEASE.as_secs()),
-        "--node-status-update-frequency=1s",
-    ]);
-    let mut before = None;
-    if !scenario.from_the_start {
-        eventually("Ready", BACK, || site.is_ready().then_some(()));
-        renewals(&site, 2);
-        before = board.can_be_looked_into().then(|| footprint(&board));
-    }
+fn survives(name: &str, on: impl FnOnce(&Double), off: impl FnOnce(&Double)) {
+    let double = Double::builder().lifecycle(GRACE).start();
+    let folder = Folder::new("faults");
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+    let mut board = Board::fast(&kubeconfig, "pi", &[]);
+    let renewals = |times| await_renewals(times, BACK, || renew_time(&double, "pi"));
+    eventually("Ready", BACK, || is_ready_now(&double).then_some(()));
+    renewals(2);
+    let before = board.can_be_looked_into().then(|| footprint(&board));
     let lines_before = board.log().len();
-    site.double.clear_requests();
-    if !scenario.from_the_start {
-        (scenario.on)(&site);
-    }
+    double.clear_requests();
+    on(&double);
     let storm = Instant::now();
     while storm.elapsed() < STORM {
         assert_eq!(threads(&board), 1, "a thread was started");
         thread::sleep(Duration::from_millis(20));
     }
-    let during = site.double.requests().len();
+    let during = double.requests().len();
     assert!(board.is_running(), "it ended: {:?}", board.log());
 
-    (scenario.off)(&site);
+    off(&double);
     let end = Instant::now();
-    renewals(&site, 1);
+    renewals(1);
     let back = end.elapsed();
-    eventually("Ready again", BACK.saturating_sub(end.elapsed()), || site.is_ready().then_some(()));
+    eventually("Ready again", BACK.saturating_sub(end.elapsed()), || {
+        is_ready_now(&double).then_some(())
+    });
     let ready = end.elapsed();
     // Memory and descriptors of the outage are released by now.
-    renewals(&site, 2);
+    renewals(2);
     assert!(board.is_running(), "it ended: {:?}", board.log());
     assert_eq!(threads(&board), 1);
     let after = before.map(|_| footprint(&board));
     let lines = board.log().split_off(lines_before);
     println!(
-        "{}: renewed after {back:?}, Ready after {ready:?}, {during} requests, {} lines, {before:?} -> {after:?}",
-        scenario.name,
+        "{name}: renewed after {back:?}, Ready after {ready:?}, {during} requests, {} lines, {before:?} -> {after:?}",
         lines.len()
     );
     assert!(lines.len() <= MOST_LINES, "a line per attempt: {lines:#?}");
@@ -326,18 +213,11 @@ fn run(scenario: &Scenario) {
     // loop sends thousands.
     assert!(during <= 120, "{during} requests in {STORM:?}");
     if let (Some(before), Some(after)) = (before, after) {
-        for (before, after, most) in [
-            (before.anonymous_kibibytes, after.anonymous_kibibytes, MOST_KIBIBYTES),
-            (before.resident_kibibytes, after.resident_kibibytes, MOST_RESIDENT_KIBIBYTES),
-        ] {
-            assert!(after <= before + most, "{before} -> {after} KiB of memory");
+        for (of, most) in [(0, MOST_KIBIBYTES), (1, MOST_RESIDENT_KIBIBYTES)] {
+            assert!(after[of] <= before[of] + most, "{before:?} -> {after:?} KiB of memory");
         }
         // The agent may be reconnecting.
-        assert!(after.descriptors.abs_diff(before.descriptors) <= 1, "{before:?} -> {after:?}");
+        assert!(after[2].abs_diff(before[2]) <= 1, "{before:?} -> {after:?}");
     }
-    site.double.assert_members_are_known();
-}
-
-fn renewals(site: &Site, times: usize) {
-    await_renewals(times, BACK, || renew_time(&site.double, "pi"));
+    double.assert_members_are_known();
 }

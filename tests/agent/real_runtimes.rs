@@ -12,7 +12,8 @@ use apidouble::Double;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use super::runtime::{BACK, DOWN, Pair, start, status_patches, version, wait_for};
+use super::runtime::{BACK, DOWN, Pair, start, version, wait_for};
+use crate::common::api::status_patches;
 use crate::common::cluster::program::Program;
 use crate::common::command::{command, end};
 use crate::common::lease::longest_gap_of_requests;

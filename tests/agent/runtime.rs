@@ -5,20 +5,13 @@ use std::time::{Duration, Instant};
 use apidouble::Double;
 use serde_json::Value;
 
-use crate::common::api::condition;
+use crate::common::api::{condition, ready, status_patches};
 use crate::common::board::Board;
 use crate::common::command::nodelet;
 use crate::common::lease::longest_gap_of_requests;
 use crate::common::runtime::Runtime;
 use support::{Folder, eventually};
 
-/// A renewal every 2 s, a status every second.
-const FAST: [&str; 4] = [
-    "--node-lease-duration-seconds=8",
-    "--node-status-update-frequency=1s",
-    "--eviction-hard=memory.available<1Ki",
-    "--hostname-override=pi",
-];
 /// Issue 15: from the return of the runtime to Ready.
 pub(super) const BACK: Duration = Duration::from_secs(15);
 pub(super) const DOWN: &str = "container runtime is down";
@@ -30,28 +23,16 @@ pub(super) struct Pair {
 }
 
 pub(super) fn start(double: &Double, folder: &Folder, more: &[&str]) -> Pair {
-    let path = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
-    let kubeconfig = format!("--kubeconfig={}", path.display());
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
     let facts = format!("--container-runtime-facts={}", folder.path().join("facts").display());
-    let args = [&[kubeconfig.as_str(), &facts], FAST.as_slice(), more].concat();
-    let service = Board::start(&[&["runtime"], args.as_slice()].concat());
-    Pair { service, agent: Board::start(&args) }
-}
-
-fn node(double: &Double) -> Option<Value> {
-    double.get("nodes/pi")
-}
-
-fn ready(node: &Value) -> (&str, &str) {
-    condition(node, "Ready").map_or(("absent", ""), |ready| {
-        let text = |key: &str| ready[key].as_str().unwrap_or_default();
-        (text("status"), text("message"))
-    })
+    let start =
+        |command: &[&str]| Board::fast(&kubeconfig, "pi", &[command, &[&facts], more].concat());
+    Pair { service: start(&["runtime"]), agent: start(&[]) }
 }
 
 pub(super) fn wait_for(double: &Double, limit: Duration, status: &str, message: &str) -> Value {
     eventually(&format!("{status} {message}"), limit, || {
-        node(double).filter(|node| {
+        double.get("nodes/pi").filter(|node| {
             let (is, says) = ready(node);
             is == status && says.contains(message)
         })
@@ -63,23 +44,19 @@ pub(super) fn version(node: &Value) -> &str {
     version.as_str().unwrap_or_default()
 }
 
-pub(super) fn status_patches(double: &Double) -> usize {
-    let requests = double.requests();
-    let is_patch = |r: &&apidouble::Recorded| {
-        r.method == "PATCH" && r.path.ends_with("/status") && !r.is_look()
-    };
-    requests.iter().filter(is_patch).count()
-}
-
-/// Killed, absent, and back; then silent, as a process that got SIGSTOP, and back: the question
+/// Not there yet; killed, absent, and back; then silent, as a process that got SIGSTOP, and back: the question
 /// that has no answer ends after 20 s.
 #[test]
 fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     let (double, folder) = (Double::start(), Folder::new("runtime"));
     let socket = folder.path().join("c.sock");
-    let mut runtime = Runtime::start(&socket, 12);
-    let mut pair = start(&double, &folder, &[&runtime.endpoint()]);
+    let endpoint = format!("--container-runtime-endpoint={}", socket.display());
+    let mut pair = start(&double, &folder, &[&endpoint]);
     pair.agent.watch_threads();
+    let message = "container runtime status check may not have completed yet";
+    let node = wait_for(&double, Duration::from_secs(10), "False", message);
+    assert_eq!(version(&node), "unknown://Unknown");
+    let mut runtime = Runtime::start(&socket, 12);
 
     let node = wait_for(&double, Duration::from_secs(10), "True", "");
     assert_eq!(version(&node), "containerd://2.1.9");
@@ -131,24 +108,6 @@ fn without_an_endpoint_nodelet_runtime_ends_at_once_with_success() {
     let ended = nodelet(["runtime", "--max-pods=0"]);
     assert_eq!(ended.code, 0);
     assert!(ended.stderr.contains("no --container-runtime-endpoint"), "{ended:?}");
-}
-
-/// A board without a runtime is a Node that says so, and its first answer makes it Ready.
-#[test]
-fn a_runtime_that_starts_later_makes_the_node_ready() {
-    let (double, folder) = (Double::start(), Folder::new("runtime-late"));
-    let socket = folder.path().join("c.sock");
-    let endpoint = format!("--container-runtime-endpoint={}", socket.display());
-    let _board = start(&double, &folder, &[&endpoint, "--max-pods=1"]);
-    let message = "[container runtime status check may not have completed yet, network state \
-                   unknown]";
-    let node = wait_for(&double, Duration::from_secs(10), "False", message);
-    assert_eq!(version(&node), "unknown://Unknown");
-    let mut runtime = Runtime::start(&socket, 1);
-    let message = "container runtime network not ready: NetworkReady=false reason:Reason \
-                   message:message";
-    wait_for(&double, Duration::from_secs(5), "False", message);
-    runtime.stop();
 }
 
 /// The file system of the images is that of a run: `/proc` has no size, `/` has less than 1 Ei.

@@ -30,22 +30,9 @@ impl Site {
     }
 
     fn start(&self, more: &[&str]) -> Board {
-        let kubeconfig = self.cluster.kubeconfig(&self.name);
         let root = self.folder.path().join("root").display().to_string();
-        let name = format!("--hostname-override={}", self.name);
-        let mut args = vec![
-            "--kubeconfig",
-            &kubeconfig,
-            "--host-root",
-            &root,
-            &name,
-            "--node-ip=::",
-            "--root-dir=/var/lib/kubelet",
-            "--node-lease-duration-seconds=8",
-            "--node-status-update-frequency=1s",
-        ];
-        args.extend(more);
-        Board::start(&args)
+        let board = ["--host-root", &root, "--node-ip=::", "--root-dir=/var/lib/kubelet"];
+        Board::fast(self.cluster.kubeconfig(&self.name), &self.name, &[&board, more].concat())
     }
 
     fn condition(&self, kind: &str) -> Option<Value> {

@@ -341,6 +341,8 @@ impl Lease {
 mod tests {
     use std::time::Duration;
 
+    use support::grpc::field;
+
     use super::*;
     use crate::kube::instant::Mono;
     use crate::kube::message::{Method, Response, answered, not_found};
@@ -474,14 +476,20 @@ mod tests {
 
     /// The time of a deleted Lease does not come back with the next one.
     #[test]
-    fn a_lease_that_was_deleted_is_created_with_the_time_of_the_clock() {
+    fn a_deleted_lease_is_read_and_created_with_the_time_of_the_clock() {
         let mut lease = read(stored("2036-11-21T06:18:58.000000Z"));
         lease.request(UID, at(1));
         assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
-        lease.request(UID, at(2));
-        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
-        assert_eq!(sent(&mut lease, 2)["spec"]["renewTime"], now(2).micro_time());
-        assert_eq!(lease.on_response(UID, written(201)), Ok(Progress::Done));
+        // Another client creates one, which is deleted, too.
+        let exists = json!({"reason": "AlreadyExists", "message": "leases \"pi\" already exists"});
+        for (second, outcome) in [(2, answered(409, exists)), (3, written(201))] {
+            assert_eq!(lease.request(UID, at(1)).method, Method::Get);
+            assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
+            let create = lease.request(UID, at(second));
+            assert_eq!(create.method, Method::Post);
+            assert_eq!(body(&create)["spec"]["renewTime"], now(second).micro_time());
+            assert_eq!(lease.on_response(UID, outcome).is_ok(), second == 3);
+        }
         assert!(lease.went_back());
     }
 
@@ -517,23 +525,10 @@ mod tests {
         }
     }
 
+    /// After a false success the Node would not be read when renewals work again.
     #[test]
-    fn after_a_404_or_a_409_the_lease_is_read() {
-        let mut lease = read(stored(""));
-        lease.request(UID, at(1));
-        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
-        assert_eq!(lease.request(UID, at(1)).method, Method::Get);
-        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Continue));
-        assert_eq!(lease.request(UID, at(1)).method, Method::Post);
-        let conflict =
-            json!({"reason": "AlreadyExists", "message": "leases \"pi\" already exists"});
-        assert!(is_refused(lease.on_response(UID, answered(409, conflict))));
-        assert_eq!(lease.request(UID, at(1)).method, Method::Get);
-    }
-
-    #[test]
-    fn refusals_and_invalid_bodies_change_nothing() {
-        let mut lease = Lease::new("pi", 40);
+    fn an_answer_without_our_lease_changes_nothing() {
+        let mut unread = Lease::new("pi", 40);
         for outcome in [
             answered(403, json!({"reason": "Forbidden"})),
             answered(500, json!("oops")),
@@ -541,51 +536,34 @@ mod tests {
             answered(200, json!({"metadata": {"name": "other", "resourceVersion": "5"}})),
             Ok(Response::test(200, "<html>")),
         ] {
-            lease.request(UID, at(1));
-            assert!(is_refused(lease.on_response(UID, outcome)));
-            assert_eq!(lease.state, LeaseState::Unknown);
+            unread.request(UID, at(1));
+            assert!(is_refused(unread.on_response(UID, outcome)));
+            assert_eq!(unread.state, LeaseState::Unknown);
         }
-    }
-
-    /// After a false success the Node would not be read when renewals work again.
-    #[test]
-    fn a_200_without_the_lease_is_no_renewal() {
-        let mut lease = read(stored(""));
-        for invalid in [
-            json!({}),
-            json!([1]),
-            json!({"kind": "PodList", "metadata": {"resourceVersion": "7"}}),
-            json!({"kind": "Lease", "metadata": {"name": "other"}}),
-        ] {
-            lease.request(UID, at(1));
-            assert!(is_refused(lease.on_response(UID, answered(200, invalid))));
-        }
-        lease.request(UID, at(1));
-        assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
-    }
-
-    #[test]
-    fn a_receipt_counts_only_for_our_lease() {
         let receipt = |kind: &str, name: &str| {
-            let field = |number: u8, content: &[u8]| -> Vec<u8> {
-                let length = u8::try_from(content.len()).unwrap();
-                [&[number << 3 | 2, length], content].concat()
-            };
-            let metadata = field(1, &field(1, name.as_bytes()));
-            let unknown = [field(1, &field(2, kind.as_bytes())), field(2, &metadata)].concat();
-            let body = [b"k8s\0".to_vec(), unknown].concat();
+            let metadata = field(2, &field(1, &field(1, name.as_bytes())));
+            let body = [b"k8s\0", &*field(1, &field(2, kind.as_bytes())), &metadata].concat();
             Ok(Response::test(200, body))
         };
-        for (kind, name, counts) in [
-            ("Lease", "pi", true),
-            ("Lease", "other", false),
-            ("Node", "pi", false),
-            ("Status", "", false),
+        let mut held = read(stored(""));
+        for (outcome, counts) in [
+            (answered(200, json!({})), false),
+            (answered(200, json!([1])), false),
+            (
+                answered(200, json!({"kind": "PodList", "metadata": {"resourceVersion": "7"}})),
+                false,
+            ),
+            (answered(200, json!({"kind": "Lease", "metadata": {"name": "other"}})), false),
+            (receipt("Lease", "other"), false),
+            (receipt("Node", "pi"), false),
+            (receipt("Status", ""), false),
+            (receipt("Lease", "pi"), true),
+            (written(200), true),
         ] {
-            let mut lease = read(not_found("leases", "pi"));
-            lease.request(UID, at(1));
-            let step = lease.on_response(UID, receipt(kind, name));
-            assert_eq!(step == Ok(Progress::Done), counts, "{kind} {name}: {step:?}");
+            held.request(UID, at(1));
+            let step = held.on_response(UID, outcome.clone());
+            assert_eq!(step == Ok(Progress::Done), counts, "{outcome:?}: {step:?}");
+            assert_eq!(is_refused(step), !counts);
         }
     }
 

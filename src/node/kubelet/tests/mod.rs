@@ -66,17 +66,15 @@ struct Step {
     wall: u64,
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let takes = prop_oneof![Just(1000), 0..1000_u32];
-    (behavior(), takes, any::<bool>(), any::<bool>(), 0..4_000_000_000_u64).prop_map(
-        |(behavior, takes, connected, woken, wall)| Step {
-            behavior,
-            takes,
-            connected,
-            woken,
-            wall,
-        },
-    )
+prop_compose! {
+    fn step()(
+        behavior in behavior(),
+        takes in prop_oneof![Just(1000), 0..1000_u32],
+        [connected, woken] in any::<[bool; 2]>(),
+        wall in 0..4_000_000_000_u64,
+    ) -> Step {
+        Step { behavior, takes, connected, woken, wall }
+    }
 }
 
 /// Whether a patch has its precondition alone.
@@ -106,8 +104,9 @@ struct World {
     ended: bool,
     /// What each request was for, and its method and path.
     sent: Vec<(RequestKind, String)>,
-    /// Turns that waited.
+    /// Turns that waited, and those that told the supervisor of the registration.
     waits: usize,
+    registered: usize,
     fault: Fault,
 }
 
@@ -232,6 +231,7 @@ impl World {
             ended: false,
             sent: Vec::new(),
             waits: 0,
+            registered: 0,
             fault: Fault::None,
         }
     }
@@ -341,10 +341,13 @@ impl World {
                 return Ok(());
             }
             Action::Send(work, budget) => (work, budget),
-            Action::Disconnect(_)
-            | Action::TryOtherAddress(_)
-            | Action::Registered
-            | Action::PodCidrs(_) => return Ok(()),
+            Action::Disconnect(_) | Action::TryOtherAddress(_) | Action::PodCidrs(_) => {
+                return Ok(());
+            }
+            Action::Registered => {
+                self.registered += 1;
+                return Ok(());
+            }
             Action::End => {
                 self.ended = true;
                 return Ok(());
@@ -358,6 +361,8 @@ impl World {
         let Some(request) = request else {
             return Ok(());
         };
+        let needs_none = matches!(work, RequestKind::Certificate | RequestKind::Time);
+        prop_assert!(needs_none || !self.rotation.is_missing(), "{work:?} without a certificate");
         let needs_facts = work == RequestKind::WriteNode;
         prop_assert!(has_facts || !needs_facts, "no facts for {:?}", request.method);
         prop_assert!(!needs_facts || request.method != Method::Get);
@@ -498,33 +503,6 @@ fn a_node_is_written_although_each_read_takes_longer_than_its_request_may() {
     }
 }
 
-/// Ten minutes with certificates of one or two minutes: no Lease renewal is late, and before the
-/// first certificate only the certificate is requested.
-#[test]
-fn certificates_are_renewed_between_lease_renewals() {
-    for held in [Held::OneMinute, Held::AtSupervisor, Held::None] {
-        let mut world = World::holding(held);
-        let mut attempts = Vec::new();
-        while world.now < Mono::START.after(Duration::from_secs(600)) {
-            let (start, first) = (world.now, world.rotation.is_missing());
-            world.sent.clear();
-            let step = Step { takes: 15, ..in_time(&world) };
-            world.turn(&step).unwrap();
-            for (work, _) in &world.sent {
-                assert!(!first || *work == RequestKind::Certificate, "{work:?}");
-                if *work == RequestKind::Lease {
-                    attempts.push(start);
-                }
-            }
-        }
-        // At 80 % of two minutes, of which one has passed, then at half of the remaining time.
-        assert!(world.files.renewed > 8, "{held:?}: {}", world.files.renewed);
-        let gaps = attempts.windows(2).map(|pair| pair[1].since(pair[0]));
-        let latest = gaps.max().unwrap();
-        assert!(latest <= LAW.longest_renew_interval() + Duration::from_millis(300), "{latest:?}");
-    }
-}
-
 /// The server's clock alone decides: the board's may be wrong by years, before or after the true
 /// time, or be set in between. The supervisor is not asked before there is a Node.
 #[test]
@@ -561,24 +539,22 @@ fn at_a_supervisor_the_servers_clock_alone_says_that_a_certificate_has_expired()
     let truth = true_time(Mono::START);
     let later = truth.after(Duration::from_secs(10_000));
     let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(1000)));
-    for (kind, before_date) in [(certificates::SUPERVISOR, false), (certificates::ROTATE, true)] {
+    for (kind, is_logged) in [
+        (certificates::SUPERVISOR, [false, false, true, false]),
+        (certificates::ROTATE, [true, false, false, false]),
+    ] {
         let certificate = certificates::holding(kind, Some(leaf.clone()));
         let mut world = World::with_certificate(Some(certificate));
         let now = Now { mono: Mono::START, wall: later };
-        let is_logged = |world: &mut World| {
+        storm::collect_lines();
+        let logged = [None, Some(truth), Some(later), Some(later)].map(|date| {
+            if let Some(date) = date {
+                world.kubelet.wall_clock.on_server_date(date, now.mono);
+            }
             world.rotation.due(world.kubelet.moment(now));
             storm::take_lines().iter().any(|line| line.contains("certificate: expired at"))
-        };
-        storm::collect_lines();
-        assert_eq!(is_logged(&mut world), before_date, "{kind:?}");
-        assert!(!is_logged(&mut world), "once");
-        if kind == certificates::SUPERVISOR {
-            world.kubelet.wall_clock.on_server_date(truth, now.mono);
-            assert!(!is_logged(&mut world));
-            world.kubelet.wall_clock.on_server_date(later, now.mono);
-            assert!(is_logged(&mut world));
-            assert!(!is_logged(&mut world), "once");
-        }
+        });
+        assert_eq!(logged, is_logged, "{kind:?}");
     }
 }
 
@@ -1043,20 +1019,12 @@ fn a_sign_becomes_one_warning_event_on_the_server() {
 
 #[test]
 fn only_the_first_registration_has_an_effect() {
-    let mut world = World::new();
-    let mut registered = 0;
-    for _ in 0..3 {
-        let now = now(&world);
-        let kind = world.kubelet.node.next();
-        let request = world.kubelet.request(kind, now, &Facts::example()).unwrap();
-        let outcome = world.answer(&request);
-        world.kubelet.on_response(kind, outcome, Mono::START, now);
-        registered +=
-            u32::from(world.kubelet.next(now, Others::default(), || true) == Action::Registered);
-        world.kubelet.node.read_again(Mono::START);
-        world.cluster["pi"].node = None;
-    }
-    assert_eq!(registered, 1);
+    let mut world = settled();
+    world.cluster["pi"].node = None;
+    world.kubelet.node.read_again(world.now);
+    world.run_until(world.now.after(MINUTE));
+    assert!(world.cluster["pi"].is_ready());
+    assert_eq!(world.registered, 1);
 }
 
 /// kubelet_node_status_test.go TestFastStatusUpdateOnce, with `--ready-when-exists` in place of

@@ -4,10 +4,14 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A registered board with a renewed Lease and no event left to send.
+/// A registered board with no event left to send. It waits for its Lease, which is due so soon that
+/// no event is sent before, unless it is one of the last.
 fn ready_world() -> World {
     let mut world = World::new();
     run(&mut world, SECOND * 35);
+    world.turn(&correct()).unwrap();
+    assert_eq!(world.kubelet.renewed, Some(world.now));
+    world.now = world.now.after(SECOND * 7);
     assert!(world.kubelet.registered);
     assert_eq!(ready(&world), ("True".to_owned(), READY.to_owned()));
     world

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::credentials::certificate::tests::certificate;
-use crate::credentials::pki::tests::Signer;
+use crate::credentials::pki::tests::{Pem, Signer};
 use crate::join::proof::{self, sha256};
 use crate::join::token::{Bootstrap, Digest};
 use crate::kube::message::{Answer, Method, Request, Response, answered, not_found};
@@ -687,8 +687,10 @@ impl Cluster {
         chain
     }
 
-    /// A kubeconfig for this server.
+    /// A kubeconfig for this server, with all CAs.
     pub(in crate::credentials) fn kubeconfig(&self, user: &str) -> String {
-        self.authorities[self.signer].signer.kubeconfig(user)
+        let signer = &self.authorities[self.signer].signer;
+        let (one, all) = (Pem(&signer.ca).to_string(), Pem(&self.bundle()).to_string());
+        signer.kubeconfig(user).replace(&one, &all)
     }
 }

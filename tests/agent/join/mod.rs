@@ -7,7 +7,6 @@ mod front;
 mod k3s;
 mod k3s_server;
 mod kubeadm;
-mod new_ca;
 mod printed;
 mod ready;
 

@@ -224,9 +224,7 @@ impl Double {
                     controllers::collect_garbage(&shared.api);
                 }
                 if approve {
-                    let successor = lock(&shared.successor).clone();
-                    let signer = successor.as_deref().unwrap_or(&shared.authority);
-                    controllers::certificates(&shared.api, signer, signing);
+                    controllers::certificates(&shared.api, &shared.authority, signing);
                 }
                 let until = Instant::now() + pause;
                 while Instant::now() < until && !shared.stop.load(Ordering::SeqCst) {
@@ -547,13 +545,6 @@ impl Double {
     /// Accepts client certificates of these authorities from now on, and of no other.
     pub fn trust(&self, authorities: &[&Authority]) {
         self.inner.shared.trust(authorities);
-    }
-
-    /// This authority signs certificates of kubelets and the server's own from now on; open
-    /// connections are closed.
-    pub fn succeed(&self, authority: &Arc<Authority>) {
-        *lock(&self.inner.shared.successor) = Some(authority.clone());
-        self.swap_certificate(&authority.server(SERVER_NAMES, Validity::VALID));
     }
 
     /// Serves at another port, too, with a certificate of its own, such as one of another CA in

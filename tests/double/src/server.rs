@@ -87,8 +87,6 @@ pub(crate) struct Shared {
     pub(crate) api: Api,
     pub(crate) faults: Faults,
     pub(crate) authority: Authority,
-    /// Signs in the place of `authority`.
-    pub(crate) successor: Mutex<Option<Arc<Authority>>>,
     verifier: Mutex<Arc<AnyCertificate>>,
     config: Mutex<Arc<ServerConfig>>,
     /// The certificates of other ports.
@@ -183,7 +181,6 @@ impl Shared {
             api: Api::default(),
             faults: Faults::default(),
             authority,
-            successor: Mutex::default(),
             verifier: Mutex::new(verifier),
             config: Mutex::new(config),
             fronts: Mutex::default(),

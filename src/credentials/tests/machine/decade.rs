@@ -177,21 +177,16 @@ impl Decade {
         self.machine.skew = 0;
     }
 
-    /// What the operator distributes: the CA bundle in the file, or in the kubeconfig, which needs
-    /// a restart.
-    fn distribute(&mut self, bundle: &str) {
+    /// What the operator distributes, as systemd/cluster/README.md says: the CAs in the file, or in
+    /// the bootstrap kubeconfig, which needs a restart and no token.
+    fn distribute(&mut self) {
         let machine = &mut self.machine;
         if machine.ca_file {
-            let path = machine.tree.join("etc/ca.crt");
-            machine.replace(&path, bundle);
+            machine.write_ca();
         } else {
-            let path = machine.kubeconfig_path();
-            let text = fs::read_to_string(&path).unwrap();
-            let (before, rest) = text.split_once("certificate-authority-data: ").unwrap();
-            let end = rest.find(['\n', ',', '}']).unwrap();
-            let data = STANDARD.encode(bundle);
-            let text = format!("{before}certificate-authority-data: {data}{}", &rest[end..]);
-            machine.replace(&path, &text);
+            machine.write_bootstrap(true);
+            machine.cluster.tokens.clear();
+            fs::remove_file(machine.kubeconfig_path()).unwrap();
             machine.kill();
         }
     }
@@ -234,8 +229,7 @@ impl Decade {
             Event::BothCas | Event::NewCa | Event::OldCaGone => {
                 self.machine.cluster.replace_ca();
                 if event != Event::NewCa {
-                    let bundle = self.machine.cluster.bundle();
-                    self.distribute(&bundle);
+                    self.distribute();
                     self.returns();
                 }
             }

@@ -10,6 +10,7 @@ mod board;
 use std::time::Duration;
 
 use nix::errno::Errno;
+use serde_json::json;
 
 use self::board::{Line, View, World, wrong_clocks};
 use crate::credentials::tests::cluster::{Behavior, YEAR};
@@ -366,8 +367,8 @@ impl Life {
     }
 }
 
-/// The certificate is of a CA that is gone, and the board trusts the new one; a line is of the time
-/// before the new CA.
+/// The line with both CAs adds the new one. Then the certificate is of a CA that is gone, and a line
+/// is of the time before the new CA.
 #[test]
 fn a_board_and_a_line_of_a_former_ca_lead_to_a_ready_node() {
     let mut life = Life::new(1);
@@ -376,7 +377,10 @@ fn a_board_and_a_line_of_a_former_ca_lead_to_a_ready_node() {
     life.carry_out(&Step::ReplaceCa(0));
     let line = life.world().new_line(0, "pi", 0);
     life.carry_out(&Step::Join(line));
+    assert!(life.printed[0].ends_with("; systemctl restart nodelet"), "{:?}", life.printed);
+    life.world().restart();
     life.carry_out(&Step::ReplaceCa(0));
+    assert!(life.is_ready());
     life.carry_out(&Step::ReplaceCa(0));
     assert!(!life.is_ready());
     life.recover();
@@ -387,6 +391,47 @@ fn a_board_and_a_line_of_a_former_ca_lead_to_a_ready_node() {
     life.carry_out(&Step::Join(line));
     assert!(!life.is_ready());
     life.recover();
+}
+
+/// A kubelet on this machine has this machine's boot id, and files at any path.
+#[test]
+fn a_live_node_of_another_agent_is_not_taken_over() {
+    for (version, boot_id, is_live) in [
+        ("v1.36.2", "boot-1", true),
+        ("v1.34.1+k3s1", "boot-1", true),
+        ("v1.36.2-nodelet.0.1.0", "boot-1", false),
+        ("v1.36.2-nodelet.0.1.0", "of another board", true),
+    ] {
+        let life = Life::new(1);
+        let mut line = life.world().new_line(0, "pi", 0);
+        life.world().clusters[0]["pi"].node = Some(json!({"status": {
+            "nodeInfo": {"bootID": boot_id, "kubeletVersion": version},
+            "conditions": [{"type": "Ready", "status": "True"}]}}));
+        for (force, mark) in [(false, "✗"), (true, "–")] {
+            line.force = force;
+            let live = format!("{mark} namesake: Node pi is Ready, ");
+            let lines = life.view.run(&line);
+            assert_eq!(lines.iter().any(|line| line.starts_with(&live)), is_live, "{lines:?}");
+            let is_joined = force || !is_live;
+            assert_eq!(life.world().paths().flags().exists(), is_joined, "{lines:?}");
+            assert_eq!(life.world().clusters[0].csrs.is_empty(), !is_joined, "{lines:?}");
+        }
+    }
+}
+
+/// A Node stays Ready for 50 s without its agent, and its boot id is that of this boot.
+#[test]
+fn a_node_that_only_was_ready_is_not_ready() {
+    let mut life = Life::new(1);
+    let line = life.world().new_line(0, "pi", 0);
+    life.carry_out(&Step::Join(line));
+    assert!(life.is_ready());
+    life.world().remove();
+    life.join();
+    assert!(life.printed[0].starts_with("✗ ready: not Ready after 60 s: "), "{:?}", life.printed);
+    life.world().install();
+    life.join();
+    assert!(!life.printed[0].starts_with('✗'), "{:?}", life.printed);
 }
 
 /// Bytes are counted once for each write of a file.

@@ -1,9 +1,10 @@
 //! The way of k3s and rke2, against the double of their supervisor.
 
 use apidouble::{Authority, Double, Fault, Phase, Rule, Validity};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Joined, Site, TOKEN, agent, agent_flags, mode};
+use crate::common::api::admin;
 use crate::common::command::{command, end};
 use nodelet::credentials::kubeconfig;
 use nodelet::kube::x509::Leaf;
@@ -95,21 +96,6 @@ fn a_token_of_k3s_token_create_without_its_hash_needs_the_ca() {
     }
 }
 
-/// rke2: the supervisor on 9345, the API server on 6443.
-#[test]
-fn the_api_server_may_have_another_port() {
-    let site = site();
-    let server = site.double.authority().server(&["127.0.0.1"], Validity::VALID);
-    let port = site.double.front(&server);
-    site.double.set_supervisor(|k3s| k3s.https_port = port);
-    let joined = join(&site, &site.k3s_token(), &[]).succeeded();
-    let url = format!("https://127.0.0.1:{port}");
-    assert_eq!(joined.report["server"], url);
-    assert!(site.kubeconfig().contains(&format!("{url}\"")));
-    let flags = site.text(FLAGS);
-    assert!(flags.contains(&format!("--k3s-supervisor={} ", site.double.url())), "{flags}");
-}
-
 #[test]
 fn a_server_of_another_ca_gets_no_token() {
     let site = site();
@@ -121,9 +107,6 @@ fn a_server_of_another_ca_gets_no_token() {
     site.double.set_supervisor(|k3s| k3s.cacerts = site.double.ca_pem());
     site.double.swap_certificate(&other.server(&["127.0.0.1"], Validity::VALID));
     join(&site, &good, &[]).failed_at("tls", &["certificate"]);
-    // The short form has no hash at all.
-    let short = join(&site, "pa55:word", &[]);
-    assert_eq!(short.code, 2, "{short:?}");
     assert!(!site.saw_credentials());
     assert_eq!(site.files(), [] as [String; 0]);
 }
@@ -138,17 +121,6 @@ fn each_refusal_of_the_supervisor_has_its_remedy() {
     site.double.faults().push(forbidden.path("/v1-k3s/config"));
     join(&site, &site.k3s_token(), &[])
         .failed_at("token", &["403", "does a proxy in between drop"]);
-    // The name is taken by a board with another password.
-    site.double.set_supervisor(|k3s| {
-        k3s.passwords.insert("pi".to_owned(), "of another board".to_owned());
-    });
-    let taken = join(&site, &site.k3s_token(), &[]);
-    taken.failed_at(
-        "certificate",
-        &["403", "--node-name", "kubectl delete node pi", "delete secret pi.node-password.k3s"],
-    );
-    // The password stays: it may be the one that the server stored.
-    assert_eq!(site.files(), [PASSWORD]);
     // A kube-apiserver that is no supervisor.
     let kubeadm = Site::kubeadm();
     let joined = join(&kubeadm, &kubeadm.k3s_token(), &[]);
@@ -159,24 +131,39 @@ fn each_refusal_of_the_supervisor_has_its_remedy() {
 #[test]
 fn a_server_that_starts_is_waited_for_and_a_dry_run_stores_no_password() {
     let site = site();
-    site.double.set_supervisor(|k3s| k3s.start = vec![Phase::Starting]);
+    let port = site.double.port();
+    let starts = |phase, port| {
+        site.double.set_supervisor(|k3s| (k3s.start, k3s.https_port) = (vec![phase], port));
+    };
+    // The API server of rke2 has a port of its own.
+    starts(Phase::Starting, 1);
     let joined = join(&site, &site.k3s_token(), &["--dry-run", "--timeout=20s"]).succeeded();
+    assert_eq!(joined.report["server"], "https://127.0.0.1:1");
     assert!(joined.stderr.contains("503 ServiceUnavailable: starting"), "{joined:?}");
     assert_eq!(site.files(), [] as [String; 0]);
     assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
     assert!(site.double.supervisor().unwrap().passwords.is_empty());
-    site.double.set_supervisor(|k3s| k3s.start = vec![Phase::WithoutCore]);
+    starts(Phase::WithoutCore, port);
     let joined = join(&site, &site.k3s_token(), &["--timeout=20s"]).succeeded();
     assert!(joined.stderr.contains("503 ServiceUnavailable: runtime core not ready"), "{joined:?}");
 }
 
+/// Its Node stays Ready for a while.
 #[test]
 fn the_password_of_a_former_k3s_agent_is_taken_over_and_reset_keeps_it() {
     let site = site();
+    let ready = json!({"type": "Ready", "status": "True", "reason": "r", "message": "m",
+        "lastHeartbeatTime": null, "lastTransitionTime": null});
+    let status = json!({"nodeInfo": {"kubeletVersion": "v1.34.1+k3s1"}, "conditions": [ready]});
+    let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "pi"},
+        "status": status});
+    admin(&site.double, "POST", "/api/v1/nodes", &node);
     site.root.write("etc/rancher/node/password", "0123456789abcdef0123456789abcdef\n");
     // An empty one of nodelet is no password.
     site.root.write(PASSWORD, "");
-    join(&site, &site.k3s_token(), &[]).succeeded();
+    join(&site, &site.k3s_token(), &[]).failed_at("namesake", &["Node pi is Ready, by a kubelet"]);
+    assert!(!site.path(KUBECONFIG).exists());
+    join(&site, &site.k3s_token(), &["--force"]).succeeded();
     assert_eq!(site.text(PASSWORD), "0123456789abcdef0123456789abcdef");
     site.run(&["reset"]).succeeded();
     assert_eq!(site.files(), [PASSWORD, "etc/rancher/node/password"]);

@@ -40,10 +40,15 @@ fn a_board_renews_keeps_its_name_and_is_joined_again_after_its_certificate_expir
     let is_taken = || {
         join(&other, &[]).failed_at(
             "certificate",
-            &["403", "unable to verify password", "--node-name", "NAME.node-password.k3s"]
-                .map(|part| part.replace("NAME", NAME))
-                .each_ref()
-                .map(String::as_str),
+            &[
+                "403 Forbidden: unable to verify password",
+                "--node-name",
+                "kubectl delete node NAME",
+                "delete secret NAME.node-password.k3s",
+            ]
+            .map(|part| part.replace("NAME", NAME))
+            .each_ref()
+            .map(String::as_str),
         );
     };
     is_taken();

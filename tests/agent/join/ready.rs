@@ -149,26 +149,3 @@ fn a_check_without_flags_is_one_of_the_unit() {
     let other = check(&["--kubeconfig=/other"]);
     assert!(other.contains("✗ kubeconfig: /other: no such file"), "{other}");
 }
-
-/// A Node stays Ready for 50 s without its agent, and its boot id is that of this boot.
-#[test]
-fn a_node_that_only_was_ready_is_not_ready() {
-    if let Err(why) = board() {
-        return skip::required(&why);
-    }
-    let double = cluster();
-    let first = join(&double, &[]);
-    eventually("the trigger of nodelet.path", SOON, || fs::metadata(TRIGGER).ok());
-    let running = agent("/".as_ref());
-    assert!(end(first).0);
-    drop(running);
-    let (is_ok, text) = end(join(&double, &["--timeout=2s"]));
-    assert!(!is_ok, "{text}");
-    assert!(text.contains("✓ joined: already"), "{text}");
-    let line = "✗ ready: not Ready after 2 s: its Lease is not renewed: no agent runs";
-    assert!(text.contains(line), "{text}");
-    // A running agent renews it within 10 s.
-    let _running = agent("/".as_ref());
-    let (is_ok, text) = end(join(&double, &["--timeout=20s"]));
-    assert!(is_ok, "{text}");
-}

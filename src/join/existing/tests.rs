@@ -7,6 +7,8 @@ use crate::client::api_config::ClientCertificate;
 use crate::credentials::kubeconfig::render::{KubeconfigUser, render};
 use crate::join::command::{JoinCommand, parse};
 use crate::join::run::pem;
+use crate::join::steps::parsed;
+use crate::join::token::hexadecimal;
 use crate::kube::x509;
 use crate::os::tree::Tree;
 
@@ -34,9 +36,9 @@ fn pinned(pin: &str) -> Settings {
     settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", pin])
 }
 
-/// What a join of `pi` with this line and a token of kubeadm finds.
+/// What a join of `pi` with this line finds.
 fn found(paths: &JoinPaths, settings: &Settings) -> Result<(Finding, Existing), Failed> {
-    existing(paths, settings, &Token::parse(BOOTSTRAP).unwrap(), "pi", now())
+    existing(paths, settings, &parsed(&settings.token).unwrap(), "pi", now())
 }
 
 /// A CA as PEM, and its pin.
@@ -47,7 +49,7 @@ fn authority() -> (String, String) {
     params.not_after = rcgen::date_time_ymd(2040, 1, 1);
     let certificate = params.self_signed(&key).unwrap();
     let public = rcgen::PublicKeyData::subject_public_key_info(&key);
-    let pin = crate::join::token::hexadecimal(&proof::sha256(&public));
+    let pin = hexadecimal(&proof::sha256(&public));
     (x509::pem("CERTIFICATE", certificate.der()), format!("sha256:{pin}"))
 }
 
@@ -94,18 +96,14 @@ impl Joined {
     fn found(&self, settings: &Settings) -> Result<(Finding, Existing), Failed> {
         found(&self.paths, settings)
     }
-
-    fn complete(&self, settings: &Settings) -> CompleteIdentity {
-        match self.found(settings).unwrap().1 {
-            Existing::Complete(identity) => *identity,
-            other => panic!("{other:?}"),
-        }
-    }
 }
 
 /// `complete`, `another` is asked for, or the line of what is in the way.
 fn word(found: Result<(Finding, Existing), Failed>) -> String {
     match found {
+        Ok((_, Existing::Complete(identity))) if identity.lacks_ca => {
+            "complete but a CA".to_owned()
+        }
         Ok((_, Existing::Complete(_))) => "complete".to_owned(),
         Ok((finding, Existing::Replaced)) => {
             format!("another: {}", finding.detail)
@@ -144,7 +142,7 @@ fn without_a_ca_on_the_command_line_the_address_tells_clusters_apart() {
         ("https://cp:6443", None, "https://other:6443", PASSWORD, false),
     ] {
         let settings = settings(&[typed, "--token", token, SKIP]);
-        let token = Token::parse(token).unwrap();
+        let token = parsed(&settings.token).unwrap();
         let mut config = ApiConfig::at(Endpoint::parse(stored).unwrap());
         let same_server = is_same_server(&settings, &token, &config, flags.as_ref());
         assert_eq!(same_server, want, "{stored} {typed}");
@@ -164,21 +162,15 @@ fn without_a_ca_on_the_command_line_the_address_tells_clusters_apart() {
 /// Without a former identity no running agent has a copy of one.
 #[test]
 fn an_identity_is_replaced_by_force_alone() {
-    for (stored, force, want) in [
-        (None, false, "none"),
-        (None, true, "none"),
-        (Some("not a kubeconfig"), false, "✗ joined"),
-        (Some("not a kubeconfig"), true, "another"),
-    ] {
-        let tree = Tree::empty("join-existing");
-        if let Some(text) = stored {
-            tree.write(KUBECONFIG, text.as_bytes());
-        }
-        let mut settings = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
-        settings.force = force;
-        let is = word(found(&JoinPaths::new(Some(tree.path())), &settings));
-        assert!(is.starts_with(want), "{stored:?} {force}: {is}");
-    }
+    let tree = Tree::empty("join-existing");
+    let mut line = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
+    let mut found = |force| {
+        line.force = force;
+        word(found(&JoinPaths::new(Some(tree.path())), &line))
+    };
+    assert_eq!([found(false), found(true)], ["none", "none"]);
+    tree.write(KUBECONFIG, b"not a kubeconfig");
+    assert!(found(false).starts_with("✗ joined") && found(true).starts_with("another"));
 }
 
 /// A remedy is no part of a text: this name of a context looks like one.
@@ -210,36 +202,34 @@ fn a_name_with_a_semicolon_has_the_remedy_of_its_fault() {
 }
 
 /// Hours since 2026-11-20; now is hour 48. A certificate of k3s may begin with the birth of the CA,
-/// so a tenth of its life says nothing.
+/// so a tenth of its life says nothing. `apt purge` removes the flags and keeps the credentials.
 #[test]
 fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_for() {
     let (ca, pin) = authority();
     let line = pinned(&pin);
-    let k3s = "NODELET_JOIN_SERVER=https://cp:6443\n\
-               NODELET_JOIN_FLAGS=--k3s-supervisor=https://cp:6443\n";
+    let kubeadm = "NODELET_JOIN_FLAGS=--v=2\n";
+    let k3s = "NODELET_JOIN_FLAGS=--k3s-supervisor=https://cp:6443\n";
+    let soon = "it ends too soon, so a new one is requested";
     for (from, until, flags, want) in [
-        (0, 24 * 365, None, "complete"),
+        (0, 24 * 365, kubeadm, "complete"),
         // `--cluster-signing-duration=8h`.
-        (47, 55, None, "complete"),
-        (41, 49, None, "complete"),
-        (40, 48, None, "another"),
-        (0, 24, None, "another"),
+        (47, 55, kubeadm, "complete"),
+        (41, 49, kubeadm, "complete"),
+        (40, 48, kubeadm, soon),
+        (0, 24, kubeadm, soon),
         // Of a year a day is enough, of 25 hours a tenth.
-        (0, 24 * 365 + 50, None, "complete"),
-        (24, 49, None, "another"),
-        (22, 51, None, "complete"),
-        (0, 50, Some(k3s), "complete"),
-        (47, 50, Some(k3s), "complete"),
-        (0, 49, Some(k3s), "another"),
+        (0, 24 * 365 + 50, kubeadm, "complete"),
+        (24, 49, kubeadm, soon),
+        (22, 51, kubeadm, "complete"),
+        (0, 50, k3s, "complete"),
+        (47, 50, k3s, "complete"),
+        (0, 49, k3s, soon),
+        (0, 24 * 365, "# Written", "its flags are missing, so a new one is requested"),
     ] {
         let board = Joined::new(&ca, &pair(from, until));
-        if let Some(flags) = flags {
-            board.tree.write("etc/default/nodelet-join", flags.as_bytes());
-        }
+        board.tree.write("etc/default/nodelet-join", flags.as_bytes());
         let found = word(board.found(&line));
-        assert!(found.starts_with(want), "{from} {until} {flags:?}: {found}");
-        let is_named = found.contains("ends too soon, so a new one is requested");
-        assert_eq!(is_named, want != "complete", "{found}");
+        assert!(found.ends_with(want), "{from} {until} {flags}: {found}");
     }
 }
 
@@ -251,10 +241,9 @@ fn the_certificate_that_the_agent_renewed_is_the_one_to_go_on_with() {
     let board = Joined::new(&ca, &pair(0, 24));
     let renewed = pair(12, 24 * 365);
     board.store(&renewed);
-    let identity = board.complete(&line);
+    let Ok((_, Existing::Complete(identity))) = board.found(&line) else { panic!() };
     let chain = &identity.config.certificate.unwrap().chain.bytes;
     assert_eq!(Leaf::of_pem(chain), Leaf::of_pem(&renewed.chain.bytes));
-    assert!(!identity.lacks_ca);
 }
 
 #[test]
@@ -286,49 +275,38 @@ fn what_is_another_is_named_and_needs_force() {
     }
 }
 
-#[test]
-fn a_ca_that_is_new_on_the_line_is_missing_and_no_other_cluster() {
-    let [(old, old_pin), (new, new_pin)] = [authority(), authority()];
-    let both = format!("{old_pin},{new_pin}");
-    let pins = ["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &both];
-    let tree = Tree::new("join-bundle");
-    tree.write("ca.crt", format!("{old}{new}").as_bytes());
-    let file = tree.path().join("ca.crt").display().to_string();
-    let file = ["cp", "--token", BOOTSTRAP, "--certificate-authority", &file];
-    for args in [pins, file] {
-        let line = settings(&args);
-        for (stored, want) in [(&old, true), (&new, true), (&format!("{new}{old}"), false)] {
-            let board = Joined::new(stored, &pair(0, 24 * 365));
-            let identity = board.complete(&line);
-            assert_eq!(identity.lacks_ca, want, "{args:?}");
-        }
-        let (stranger, _) = authority();
-        let found = word(Joined::new(&stranger, &pair(0, 24 * 365)).found(&line));
-        assert!(found.contains("another cluster"), "{found}");
-    }
-}
-
 /// `k3s certificate rotate-ca` with another root: the new token has another digest.
 #[test]
-fn a_board_with_both_cas_stays_when_k3s_gets_another_root() {
-    let [(old, _), (new, _)] = [authority(), authority()];
-    let both = format!("{old}{new}");
-    let tree = Tree::new("join-both");
-    tree.write("both.pem", both.as_bytes());
-    let file = format!("--certificate-authority={}", tree.join("both.pem").display());
-    for (stored, pem, more, want) in [
-        (&old, &old, &[][..], "complete"),
-        (&old, &old, &[file.as_str()], "it lacks a CA, so a new one is requested"),
-        (&both, &new, &[], "complete"),
-        (&old, &new, &[], "another cluster; nodelet join --force replaces it"),
+fn a_ca_that_is_new_on_the_line_is_missing_and_no_other_cluster() {
+    let [(old, old_pin), (new, new_pin), (stranger, _)] = [(); 3].map(|()| authority());
+    let (both, pins) = (format!("{new}{old}"), format!("{old_pin},{new_pin}"));
+    let tree = Tree::new("join-bundle");
+    tree.write("ca.crt", both.as_bytes());
+    let file = format!("--certificate-authority={}", tree.join("ca.crt").display());
+    let pins = ["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", &pins];
+    let given = ["cp", "--token", BOOTSTRAP, &file];
+    let k10 = |ca: &str| hexadecimal(&proof::sha256(ca.as_bytes()));
+    let [k3s_old, k3s_new] = [&old, &new].map(|ca| format!("K10{}::server:pa55:word", k10(ca)));
+    let [k3s_old, k3s_new] =
+        [&k3s_old, &k3s_new].map(|token| ["https://cp:6443", "--token", token]);
+    let k3s_file = [&k3s_old[..], &[&file]].concat();
+    let another = "another cluster; nodelet join --force replaces it";
+    for (args, stored, want) in [
+        (&pins[..], &old, "complete but a CA"),
+        (&pins, &new, "complete but a CA"),
+        (&pins, &both, "complete"),
+        (&pins, &stranger, another),
+        (&given, &old, "complete but a CA"),
+        (&given, &new, "complete but a CA"),
+        (&given, &both, "complete"),
+        (&given, &stranger, another),
+        (&k3s_old, &old, "complete"),
+        (&k3s_file, &old, "it lacks a CA, so a new one is requested"),
+        (&k3s_new, &both, "complete"),
+        (&k3s_new, &old, another),
     ] {
-        let hash = crate::join::token::hexadecimal(&proof::sha256(pem.as_bytes()));
-        let token = format!("K10{hash}::server:pa55:word");
-        let line = settings(&[&["https://cp:6443", "--token", &token], more].concat());
-        let board = Joined::new(stored, &pair(0, 24 * 365));
-        let token = Token::parse(&token).unwrap();
-        let found = word(existing(&board.paths, &line, &token, "pi", now()));
-        assert!(found.ends_with(want), "{more:?}: {found}");
+        let found = word(Joined::new(stored, &pair(0, 24 * 365)).found(&settings(args)));
+        assert!(found.ends_with(want), "{args:?}: {found}");
     }
 }
 
@@ -356,22 +334,6 @@ fn a_kubelet_on_the_machine_is_in_the_way() {
             let want = if force || named.is_empty() { "none" } else { &refused };
             assert!(found.contains(want), "{text}: {found}");
         }
-    }
-}
-
-/// `apt purge` removes the flags and keeps the credentials.
-#[test]
-fn an_identity_without_its_flags_is_not_complete() {
-    let (ca, pin) = authority();
-    let line = pinned(&pin);
-    for text in [None, Some("# Written by nodelet join.\n")] {
-        let board = Joined::new(&ca, &pair(0, 24 * 365));
-        std::fs::remove_file(board.paths.flags()).unwrap();
-        if let Some(text) = text {
-            board.tree.write("etc/default/nodelet-join", text.as_bytes());
-        }
-        let found = word(board.found(&line));
-        assert!(found.ends_with("its flags are missing, so a new one is requested"), "{found}");
     }
 }
 

@@ -10,7 +10,6 @@ pub mod front;
 pub mod lease;
 pub mod namespace;
 pub mod opened;
-pub mod process;
 pub mod prometheus;
 pub mod proxy;
 pub mod ptrace;

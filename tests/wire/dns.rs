@@ -15,32 +15,32 @@ use nodelet::kube::instant::Mono;
 use support::Folder;
 use support::dns::{A, Asked};
 
-pub const OK: u16 = 0x8180;
+const OK: u16 = 0x8180;
 const SERVFAIL: u16 = 0x8182;
 const NXDOMAIN: u16 = 0x8183;
 
 const BUDGET: Duration = Duration::from_millis(1500);
 
 /// The client that asked.
-pub struct Client<'a> {
+struct Client<'a> {
     socket: &'a UdpSocket,
     from: SocketAddr,
 }
 
 impl Client<'_> {
-    pub fn send(&self, packet: &[u8]) {
+    fn send(&self, packet: &[u8]) {
         self.socket.send_to(packet, self.from).unwrap();
     }
 }
 
-pub struct Server {
-    pub address: SocketAddr,
+struct Server {
+    address: SocketAddr,
     heard: Arc<AtomicUsize>,
     served: Arc<AtomicUsize>,
 }
 
 impl Server {
-    pub fn start(serve: impl Fn(&Asked, Client<'_>) + Send + 'static) -> Self {
+    fn start(serve: impl Fn(&Asked, Client<'_>) + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         let server = Self { address, heard: Arc::default(), served: Arc::default() };
@@ -69,7 +69,7 @@ impl Server {
         Self::start(|_, _| {})
     }
 
-    pub fn heard(&self) -> usize {
+    fn heard(&self) -> usize {
         self.heard.load(Ordering::SeqCst)
     }
 }
@@ -79,12 +79,12 @@ fn closed() -> SocketAddr {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-pub fn resolver(servers: &[SocketAddr]) -> Resolver {
+fn resolver(servers: &[SocketAddr]) -> Resolver {
     Resolver { servers: servers.to_vec(), ..Resolver::parse("", "/nonexistent/hosts") }
 }
 
 /// The result of a lookup, and its duration in milliseconds.
-pub fn lookup(
+fn lookup(
     resolver: &Resolver,
     name: &str,
     budget: Duration,
@@ -103,19 +103,7 @@ const SOON: u128 = 900;
 
 #[test]
 fn a_lookup_without_an_answer_ends_at_its_deadline() {
-    let server = Server::silent();
-    let (found, took) = lookup(&resolver(&[server.address]), "api.lan", Duration::from_millis(900));
-    assert_eq!(found, Err("no name server answered within 0.9 s".to_owned()));
-    // Less than the timeout of the resolver.
-    assert!((720..4_500).contains(&took), "{took}");
-    let start = Instant::now();
-    let spent = resolver(&[server.address]).lookup("api.lan", || Duration::ZERO);
-    assert!(spent.is_err() && start.elapsed().as_millis() < SOON);
-}
-
-#[test]
-fn a_flood_does_not_move_the_deadline() {
-    let server = Server::start(|asked, client| {
+    let floods = Server::start(|asked, client| {
         let mut wrong = asked.answer(OK, ["10.0.0.1"]);
         wrong[0] ^= 1;
         let start = Instant::now();
@@ -125,10 +113,15 @@ fn a_flood_does_not_move_the_deadline() {
             thread::sleep(Duration::from_micros(100));
         }
     });
-    let budget = BUDGET.as_millis();
-    let (found, took) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
-    assert_eq!(found, Err("no name server answered within 1.5 s".to_owned()));
-    assert!(took >= budget * 8 / 10 && took <= budget * 19 / 10, "{took}");
+    for server in [Server::silent(), floods] {
+        let (found, took) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
+        assert_eq!(found, Err("no name server answered within 1.5 s".to_owned()));
+        // Less than the timeout of the resolver.
+        assert!((1_200..2_850).contains(&took), "{took}");
+        let start = Instant::now();
+        let spent = resolver(&[server.address]).lookup("api.lan", || Duration::ZERO);
+        assert!(spent.is_err() && start.elapsed().as_millis() < SOON);
+    }
 }
 
 #[test]
@@ -194,6 +187,8 @@ fn ids_and_ports_differ_from_question_to_question() {
     // 40 random ids of 65536: a pair of equal ids once in 80 runs.
     assert!(ids.len() >= 38, "{seen:?}");
     assert!(ports.len() >= 18, "{seen:?}");
+    // Another process may have one of them by now.
+    assert!(ports.iter().any(|port| UdpSocket::bind(("0.0.0.0", *port)).is_ok()), "all open");
 }
 
 #[test]
@@ -305,7 +300,7 @@ fn the_name_of_the_node_is_looked_up_without_waiting() {
 }
 
 /// A call that may wait; the addresses, and milliseconds.
-pub fn wait(name: &mut NodeName, clock: Instant) -> (Vec<IpAddr>, u128) {
+fn wait(name: &mut NodeName, clock: Instant) -> (Vec<IpAddr>, u128) {
     let start = Instant::now();
     let found = name.addresses(true, || Mono::START.after(clock.elapsed()));
     (found, start.elapsed().as_millis())

@@ -14,7 +14,6 @@ mod credentials;
 mod dns;
 mod exchange;
 mod server;
-mod threads;
 mod trust;
 mod tunnel;
 

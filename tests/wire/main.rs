@@ -73,17 +73,11 @@ fn serve(
 }
 
 fn answered(outcome: Answer) -> Response {
-    match outcome {
-        Ok(response) => response,
-        Err(why) => panic!("{why}"),
-    }
+    outcome.unwrap_or_else(|why| panic!("{why}"))
 }
 
 fn silent(outcome: Answer) -> String {
-    match outcome {
-        Err(why) => why.to_string(),
-        Ok(response) => panic!("{response:?}"),
-    }
+    outcome.unwrap_err().to_string()
 }
 
 /// The error of a call that must fail within 1.9 budgets: less than two, and enough for a busy

@@ -15,6 +15,7 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion,
 };
@@ -68,7 +69,7 @@ impl Authority {
                     .add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap())
                     .unwrap();
                 let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
                         .build()
                         .unwrap();
                 builder.with_client_cert_verifier(verifier)
@@ -76,7 +77,10 @@ impl Authority {
         };
         let chain = vec![CertificateDer::from_pem_slice(leaf.0.as_bytes()).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(leaf.1.as_bytes()).unwrap();
-        let mut config = builder.with_single_cert(chain, key).unwrap();
+        let key = provider.key_provider.load_private_key(key).unwrap();
+        // Without a check of both: rustls refuses version 1, and the key of another certificate.
+        let certified = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+        let mut config = builder.with_cert_resolver(Arc::new(certified));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Arc::new(config)
     }

@@ -1,12 +1,10 @@
 //! Verification of both certificates before the first byte of HTTP.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 
 use super::server::*;
@@ -114,26 +112,6 @@ fn the_certificate_must_have_the_tls_server_name() {
     );
 }
 
-/// A server with this certificate and key, which need not belong to each other.
-fn certified(
-    certificate: &str,
-    key: &str,
-    version: &'static rustls::SupportedProtocolVersion,
-) -> Arc<rustls::ServerConfig> {
-    let provider = rustls::crypto::ring::default_provider();
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
-    let certified = CertifiedKey::new(
-        vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
-        provider.key_provider.load_private_key(key).unwrap(),
-    );
-    let config = rustls::ServerConfig::builder_with_provider(provider.into())
-        .with_protocol_versions(&[version])
-        .unwrap()
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
-    Arc::new(config)
-}
-
 #[test]
 fn an_insecure_client_accepts_any_certificate_whose_key_the_server_has() {
     let (ca, other) = (Authority::new(), Authority::new());
@@ -151,14 +129,14 @@ fn an_insecure_client_accepts_any_certificate_whose_key_the_server_has() {
         let authority = apidouble::Authority::new("CA");
         let old = authority.client("server", &[], apidouble::Validity::VALID);
         let old = authority.version_1(&old);
-        let old = certified(&old.cert_pem, &old.key_pem, version);
+        let old = ca.config(&Leaf(old.cert_pem, old.key_pem), &[version], None);
         let server = Server::start(Some(old), ok);
         kubeconfig.endpoint.port = server.port;
         answered(Api::new(&kubeconfig).unwrap().call(&get(), BUDGET));
 
         // The public certificate of another server, with a key that does not belong to it.
-        let stolen = certified(&late.0, &other.leaf(&["x"]).1, version);
-        let server = Server::start(Some(stolen), ok);
+        let stolen = Leaf(late.0.clone(), other.leaf(&["x"]).1);
+        let server = Server::start(Some(ca.config(&stolen, &[version], None)), ok);
         kubeconfig.endpoint.port = server.port;
         let why = fails(&mut Api::new(&kubeconfig).unwrap(), &get());
         assert!(why.contains("certificate of 127.0.0.1"), "{why}");

@@ -141,16 +141,8 @@ mod tests {
             let line = Endpoint::parse(url).unwrap_err().to_string();
             assert!(line.starts_with(&format!("{url:?} has ")) && line.contains(word), "{line}");
         }
-        for url in [
-            "",
-            "https://",
-            "https://:1",
-            "https://a b",
-            "//a",
-            "/a",
-            "https://[::1",
-            "https://[::1%eth0]",
-        ] {
+        let bad = "https:// https://:1 //a /a https://[::1 https://[::1%eth0]";
+        for url in bad.split(' ').chain(["", "https://a b"]) {
             assert!(Endpoint::parse(url).is_err(), "{url}");
         }
     }

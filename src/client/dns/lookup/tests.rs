@@ -97,6 +97,11 @@ fn look_up(conf: &str, name: &str, servers: &[Server]) -> (String, u64) {
     look_up_within(1_000_000, conf, name, servers)
 }
 
+/// [`look_up`] of the name `kube` with the defaults.
+fn kube(servers: &[Server]) -> (String, u64) {
+    look_up("", "kube", servers)
+}
+
 fn found(text: &str, milliseconds: u64) -> (String, u64) {
     (text.to_owned(), milliseconds)
 }
@@ -141,11 +146,11 @@ fn a_late_answer_of_an_earlier_server_counts_within_the_timeout() {
     let other: Server = |_| Some((1, "192.0.2.1"));
     let in_time: Server = |_| Some((4_999, "10.8.0.1"));
     let too_late: Server = |_| Some((5_001, "10.8.0.1"));
-    assert_eq!(look_up("", "kube", &[in_time, other]), found("10.8.0.1", 4_999));
-    assert_eq!(look_up("", "kube", &[too_late, other]), found("192.0.2.1", 5_000));
+    assert_eq!(kube(&[in_time, other]), found("10.8.0.1", 4_999));
+    assert_eq!(kube(&[too_late, other]), found("192.0.2.1", 5_000));
     assert_eq!(look_up("options timeout:1", "kube", &[in_time, other]), found("192.0.2.1", 1_000));
     // Nobody else has answered: the second attempt takes it.
-    assert_eq!(look_up("", "kube", &[too_late, SILENT]), found("10.8.0.1", 5_001));
+    assert_eq!(kube(&[too_late, SILENT]), found("10.8.0.1", 5_001));
     // Not for the next candidate.
     let late: Server = |asked| match asked.name.as_str() {
         "kube.a" => Some((10_001, "10.8.0.1")),
@@ -201,13 +206,13 @@ fn the_next_domain_follows_whatever_became_of_the_last_one() {
 #[test]
 fn all_servers_are_asked_again_when_all_have_failed() {
     let second: Server = |asked| Some((3, if asked.before < 2 { SERVFAIL } else { "10.0.0.9" }));
-    assert_eq!(look_up("", "kube", &[second]), found("10.0.0.9", 6));
-    assert_eq!(look_up("", "kube", &[second, |_| Some((4, REFUSED))]), found("10.0.0.9", 7));
+    assert_eq!(kube(&[second]), found("10.0.0.9", 6));
+    assert_eq!(kube(&[second, |_| Some((4, REFUSED))]), found("10.0.0.9", 7));
     let failed = "failed: SERVFAIL from 10.0.0.1";
     assert_eq!(look_up("options attempts:1", "kube", &[second]), found(failed, 3));
     // The packets of the first attempt are lost.
     let lossy: Server = |asked| (asked.before >= 2).then_some((3, "10.0.0.9"));
-    assert_eq!(look_up("", "kube", &[lossy]), found("10.0.0.9", 5_003));
+    assert_eq!(kube(&[lossy]), found("10.0.0.9", 5_003));
     assert_eq!(look_up("options timeout:2", "kube", &[lossy]), found("10.0.0.9", 2_003));
     let silent = |seconds| format!("failed: no name server answered within {seconds} s");
     for (conf, seconds) in
@@ -223,7 +228,7 @@ fn each_attempt_for_each_candidate_gets_its_part_of_the_time() {
     let other: Server =
         |asked| Some((1, if asked.name == "kube" { "192.0.2.1" } else { NXDOMAIN }));
     let servers = [SILENT, other];
-    assert_eq!(look_up("", "kube", &servers), found("192.0.2.1", 5_000));
+    assert_eq!(kube(&servers), found("192.0.2.1", 5_000));
     assert_eq!(look_up_within(3_000, "", "kube", &servers), found("192.0.2.1", 1_500));
     let conf = "search a b";
     assert_eq!(look_up(conf, "kube", &servers), found("192.0.2.1", 15_000));
@@ -254,36 +259,27 @@ fn the_families_are_judged_each_on_its_own() {
     let v6: Server = |_| Some((1, "fd00::9"));
     let absent = |why| found(&format!("absent: {why} 10.0.0.1"), 1);
     // A name without A, also with servers that deny or fail instead.
-    assert_eq!(look_up("", "kube", &[v6, NO_NAME]), found("fd00::9", 1));
+    assert_eq!(kube(&[v6, NO_NAME]), found("fd00::9", 1));
     let denied: Server = |asked| Some((1, if asked.kind == A { NXDOMAIN } else { "fd00::9" }));
-    assert_eq!(look_up("", "kube", &[denied]), found("fd00::9", 1));
+    assert_eq!(kube(&[denied]), found("fd00::9", 1));
     let failed: Server = |asked| Some((1, if asked.kind == A { SERVFAIL } else { "fd00::9" }));
-    assert_eq!(look_up("", "kube", &[failed]), found("fd00::9", 1));
-    assert_eq!(
-        look_up("", "kube", &[failed, |_| Some((9, "10.0.0.9"))]),
-        found("10.0.0.9 fd00::9", 9)
-    );
+    assert_eq!(kube(&[failed]), found("fd00::9", 1));
+    assert_eq!(kube(&[failed, |_| Some((9, "10.0.0.9"))]), found("10.0.0.9 fd00::9", 9));
     // A server that denies or fails when asked for AAAA, and one that does not answer.
     let denied: Server = |asked| Some((1, if asked.kind == A { "10.0.0.9" } else { NXDOMAIN }));
     let failed: Server = |asked| Some((1, if asked.kind == A { "10.0.0.9" } else { SERVFAIL }));
     for server in [denied, failed] {
-        assert_eq!(look_up("", "kube", &[server]), found("10.0.0.9", 1));
+        assert_eq!(kube(&[server]), found("10.0.0.9", 1));
     }
     let v4: Server = |asked| (asked.kind == A).then_some((1, "10.0.0.9"));
-    assert_eq!(look_up("", "kube", &[v4]), found("10.0.0.9", 501));
-    assert_eq!(look_up("", "kube", &[v4, v6]), found("10.0.0.9 fd00::9", 501));
-    assert_eq!(
-        look_up("", "kube", &[|_| Some((1, EMPTY))]),
-        absent("the name has no address, says")
-    );
-    assert_eq!(look_up("", "kube", &[NO_NAME]), absent("no such name (NXDOMAIN) from"));
-}
-
-#[test]
-fn both_families_alternate_and_no_address_is_left_out() {
+    assert_eq!(kube(&[v4]), found("10.0.0.9", 501));
+    assert_eq!(kube(&[v4, v6]), found("10.0.0.9 fd00::9", 501));
+    assert_eq!(kube(&[|_| Some((1, EMPTY))]), absent("the name has no address, says"));
+    assert_eq!(kube(&[NO_NAME]), absent("no such name (NXDOMAIN) from"));
+    // Both alternate, and no address is left out.
     let many: Server = |_| Some((1, "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 fd00::1 fd00::2"));
     let want = "10.0.0.1 fd00::1 10.0.0.2 fd00::2 10.0.0.3 10.0.0.4";
-    assert_eq!(look_up("", "kube", &[many]), found(want, 1));
+    assert_eq!(kube(&[many]), found(want, 1));
 }
 
 #[test]
@@ -291,20 +287,17 @@ fn an_answer_that_did_not_fit_is_asked_for_again() {
     let many: Server =
         |asked| Some((7, if asked.is_large { "10.0.0.9 fd00::9" } else { TRUNCATED }));
     let other: Server = |_| Some((1, "192.0.2.1"));
-    assert_eq!(look_up("", "kube", &[many, other]), found("10.0.0.9 fd00::9", 14));
+    assert_eq!(kube(&[many, other]), found("10.0.0.9 fd00::9", 14));
     // It does not concern the others.
-    assert_eq!(
-        look_up("", "kube", &[|_| Some((30, SERVFAIL)), many]),
-        found("10.0.0.9 fd00::9", 30)
-    );
-    assert_eq!(look_up("", "kube", &[many, many]), found("10.0.0.9 fd00::9", 14));
+    assert_eq!(kube(&[|_| Some((30, SERVFAIL)), many]), found("10.0.0.9 fd00::9", 30));
+    assert_eq!(kube(&[many, many]), found("10.0.0.9 fd00::9", 14));
     // What fits is enough.
-    assert_eq!(look_up("", "kube", &[|_| Some((7, "TC 10.0.0.9"))]), found("10.0.0.9", 14));
+    assert_eq!(kube(&[|_| Some((7, "TC 10.0.0.9"))]), found("10.0.0.9", 14));
     let larger: Server = |_| Some((7, TRUNCATED));
-    assert_eq!(look_up("", "kube", &[larger, other]), found("192.0.2.1", 14));
+    assert_eq!(kube(&[larger, other]), found("192.0.2.1", 14));
     let failed = "failed: a truncated answer from 10.0.0.1";
-    assert_eq!(look_up("", "kube", &[larger]), found(failed, 28));
+    assert_eq!(kube(&[larger]), found(failed, 28));
     // A server from before EDNS.
     let old: Server = |asked| Some((7, if asked.is_large { FORMERR } else { TRUNCATED }));
-    assert_eq!(look_up("", "kube", &[old, other]), found("192.0.2.1", 14));
+    assert_eq!(kube(&[old, other]), found("192.0.2.1", 14));
 }

@@ -145,20 +145,28 @@ const VALUES: &[Row] = &[
     ("v", "", "300", |v| v.verbosity = 255),
 ];
 
-/// A file with the field of `setting` alone.
-fn document(setting: &Setting<Values>, text: &str, values: &mut Values) -> Value {
-    let value = match setting.kind {
-        Kind::Text(_) | Kind::Path(_) | Kind::Period(..) => json!(text),
-        Kind::Switch(_) => json!(text == "true"),
-        Kind::Number(..) => json!(text.parse::<i32>().unwrap()),
-        Kind::Pairs(_, slot) => json!(slot(values)),
-        Kind::Taints(_) => json!(values.config.node.taints),
-    };
+/// A file with this field alone.
+fn document(field: &str, value: Value) -> Value {
     let mut document =
         json!({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"});
-    object::set(&mut document, &setting.field.split('.').collect::<Vec<_>>(), value);
+    object::set(&mut document, &field.split('.').collect::<Vec<_>>(), value);
     document
 }
+
+/// The value of a field that is `text` as a flag, and what means no value.
+fn in_a_file(setting: &Setting<Values>, text: &str, values: &mut Values) -> (Value, Value) {
+    match setting.kind {
+        Kind::Text(_) | Kind::Path(_) => (json!(text), json!("")),
+        Kind::Period(..) => (json!(text), json!("0s")),
+        Kind::Switch(_) => (json!(text == "true"), Value::Null),
+        Kind::Number(..) => (json!(text.parse::<i32>().unwrap()), json!(0)),
+        Kind::Pairs(_, slot) => (json!(slot(values)), Value::Null),
+        Kind::Taints(_) => (json!(values.config.node.taints), Value::Null),
+    }
+}
+
+/// `kubelet/config/v1beta1/types.go`: 0 is a value where the field is a pointer.
+const ZERO_IS_A_VALUE: [&str; 2] = ["eventRecordQPS", "nodeStatusMaxImages"];
 
 #[test]
 fn each_setting_has_its_value_from_a_flag_in_each_form_and_from_its_field() {
@@ -186,9 +194,15 @@ fn each_setting_has_its_value_from_a_flag_in_each_form_and_from_its_field() {
             assert_eq!(flags(words), want, "{words:?}");
         }
         if !field.is_empty() {
+            let (value, zero) = in_a_file(setting, text, &mut want.values);
             let mut found = Flags::default();
-            file::apply(&document(setting, text, &mut want.values), &mut found).unwrap();
+            file::apply(&document(field, value), &mut found).unwrap();
             assert_eq!(found, want, "{field}");
+            for none in [Value::Null, zero] {
+                file::apply(&document(field, none.clone()), &mut found).unwrap();
+                let is_value = none == 0 && ZERO_IS_A_VALUE.contains(&field);
+                assert_eq!(found != want, is_value, "{field}: {none}");
+            }
         }
         if !setting.default.is_empty() {
             let default = format!("--{name}={}", setting.default);
@@ -201,12 +215,7 @@ fn each_setting_has_its_value_from_a_flag_in_each_form_and_from_its_field() {
 #[test]
 fn the_default_configuration() {
     let want = Config {
-        kubeconfig: None,
-        bootstrap_kubeconfig: None,
         cert_dir: "/var/lib/kubelet/pki".into(),
-        rotate_certificates: false,
-        k3s_supervisor: None,
-        k3s_supervisor_system_roots: false,
         update_frequency: Duration::from_secs(10),
         report_frequency: Duration::from_secs(300),
         resync_frequency: Duration::from_secs(149),
@@ -221,25 +230,17 @@ fn the_default_configuration() {
         local_storage: true,
         event_qps: 50,
         event_burst: 100,
-        reports_server_version: false,
-        state_file: None,
         node: NodeConfig {
             name: "pi-3.lab".to_owned(),
             register: true,
-            node_ips: Vec::new(),
-            external_cloud: false,
-            is_of_k3s: false,
-            labels: BTreeMap::new(),
             taints: vec![taint("nodelet/no-pods", "", "NoSchedule")],
-            provider_id: String::new(),
             kubelet_version: KUBELET_VERSION.to_owned(),
             reject_pods: true,
-            max_pods: 0,
-            pods_per_core: 0,
-            extended_resources: Resources::new(),
             port: 10250,
             controller_attach_detach: true,
+            ..NodeConfig::default()
         },
+        ..Config::default()
     };
     assert_eq!(config(&[]), Ok(want.clone()));
     // A template may leave values empty.

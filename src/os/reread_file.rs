@@ -116,19 +116,6 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_more_than_one_page_is_whole_each_time() {
-        let tree = Tree::empty("reread-large");
-        let content: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
-        tree.write("large", &content);
-        let file = File::open(tree.path().join("large")).unwrap();
-        for _ in 0..2 {
-            let read = from_start(&file, SMALL, &mut is_end(SMALL));
-            assert_eq!(read.unwrap(), content);
-        }
-        assert!(from_start(&file, 39_999, &mut is_end(39_999)).is_err());
-    }
-
-    #[test]
     fn below_another_root_a_descriptor_is_kept_on_request_alone() {
         let tree = Tree::empty("reread");
         let root = HostRoot::new(tree.path());

@@ -251,55 +251,16 @@ mod tests {
             symlink(target, tree.path().join(link)).unwrap();
         }
         let root = root_of(&tree);
-        for path in [
-            "etc/absolute",
-            "etc/relative",
-            "etc/above",
-            "etc/twice",
-            "lib/os-release",
-            "/lib/os-release",
-            "etc/../../lib/os-release",
-        ] {
+        let paths = "etc/absolute etc/relative etc/above etc/twice lib/os-release \
+                     /lib/os-release etc/../../lib/os-release";
+        for path in paths.split(' ') {
             assert_eq!(root.text(path, SMALL).as_deref(), Ok("inside"), "{path}");
             assert_eq!(read_resolved(&root, path).unwrap(), "inside", "{path}");
         }
         assert_eq!(root.list("lib"), Ok(vec!["os-release".to_owned()]));
-    }
-
-    #[test]
-    fn a_link_to_a_path_outside_the_root_is_absent() {
-        let tree = Tree::new("outside");
-        symlink("/proc/version", tree.path().join("etc/os-release")).unwrap();
-        assert!(root_of(&tree).text("etc/os-release", SMALL).unwrap_err().absent);
-        assert!(read_resolved(&root_of(&tree), "etc/os-release").is_err());
-    }
-
-    #[test]
-    fn a_loop_of_links_is_an_error() {
-        let tree = Tree::new("circle");
-        symlink("b", tree.path().join("etc/a")).unwrap();
-        symlink("a", tree.path().join("etc/b")).unwrap();
-        let error = root_of(&tree).text("etc/a", SMALL).unwrap_err();
-        // musl and glibc have different words for it.
-        assert_eq!(error.cause, cause(&Errno::ELOOP.into()).what);
-        assert_eq!(
-            root_of(&tree).resolve("etc/a").unwrap_err().raw_os_error(),
-            Some(Errno::ELOOP as i32)
-        );
-    }
-
-    #[test]
-    fn a_fifo_and_a_folder_are_not_read() {
-        let tree = Tree::new("fifo");
-        let made =
-            std::process::Command::new("mkfifo").arg(tree.path().join("etc/machine-id")).status();
-        if made.is_ok_and(|status| status.success()) {
-            assert_eq!(
-                root_of(&tree).text("etc/machine-id", SMALL).unwrap_err().cause,
-                "not a regular file"
-            );
-        }
-        assert_eq!(root_of(&tree).text("etc", SMALL).unwrap_err().cause, "not a regular file");
+        symlink("/proc/version", tree.path().join("etc/outside")).unwrap();
+        assert!(root.text("etc/outside", SMALL).unwrap_err().absent);
+        assert!(read_resolved(&root, "etc/outside").is_err());
     }
 
     #[test]
@@ -318,14 +279,6 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_the_limit_is_read() {
-        let tree = Tree::new("sparse");
-        // Larger than the memory of a board.
-        File::create(tree.path().join("sparse")).unwrap().set_len(64 << 30).unwrap();
-        assert!(root_of(&tree).text("sparse", SMALL).is_err());
-    }
-
-    #[test]
     fn a_missing_file_is_absent_and_another_error_is_not() {
         let tree = Tree::new("absent");
         tree.write("file", b"");
@@ -338,6 +291,10 @@ mod tests {
         assert!(root_of(&tree).text("file/below", SMALL).unwrap_err().absent);
         assert!(root_of(&tree).list("no").unwrap_err().absent);
         assert!(HostRoot::new("/no/such/root").text("etc/hosts", SMALL).unwrap_err().absent);
+        symlink("loop", tree.path().join("loop")).unwrap();
+        // musl and glibc have different words for it.
+        let eloop = Unread::new("loop", cause(&Errno::ELOOP.into()).what);
+        assert_eq!(root_of(&tree).text("loop", SMALL), Err(eloop));
     }
 
     /// Each question for the time takes 0.4 s: the third read is not begun.

@@ -251,14 +251,9 @@ mod tests {
             rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap().serialize_der(),
         ] {
             assert!(private_key(whole.clone()).is_ok());
-            for place in 0..whole.len() {
-                assert!(private_key(whole[..place].to_vec()).is_err(), "{place}");
-                for octet in [0, 1, 0x30, 0x7f, 0x80, 0x84, 0xff] {
-                    let mut broken = whole.clone();
-                    broken[place] = octet;
-                    let _ = private_key(broken);
-                }
-            }
+            let (cut, changed) = x509::damaged(&whole);
+            assert!(cut.iter().all(|cut| private_key(cut.to_vec()).is_err()));
+            changed.into_iter().for_each(|changed| drop(private_key(changed)));
         }
     }
 }

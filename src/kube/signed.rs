@@ -79,6 +79,7 @@ fn is_for_clients(mut extensions: DerReader<'_>) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::x509;
 
     #[test]
     fn a_truncated_or_longer_certificate_is_none_and_a_changed_one_causes_no_panic() {
@@ -89,15 +90,10 @@ mod tests {
         let whole = certificate.der().as_ref();
         assert!(!Signed::parse(whole).unwrap().is_for_clients);
         assert!(Signed::parse(&[whole, &[0]].concat()).is_none());
-        for length in 0..whole.len() {
-            assert!(Signed::parse(whole.get(..length).unwrap()).is_none(), "{length}");
-        }
-        for place in 0..whole.len() {
-            for octet in [0, 1, 0x30, 0x7f, 0x80, 0x84, 0xff] {
-                let mut broken = whole.to_vec();
-                *broken.get_mut(place).unwrap() = octet;
-                let _ = Signed::parse(&broken);
-            }
+        let (cut, changed) = x509::damaged(whole);
+        assert_eq!(cut.iter().find(|cut| Signed::parse(cut).is_some()), None);
+        for changed in changed {
+            let _ = Signed::parse(&changed);
         }
     }
 }

@@ -274,21 +274,9 @@ mod tests {
 
     #[test]
     fn invalid_text_is_an_error() {
-        for text in [
-            "",
-            "lots",
-            "1.2.3",
-            ".",
-            "Gi",
-            "1GiB",
-            "1 Gi",
-            "1e",
-            "1e1000000",
-            "--1",
-            "٣",
-            "99999999999999999999999999999999999999999",
-            "12K",
-        ] {
+        let bad = "lots 1.2.3 . Gi 1GiB 1e 1e1000000 --1 ٣ \
+                   99999999999999999999999999999999999999999 12K";
+        for text in bad.split(' ').chain(["", "1 Gi"]) {
             assert!(text.parse::<Quantity>().is_err(), "{text:?}");
         }
     }

@@ -149,20 +149,19 @@ fn the_file_of_kubeadm_sets_rotation_and_the_client_ca_and_has_no_unknown_field(
     let text = recording["steps"][20]["response"]["body"]["data"]["kubelet"].as_str().unwrap();
     let mut flags = Flags::default();
     read(text.as_bytes(), &mut flags).unwrap();
-    let ignored = std::mem::take(&mut flags.ignored);
-    let known = ["cgroupDriver", "logging", "memorySwap"];
-    assert!(known.iter().all(|name| ignored.iter().any(|n| n == name)));
-    assert_eq!(ignored.len(), 20);
-    let mut want = Flags::default();
+    let mut want = Flags { ignored: flags.ignored.clone(), ..Flags::default() };
     want.values.config.rotate_certificates = true;
     want.values.client_ca_file = Some("/etc/kubernetes/pki/ca.crt".into());
     assert_eq!(flags, want);
+    let known = ["cgroupDriver", "logging", "memorySwap"];
+    assert!(known.iter().all(|name| flags.ignored.iter().any(|n| n == name)));
+    assert_eq!(flags.ignored.len(), 20);
 }
 
 /// A file that a kubelet refuses starts the agent, if it is wrong only where it has no effect.
 #[test]
-fn a_field_without_effect_takes_any_value() {
-    let fields = "
+fn a_field_that_is_ignored_or_unknown_takes_any_value() {
+    let ignored = "
 enforceNodeAllocatable: {pods: 1}
 healthzPort: [never]
 logging: no
@@ -171,31 +170,21 @@ readOnlyPort: -1
 runOnce: true
 shutdownGracePeriod: soon
 ";
-    let mut flags = Flags::default();
-    apply(&document(fields), &mut flags).unwrap();
-    let ignored = std::mem::take(&mut flags.ignored);
-    assert_eq!(ignored.len(), 7, "{ignored:?}");
-    assert_eq!(flags, Flags::default());
-}
-
-#[test]
-fn unknown_fields_are_returned_and_are_no_error() {
-    let mut flags = Flags::default();
-    let fields = "maxPod: 7\nMaxPods: 7\nmax-pods: 7\nauthorization: {mod: x, webhook: {a: b}}\n\
-                  authorization.mode: x\n";
-    apply(&document(fields), &mut flags).unwrap();
-    let unknown = std::mem::take(&mut flags.unknown);
-    let unknown = unknown.iter().map(String::as_str);
-    let want = [
-        "MaxPods",
-        "max-pods",
-        "maxPod",
-        "authorization.mod",
-        "authorization.webhook.a",
-        "authorization.mode",
-    ];
-    assert_eq!(unknown.collect::<BTreeSet<_>>(), want.into());
-    assert_eq!(flags, Flags::default());
+    let unknown = "
+maxPod: 7
+MaxPods: 7
+max-pods: 7
+authorization: {mod: x, webhook: {a: b}}
+authorization.mode: x
+";
+    let flags = merged(&format!("{ignored}{unknown}"), &[]).unwrap();
+    assert_eq!(flags.ignored.len(), 7, "{:?}", flags.ignored);
+    let words =
+        "MaxPods max-pods maxPod authorization.mod authorization.webhook.a authorization.mode";
+    let names: BTreeSet<&str> = flags.unknown.iter().map(String::as_str).collect();
+    assert_eq!(names, words.split(' ').collect());
+    let Flags { ignored, unknown, .. } = flags.clone();
+    assert_eq!(flags, Flags { ignored, unknown, ..Flags::default() });
 }
 
 #[test]

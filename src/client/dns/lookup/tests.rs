@@ -26,7 +26,8 @@ const EMPTY: &str = "no record";
 const CLOSED: &str = "closed";
 
 /// The answer of a server, and after how many milliseconds it arrives; `None` for silence.
-type Server = fn(&Asked) -> Option<(u64, &'static str)>;
+type Server = fn(&Asked) -> Answer;
+type Answer = Option<(u64, &'static str)>;
 
 const SILENT: Server = |_| None;
 
@@ -41,7 +42,7 @@ fn look_up_in_turns(
     budget: u64,
     conf: &str,
     name: &str,
-    servers: &[Server],
+    servers: &[&dyn Fn(&Asked) -> Answer],
 ) -> (String, u64) {
     let addresses = (1..=servers.len()).map(|n| ([10, 0, 0, n.try_into().unwrap()], PORT).into());
     let resolver = Resolver { servers: addresses.collect(), ..Resolver::parse(conf, "") };
@@ -89,12 +90,18 @@ fn look_up_in_turns(
 }
 
 fn look_up_within(budget: u64, conf: &str, name: &str, servers: &[Server]) -> (String, u64) {
-    look_up_in_turns(0, budget, conf, name, servers)
+    look_up_in_turns(0, budget, conf, name, &each(servers))
 }
 
-/// Without a limit that is shorter than those of the resolver.
+fn each(servers: &[Server]) -> Vec<&dyn Fn(&Asked) -> Answer> {
+    servers.iter().map(|server| server as &dyn Fn(&Asked) -> Answer).collect()
+}
+
+/// Longer than the limits of the resolver.
+const NO_LIMIT: u64 = 1_000_000;
+
 fn look_up(conf: &str, name: &str, servers: &[Server]) -> (String, u64) {
-    look_up_within(1_000_000, conf, name, servers)
+    look_up_within(NO_LIMIT, conf, name, servers)
 }
 
 /// [`look_up`] of the name `kube` with the defaults.
@@ -160,45 +167,25 @@ fn a_late_answer_of_an_earlier_server_counts_within_the_timeout() {
     assert_eq!(look_up("search a", "kube", &[late]), found(silent, 10_002));
 }
 
-/// An answer for the name `x.a`, another one for the rest.
-macro_rules! for_x_a {
-    ($answer:expr, $other:expr) => {
-        |asked| if asked.name == "x.a" { $answer } else { $other }
-    };
-}
-
 #[test]
 fn the_next_domain_follows_whatever_became_of_the_last_one() {
-    const GOOD: Option<(u64, &str)> = Some((5, "10.0.0.9"));
-    const NONE: Option<(u64, &str)> = Some((5, NXDOMAIN));
     let conf = "search a b\noptions timeout:1";
-    let rows: [(Server, Server, &str, u64); 6] = [
-        (for_x_a!(Some((5, NXDOMAIN)), GOOD), NO_NAME, "absent: no such name (NXDOMAIN) from", 10),
-        (for_x_a!(Some((5, EMPTY)), GOOD), NO_NAME, "absent: no such name (NXDOMAIN) from", 10),
+    for (of_x_a, fault, took) in [
+        (Some((5, NXDOMAIN)), "absent: no such name (NXDOMAIN) from", 10),
+        (Some((5, EMPTY)), "absent: no such name (NXDOMAIN) from", 10),
         // Two attempts each, and then the fault is told: the name may exist.
-        (
-            for_x_a!(Some((5, SERVFAIL)), GOOD),
-            for_x_a!(Some((5, SERVFAIL)), NONE),
-            "failed: SERVFAIL from",
-            15,
-        ),
-        (
-            for_x_a!(Some((5, REFUSED)), GOOD),
-            for_x_a!(Some((5, REFUSED)), NONE),
-            "failed: REFUSED from",
-            15,
-        ),
-        (for_x_a!(Some((0, CLOSED)), GOOD), for_x_a!(Some((0, CLOSED)), NONE), "failed: closed", 5),
-        (
-            for_x_a!(None, GOOD),
-            for_x_a!(None, NONE),
-            "failed: no name server answered within 2 s",
-            2_005,
-        ),
-    ];
-    for (knows, denies, fault, took) in rows {
-        assert_eq!(look_up(conf, "x", &[knows]), found("10.0.0.9", took));
-        let (text, _) = look_up(conf, "x", &[denies]);
+        (Some((5, SERVFAIL)), "failed: SERVFAIL from", 15),
+        (Some((5, REFUSED)), "failed: REFUSED from", 15),
+        (Some((0, CLOSED)), "failed: closed", 5),
+        (None, "failed: no name server answered within 2 s", 2_005),
+    ] {
+        let look_up = |other| {
+            let answers =
+                |asked: &Asked| if asked.name == "x.a" { of_x_a } else { Some((5, other)) };
+            look_up_in_turns(0, NO_LIMIT, conf, "x", &[&answers])
+        };
+        assert_eq!(look_up("10.0.0.9"), found("10.0.0.9", took));
+        let (text, _) = look_up(NXDOMAIN);
         assert!(text.starts_with(fault), "{text}");
     }
 }
@@ -243,7 +230,7 @@ fn each_attempt_for_each_candidate_gets_its_part_of_the_time() {
 #[test]
 fn seldom_turns_have_the_same_results() {
     let look_up =
-        |conf, servers: &[Server]| look_up_in_turns(10_000, 1_000_000, conf, "kube", servers);
+        |conf, servers: &[Server]| look_up_in_turns(10_000, NO_LIMIT, conf, "kube", &each(servers));
     let slow: Server = |_| Some((30, "10.8.0.1"));
     let other: Server = |_| Some((1, "192.0.2.1"));
     assert_eq!(look_up("", &[slow, other]), found("10.8.0.1", 10_000));

@@ -1,7 +1,6 @@
 //! Kernel trees of boards, with symlinks or with files in place of symlinks.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// In a checkout without symlinks, a file contains the target of the link that it replaces.
@@ -16,19 +15,7 @@ pub(crate) fn link_target(file: &Path) -> Option<PathBuf> {
 
 /// A copy with all symlinks restored.
 pub(crate) fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        match entry.file_type().unwrap() {
-            kind if kind.is_dir() => copy(&from, &to),
-            kind if kind.is_symlink() => symlink(fs::read_link(from).unwrap(), to).unwrap(),
-            _ => match link_target(&from) {
-                Some(target) => symlink(target, to).unwrap(),
-                None => fs::write(to, fs::read(from).unwrap()).unwrap(),
-            },
-        }
-    }
+    support::copy(from, to, link_target);
 }
 
 /// Every file below `folder`, without links.

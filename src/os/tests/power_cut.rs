@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::tree::Tree;
@@ -33,16 +32,7 @@ fn volatile(ops: &[Op]) -> Vec<usize> {
 }
 
 pub(crate) fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        match entry.file_type().unwrap() {
-            kind if kind.is_dir() => copy(&from, &to),
-            kind if kind.is_symlink() => symlink(fs::read_link(from).unwrap(), to).unwrap(),
-            _ => drop(fs::copy(from, to).unwrap()),
-        }
-    }
+    support::copy(from, to, |_| None);
 }
 
 /// Puts the folder into the state after a power cut: `before` with the operations `done`, but those

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,8 +22,16 @@ impl Folder {
     /// `name` is a part of the path, for a person who finds the folder after a crash.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        let folder = tempfile::Builder::new().prefix(&format!("nodelet-{name}-")).tempdir();
-        Self(folder.unwrap())
+        Self::below(&std::env::temp_dir(), name)
+    }
+
+    /// A folder below `parent`, whose path is free of links.
+    #[must_use]
+    pub fn below(parent: &Path, name: &str) -> Self {
+        let parent = fs::canonicalize(parent).unwrap();
+        let end = format!("-{name}");
+        let mut folder = tempfile::Builder::new();
+        Self(folder.prefix("nodelet-").suffix(&end).tempdir_in(parent).unwrap())
     }
 
     /// Where it is.
@@ -51,6 +59,23 @@ impl Folder {
     #[must_use]
     pub fn search_path(&self) -> String {
         format!("{}:{}", self.path().join("bin").display(), std::env::var("PATH").unwrap())
+    }
+}
+
+/// Copies a folder and what is below it. Where `link` has a target for a file, a link replaces it.
+pub fn copy(from: &Path, to: &Path, link: fn(&Path) -> Option<PathBuf>) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => copy(&from, &to, link),
+            kind if kind.is_symlink() => symlink(fs::read_link(from).unwrap(), to).unwrap(),
+            _ => match link(&from) {
+                Some(target) => symlink(target, to).unwrap(),
+                None => drop(fs::copy(from, to).unwrap()),
+            },
+        }
     }
 }
 

@@ -303,6 +303,12 @@ mod tests {
     }
 
     #[test]
+    fn a_connect_to_a_proxy_that_times_out_is_said_to_be_one() {
+        let at_proxy = Failure::TimedOut(Stage::Connecting).via(&"proxy");
+        assert_eq!(at_proxy, Failure::TimedOut(Stage::Proxy));
+    }
+
+    #[test]
     fn the_time_of_the_build_is_named_where_it_counts() {
         let at = |seconds| Wall::from_epoch(Duration::from_secs(seconds));
         assert_eq!(clock_says(at(5), at(5)), "clock says 1970-01-01T00:00:05Z");

@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn while_a_connection_is_set_up_its_share_of_the_time_ends_a_wait() {
-        let (mut socket, _far) = pair();
+        let (mut socket, mut far) = pair();
         let opening = socket.opening.as_ref().unwrap();
         opening.begin(Duration::from_millis(20));
         let error = socket.read(&mut [0]).unwrap_err();
@@ -257,6 +257,14 @@ mod tests {
         assert!(socket.left().is_err());
         socket.opened();
         assert!(socket.left().unwrap() > Duration::from_secs(50));
+        // Like a signal, the limit in the kernel that has passed is not the end of the call.
+        socket.limit = socket.left().ok();
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            far.write_all(b"x")
+        });
+        assert_eq!(socket.read(&mut [0]).unwrap(), 1);
+        writer.join().unwrap().unwrap();
     }
 
     #[test]

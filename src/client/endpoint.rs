@@ -108,14 +108,7 @@ mod tests {
             ("https://api.example", true, "api.example", 443, "", "https://api.example:443"),
             ("http://localhost", false, "localhost", 80, "", "http://localhost:80"),
             ("http://localhost:8080", false, "localhost", 8080, "", "http://localhost:8080"),
-            (
-                "https://[fd00::1]:6443/k8s/clusters/c-1/",
-                true,
-                "fd00::1",
-                6443,
-                "/k8s/clusters/c-1",
-                "https://[fd00::1]:6443",
-            ),
+            ("https://[fd00::1]:1/k/c-1/", true, "fd00::1", 1, "/k/c-1", "https://[fd00::1]:1"),
             ("https://[::1]", true, "::1", 443, "", "https://[::1]:443"),
             ("HTTPS://API.example:6443", true, "API.example", 6443, "", "https://API.example:6443"),
         ] {

@@ -90,13 +90,8 @@ pub fn cluster(kubeconfig: &Value) -> Result<Cluster, String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    fn entry(name: &str, server: &str) -> Value {
-        json!({"name": name, "cluster": {"server": server, "certificate-authority-data": "Y2E="}})
-    }
+    use crate::kube::yaml;
 
     #[test]
     fn a_config_map_without_a_kubeconfig_is_none() {
@@ -123,47 +118,33 @@ mod tests {
 
     #[test]
     fn the_cluster_has_the_empty_name_or_is_that_of_the_current_context() {
-        let contexts = json!([{"name": "c", "context": {"cluster": "b"}}]);
+        let a = "{name: '', cluster: {server: https://a, certificate-authority-data: Y2E=}}";
+        let b = "{name: b, cluster: {server: https://b, certificate-authority-data: Y2E=}}";
+        let current = "current-context: c, contexts: [{name: c, context: {cluster: b}}]";
+        let none = Err("it has no cluster of the empty name, and no current context");
         for (document, want) in [
-            (
-                json!({"clusters": [entry("", "https://a")], "contexts": null, "users": null}),
-                Ok("https://a"),
-            ),
+            ("clusters: [A], contexts: null, users: null", Ok("https://a")),
             // Two clusters: kubeadm takes the one without a name.
+            ("clusters: [B, A], CURRENT", Ok("https://a")),
+            ("clusters: [B], CURRENT", Ok("https://b")),
+            ("clusters: [A, A]", Err("clusters has the name \"\" twice")),
+            ("clusters: [B]", none),
+            ("", none),
             (
-                json!({"clusters": [entry("b", "https://b"), entry("", "https://a")],
-                    "current-context": "c", "contexts": contexts}),
-                Ok("https://a"),
-            ),
-            (
-                json!({"clusters": [entry("b", "https://b")], "current-context": "c",
-                    "contexts": contexts}),
-                Ok("https://b"),
-            ),
-            (
-                json!({"clusters": [entry("", "https://a"), entry("", "https://b")]}),
-                Err("clusters has the name \"\" twice"),
-            ),
-            (
-                json!({"clusters": [entry("b", "https://b")]}),
-                Err("it has no cluster of the empty name, and no current context"),
-            ),
-            (
-                json!({"clusters": [{"cluster": {"certificate-authority-data": "Y2E="}}]}),
+                "clusters: [{cluster: {certificate-authority-data: Y2E=}}]",
                 Err("its cluster has no server"),
             ),
             (
-                json!({"clusters": [{"cluster": {"server": "https://a"}}]}),
+                "clusters: [{cluster: {server: https://a}}]",
                 Err("its cluster has no certificate-authority-data"),
             ),
             (
-                json!({"clusters": [{"cluster": {"server": "https://a",
-                    "certificate-authority-data": "%"}}]}),
+                "clusters: [{cluster: {server: https://a, certificate-authority-data: '%'}}]",
                 Err("its certificate-authority-data is not base64"),
             ),
-            (json!(null), Err("it has no cluster of the empty name, and no current context")),
         ] {
-            let found = cluster(&document);
+            let text = document.replace("CURRENT", current).replace('A', a).replace('B', b);
+            let found = cluster(&yaml::parse(&format!("{{{text}}}")).unwrap());
             let server = found.as_ref().map(|found| found.server.as_str());
             assert_eq!(server.map_err(String::as_str), want, "{document}");
             if let Ok(found) = found {

@@ -103,7 +103,7 @@ pub(super) fn existing(
     let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
     let detail = format!("an identity of {server} as {user} until {until}");
     let flags = paths.stored_flags();
-    let trusts_all = trusts_all(settings, token, &config, now);
+    let trusts_all = trusts_all(settings, token, &config);
     let differs = if leaf.subject.node_name() != Some(name) {
         Some("another name")
     } else if trusts_all.is_none() {
@@ -153,7 +153,7 @@ fn replaced(settings: &Settings, fault: impl Into<Fault>) -> Result<(Finding, Ex
 }
 
 /// Whether `config` has each CA that the command line trusts; `None` if it has none of them.
-fn trusts_all(settings: &Settings, token: &Token, config: &ApiConfig, now: Wall) -> Option<bool> {
+fn trusts_all(settings: &Settings, token: &Token, config: &ApiConfig) -> Option<bool> {
     if config.insecure {
         return None;
     }
@@ -168,7 +168,9 @@ fn trusts_all(settings: &Settings, token: &Token, config: &ApiConfig, now: Wall)
             wanted.iter().map(|wanted| stored.contains(wanted)).collect()
         }
         (None, Token::Bootstrap(_)) if !settings.pins.is_empty() => {
-            let is_stored = |pin| proof::pinned(&ca.bytes, &[pin], now).is_ok();
+            // One that has expired by this clock is stored all the same.
+            let any_time = Wall::default();
+            let is_stored = |pin| proof::pinned(&ca.bytes, &[pin], any_time).is_ok();
             settings.pins.iter().copied().map(is_stored).collect()
         }
         (None, Token::Supervisor { hash: Some(hash), .. }) => {

@@ -147,7 +147,7 @@ fn without_a_ca_on_the_command_line_the_address_tells_clusters_apart() {
         let same_server = is_same_server(&settings, &token, &config, flags.as_ref());
         assert_eq!(same_server, want, "{stored} {typed}");
         config.ca = Some(pem("ca", b"a CA".to_vec()));
-        let trusts = |config: &ApiConfig| trusts_all(&settings, &token, config, Wall::default());
+        let trusts = |config: &ApiConfig| trusts_all(&settings, &token, config);
         assert_eq!(trusts(&config), Some(true), "{stored} {typed}");
         // Without a CA of its own an identity is one of a supervisor behind another CA.
         config.ca = None;
@@ -273,6 +273,11 @@ fn what_is_another_is_named_and_needs_force() {
         let found = word(existing(&board.paths, &line, &token, name, now()));
         assert!(found.starts_with("another: this board has") && found.ends_with(": replaced"));
     }
+    // A clock that is ahead of the end of the CA.
+    let (line, late) = (pinned(&pin), Wall::parse("2041-01-01T00:00:00Z").unwrap());
+    let token = parsed(&line.token).unwrap();
+    let found = word(existing(&board.paths, &line, &token, "pi", late));
+    assert!(found.contains("it ends too soon"), "{found}");
 }
 
 /// `k3s certificate rotate-ca` with another root: the new token has another digest.

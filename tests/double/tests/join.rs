@@ -4,7 +4,7 @@
 
 mod common;
 
-use apidouble::{BootstrapToken, Double};
+use apidouble::{BootstrapToken, Builder, Double};
 use common::{Client, recording};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -52,7 +52,12 @@ fn essence(code: u16, body: &Value) -> Value {
 }
 
 impl Replay {
-    fn new(double: Double) -> Self {
+    /// A cluster with these tokens.
+    fn new(builder: Builder, tokens: &[&str]) -> Self {
+        let double = builder.start();
+        for token in tokens {
+            double.add_bootstrap_token(BootstrapToken::new(token));
+        }
         Self {
             double,
             clients: HashMap::new(),
@@ -60,6 +65,16 @@ impl Replay {
             names: HashMap::new(),
             compared: 0,
         }
+    }
+
+    /// Replays a recording. `before` is what an administrator did before a step. Returns how many
+    /// steps were compared.
+    fn run(mut self, name: &str, tokens: &[&str], before: impl Fn(&Double, &str)) -> usize {
+        for step in recording(name)["steps"].as_array().unwrap() {
+            before(&self.double, step["step"].as_str().unwrap());
+            self.step(step, tokens);
+        }
+        self.compared
     }
 
     fn client(&mut self, who: &str, token: Option<&str>) -> &mut Client {
@@ -139,35 +154,25 @@ const OTHER: &str = "abcdef.0123456789abcdef";
 
 #[test]
 fn a_join_of_kubeadm_has_the_recorded_outcome() {
-    let double = Double::builder().kubeadm().start();
     let tokens = [KUBEADM, OTHER];
-    for token in tokens {
-        double.add_bootstrap_token(BootstrapToken::new(token));
-    }
-    let mut replay = Replay::new(double);
-    for step in recording("join-kubeadm")["steps"].as_array().unwrap() {
-        if step["step"] == "a-node-may-delete-its-lease" {
+    let replay = Replay::new(Double::builder().kubeadm(), &tokens);
+    let compared = replay.run("join-kubeadm", &tokens, |double, step| {
+        if step == "a-node-may-delete-its-lease" {
             let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
                 "metadata": {"name": "pi-3", "namespace": "kube-node-lease"}, "spec": {}});
             let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-            let (code, _) = replay.double.as_admin("POST", path, "application/json", &lease);
-            assert_eq!(code, 201);
+            assert_eq!(double.as_admin("POST", path, "application/json", &lease).0, 201);
         }
-        replay.step(step, &tokens);
-    }
-    assert_eq!(replay.compared, 20);
+    });
+    assert_eq!(compared, 20);
 }
 
 #[test]
 fn each_trouble_with_a_token_has_the_recorded_outcome() {
-    let double = Double::builder().kubeadm().start();
-    for token in [KUBEADM, OTHER] {
-        double.add_bootstrap_token(BootstrapToken::new(token));
-    }
-    let mut replay = Replay::new(double);
-    for step in recording("join-token-trouble")["steps"].as_array().unwrap() {
-        let add = |token| replay.double.add_bootstrap_token(token);
-        match step["step"].as_str().unwrap() {
+    let replay = Replay::new(Double::builder().kubeadm(), &[KUBEADM, OTHER]);
+    let compared = replay.run("join-token-trouble", &[], |double, step| {
+        let add = |token| double.add_bootstrap_token(token);
+        match step {
             "usage-signing-alone-is-signed-and-usage-authentication-alone-is-not" => {
                 add(BootstrapToken::new("signon.1111111111111111").usages(true, false));
                 add(BootstrapToken::new("authon.2222222222222222").usages(false, true));
@@ -177,45 +182,37 @@ fn each_trouble_with_a_token_has_the_recorded_outcome() {
                 add(token.groups(&["system:bootstrappers:edge"]));
             }
             "before-it-expires" => add(BootstrapToken::new("expire.4444444444444444")),
-            "after-it-expired" => replay.double.remove_bootstrap_token("expire"),
+            "after-it-expired" => double.remove_bootstrap_token("expire"),
             _ => {}
         }
-        replay.step(step, &[]);
-    }
-    assert_eq!(replay.compared, 13);
+    });
+    assert_eq!(compared, 13);
 }
 
 #[test]
 fn a_cluster_without_kubeadm_has_the_recorded_outcome() {
-    let double = Double::builder().without_kubeadm().start();
-    let tokens = ["edge01.0123456789abcdef"];
-    double.add_bootstrap_token(BootstrapToken::new(tokens[0]).groups(&[]));
-    let mut replay = Replay::new(double);
-    for step in recording("join-without-kubeadm")["steps"].as_array().unwrap() {
-        match step["step"].as_str().unwrap() {
-            "may-ask-after-the-first-command" => replay.double.bind(1),
-            "will-be-approved-by-itself" => replay.double.bind(2),
-            "renewals-will-be-approved-by-themselves" => replay.double.bind(3),
-            _ => {}
-        }
-        replay.step(step, &tokens);
-    }
-    assert_eq!(replay.compared, 10);
+    let token = "edge01.0123456789abcdef";
+    let replay = Replay::new(Double::builder().without_kubeadm(), &[]);
+    replay.double.add_bootstrap_token(BootstrapToken::new(token).groups(&[]));
+    let compared = replay.run("join-without-kubeadm", &[token], |double, step| match step {
+        "may-ask-after-the-first-command" => double.bind(1),
+        "will-be-approved-by-itself" => double.bind(2),
+        "renewals-will-be-approved-by-themselves" => double.bind(3),
+        _ => {}
+    });
+    assert_eq!(compared, 10);
 }
 
 #[test]
 fn no_cluster_info_and_no_anonymous_requests_have_the_recorded_outcome() {
-    let tokens = ["abcdef.0123456789abcdef", "07401b.0123456789abcdef"];
-    let start = |builder: apidouble::Builder| {
-        let double = builder.start();
-        double.set_cluster_info(None);
-        for token in tokens {
-            double.add_bootstrap_token(BootstrapToken::new(token));
-        }
-        double
+    let tokens = [OTHER, "07401b.0123456789abcdef"];
+    let start = |builder| {
+        let replay = Replay::new(builder, &tokens);
+        replay.double.set_cluster_info(None);
+        replay
     };
-    let mut closed = Replay::new(start(Double::builder().without_kubeadm()));
-    let mut open = Replay::new(start(Double::builder().kubeadm()));
+    let mut closed = start(Double::builder().without_kubeadm());
+    let mut open = start(Double::builder().kubeadm());
     for step in recording("join-no-cluster-info")["steps"].as_array().unwrap() {
         match step["step"].as_str().unwrap() {
             "cluster-info-absent-and-not-readable" => closed.step(step, &tokens),
@@ -232,11 +229,7 @@ fn no_cluster_info_and_no_anonymous_requests_have_the_recorded_outcome() {
         }
     }
     assert_eq!((closed.compared, open.compared), (1, 3));
-    let double = start(Double::builder().kubeadm());
-    double.refuse_anonymous();
-    let mut replay = Replay::new(double);
-    for step in recording("join-anonymous-auth-off")["steps"].as_array().unwrap() {
-        replay.step(step, &tokens);
-    }
-    assert_eq!(replay.compared, 5);
+    let replay = start(Double::builder().kubeadm());
+    replay.double.refuse_anonymous();
+    assert_eq!(replay.run("join-anonymous-auth-off", &tokens, |_, _| ()), 5);
 }

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::config::flags::Flags;
-    use crate::kube::facts::Unread;
+    use crate::kube::facts::{Pids, Unread};
     use crate::os::mounts::pretend;
     use crate::os::root::HostRoot;
     use crate::os::tree::Tree;
@@ -163,7 +163,9 @@ mod tests {
     }
 
     fn spoilt_facts() -> Facts {
-        Facts { cpus: Ok(9999), os_image: Ok("spoilt".to_owned()), ..Facts::example() }
+        // What a test machine may have by chance.
+        let (cpus, pids) = (Ok(9999), Ok(Pids { max: 0, running: 0 }));
+        Facts { cpus, pids, os_image: Ok("spoilt".to_owned()), ..Facts::example() }
     }
 
     /// Which facts are not as spoilt.

@@ -104,9 +104,10 @@ impl Api {
             Err(failure) => {
                 let response = Response::json(failure.code, &failure.body);
                 // apiserver/pkg/endpoints/handlers/responsewriters/errors.go, Forbidden
-                match failure.by_authorizer {
-                    true => response.with("X-Content-Type-Options", "nosniff"),
-                    false => response,
+                if failure.by_authorizer {
+                    response.with("X-Content-Type-Options", "nosniff")
+                } else {
+                    response
                 }
             }
         }
@@ -406,6 +407,11 @@ impl Api {
         let changes: Value = serde_json::from_slice(body).map_err(|e| {
             status::bad_request(&format!("error decoding patch: {}", json_error(&e)))
         })?;
+        if !changes.is_object() {
+            return Err(status::bad_request(
+                "error decoding patch: json: cannot unmarshal into Go value of type map[string]interface {}",
+            ));
+        }
         let merged = patch::merge(&old, &changes, is_strategic);
         let decoded = validate::decode(write.kind.kind, &merged, &mut lock(&self.unknown));
         let object = decoded.map_err(|why| {
@@ -442,6 +448,11 @@ impl Api {
                 let why = "must be specified for an update";
                 let cause = Cause::invalid_shown("metadata.resourceVersion", "0x0", why);
                 return Err(status::invalid(kind.group, kind.resource, name, &[cause]));
+            }
+            given if given.parse::<u64>().is_err() => {
+                let why = "must be an unsigned integer";
+                let cause = Cause::invalid("metadata.resourceVersion", &json!(given), why);
+                return Err(status::invalid(kind.group, kind.kind, name, &[cause]));
             }
             given if old["metadata"]["resourceVersion"] != given => {
                 return Err(status::conflict(&about, status::MODIFIED));

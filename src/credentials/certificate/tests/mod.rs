@@ -217,6 +217,8 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
             let pending = match millis {
                 // Approved, but not signed yet.
                 200 => condition(pending, "Approved"),
+                // Signed, but not approved.
+                400 => apply(pending, &json!({"status": {"certificate": STANDARD.encode("x")}})),
                 _ => pending,
             };
             let result = certificate.on_response(answered(200, pending), now);

@@ -43,11 +43,12 @@ impl Site {
         self.condition(kind).filter(|c| c["status"] == status)
     }
 
-    fn events(&self, reason: &str) -> usize {
+    /// How often such an event happened.
+    fn events(&self, reason: &str) -> u64 {
         let mut events = self.cluster.list("/api/v1/events");
         events.retain(|event| event["involvedObject"]["name"] == self.name.as_str());
         events.retain(|event| event["reason"] == reason);
-        events.len()
+        events.iter().map(|event| event["count"].as_u64().unwrap()).sum()
     }
 }
 
@@ -55,12 +56,16 @@ impl Site {
 #[test]
 fn a_weak_supply_and_an_oops_reach_the_server() {
     let site = Site::new("health-supply");
-    site.folder.write(ALARM, "1\n");
-    site.folder.write(OOPSES, "1\n");
+    let hung = "root/proc/sys/kernel/hung_task_detect_count";
+    for (file, value) in [(ALARM, "1\n"), (OOPSES, "1\n"), (hung, "0\n")] {
+        site.folder.write(file, value);
+    }
     let board = site.start(&[]);
     let limit = Duration::from_secs(10);
     let oops = eventually("KernelDeadlock", limit, || site.is("KernelDeadlock", "True"));
     assert_eq!(oops["reason"], "KernelOops");
+    // It changes no condition that is True.
+    site.folder.write(hung, "1\n");
     assert_eq!(site.condition("UnderVoltage"), None, "it needs 30 s");
     let theirs = json!({"type": "TheirType", "status": "False", "reason": "R", "message": "m"});
     site.cluster.set_condition(&site.name, &theirs);
@@ -74,7 +79,7 @@ fn a_weak_supply_and_an_oops_reach_the_server() {
     eventually("the event", Duration::from_secs(10), || {
         (site.events("UnderVoltageDetected") == 1).then_some(())
     });
-    assert_eq!(site.events("KernelOops"), 1);
+    assert_eq!(["KernelOops", "TaskHung"].map(|reason| site.events(reason)), [1, 1]);
     assert_eq!(site.condition("TheirType"), foreign, "byte for byte");
 }
 

@@ -1,6 +1,6 @@
 //! Writes to the double as an administrator, and what a Node says.
 
-use apidouble::Double;
+use apidouble::{Double, Recorded};
 use serde_json::Value;
 
 /// A request of an administrator, which must be accepted; the answer. A PATCH is a merge patch.
@@ -14,12 +14,10 @@ pub fn admin(double: &Double, method: &str, path: &str, body: &Value) -> Value {
     answer
 }
 
-/// Method, path and status code of each request that was answered, without events, which have the
-/// lowest priority, and looks for changes by others, which depend on the time.
-pub fn sent(double: &Double) -> Vec<String> {
-    let requests = double.requests().into_iter().filter(|r| r.code > 0 && !r.is_look());
-    let lasting = requests.filter(|r| !r.path.contains("/events"));
-    lasting.map(|r| format!("{} {} {}", r.method, r.path, r.code)).collect()
+/// Method, path and status code of each answered request that `is_meant`.
+pub fn sent(double: &Double, is_meant: impl Fn(&Recorded) -> bool) -> Vec<String> {
+    let requests = double.requests().into_iter().filter(|r| r.code > 0 && is_meant(r));
+    requests.map(|r| format!("{} {} {}", r.method, r.path, r.code)).collect()
 }
 
 /// The condition of this type.

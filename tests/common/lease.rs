@@ -35,6 +35,7 @@ pub fn longest_gap(double: &Double, name: &str, watch: Duration) -> Duration {
 pub fn renewals(double: &Double) -> Vec<Recorded> {
     let mut requests = double.requests();
     requests.retain(|r| r.method == "PATCH" && r.path.contains("/leases/") && r.code == 200);
+    requests.retain(|r| r.json()["spec"]["renewTime"].is_string());
     requests
 }
 

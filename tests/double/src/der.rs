@@ -164,7 +164,9 @@ fn alt_names(attributes: &[u8]) -> Option<Vec<u8>> {
         let parts = elements(&extension)?;
         let oid = parse_der(parts.first()?, |oid| oid.read_oid()).ok()?;
         if oid.components().as_slice() == ALT_NAMES {
-            return parse_der(parts.last()?, |octets| octets.read_bytes()).ok();
+            let names = parse_der(parts.last()?, |octets| octets.read_bytes()).ok()?;
+            let decoded = parse_der(&names, |all| all.collect_sequence_of(|n| n.read_tagged_der()));
+            return decoded.is_ok().then_some(names);
         }
     }
     Some(Vec::new())

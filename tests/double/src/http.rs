@@ -40,13 +40,18 @@ fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
+/// Limits of a request: the memory of the test must not grow with what an agent sends.
+const MAX_HEAD: usize = 64 << 10;
+const MAX_BODY: usize = 8 << 20;
+
 /// Reads a request from the front of `buffer`; `None` if more is needed. An error is no HTTP.
 pub(crate) fn parse(buffer: &[u8]) -> Result<Option<Request>, &'static str> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Request::new(&mut headers);
     let start = match head.parse(buffer) {
         Ok(Status::Complete(length)) => length,
-        Ok(Status::Partial) => return Ok(None),
+        Ok(Status::Partial) if buffer.len() <= MAX_HEAD => return Ok(None),
+        Ok(Status::Partial) => return Err("head too long"),
         Err(_) => return Err("bad request head"),
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -66,6 +71,9 @@ pub(crate) fn parse(buffer: &[u8]) -> Result<Option<Request>, &'static str> {
     }
     let length = request.header("content-length").map_or(Ok(0), str::parse::<usize>);
     let length = length.map_err(|_| "bad Content-Length")?;
+    if length > MAX_BODY {
+        return Err("body too long");
+    }
     let Some(body) = rest.get(..length) else { return Ok(None) };
     request.body = body.to_vec();
     request.bytes = start + length;
@@ -104,9 +112,9 @@ impl Response {
         self
     }
 
-    /// The head and so many bytes of the body as `kept` says of its length, as Go's net/http frames
-    /// them. A body that exceeds the buffer of 2 KiB is one chunk.
-    pub(crate) fn cut(&self, kept: impl Fn(usize) -> usize) -> Vec<u8> {
+    /// Head and body, as Go's net/http frames them. A body that exceeds the buffer of 2 KiB is one
+    /// chunk.
+    pub(crate) fn wire(&self) -> (Vec<u8>, Vec<u8>) {
         let length = self.body.len();
         let (framing, body) = if length > 2048 {
             let size = format!("{length:x}\r\n");
@@ -118,7 +126,6 @@ impl Response {
         let status = StatusCode::from_u16(self.code).expect("a status code");
         let lines = self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
         let lines: String = lines.collect();
-        let head = format!("HTTP/1.1 {status}\r\n{lines}{framing}\r\n\r\n");
-        [head.as_bytes(), &body[..kept(body.len())]].concat()
+        (format!("HTTP/1.1 {status}\r\n{lines}{framing}\r\n\r\n").into_bytes(), body)
     }
 }

@@ -186,7 +186,7 @@ impl Authority {
         let parsed = CertificateRequest::parse(request).ok_or("not a PKCS#10 request")?;
         let Subject { common_name, organizations } = &parsed.subject;
         let mut params = params(name(common_name, organizations), &[], validity);
-        if let Some(names) = parsed.alt_names.clone().filter(|names| !names.is_empty()) {
+        if let Some(names) = parsed.alt_names.filter(|names| !names.is_empty()) {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
             let names = CustomExtension::from_oid_content(&ALT_NAMES, names);
             params.custom_extensions.push(names);

@@ -533,15 +533,16 @@ impl Connection {
         match fault {
             Fault::StallBeforeHeaders => self.stall(),
             Fault::StallInBody(n) => {
-                self.write(
-                    &self.answer(request, user).cut(|length| n.min(length.saturating_sub(1))),
-                )?;
+                let (head, body) = self.answer(request, user).wire();
+                let part = &body[..n.min(body.len().saturating_sub(1))];
+                self.write(&[&head, part].concat())?;
                 self.stall()
             }
             Fault::Trickle { bytes, every } => {
                 let whole = self.answer(request, user);
                 self.code = whole.code;
-                for part in whole.cut(|length| length).chunks(bytes) {
+                let (head, body) = whole.wire();
+                for part in [head, body].concat().chunks(bytes.max(1)) {
                     self.write(part)?;
                     self.sleep(every)?;
                 }
@@ -549,7 +550,8 @@ impl Connection {
             }
             Fault::ResetBeforeHeaders => self.reset(),
             Fault::ResetAfterHeaders => {
-                self.write(&self.answer(request, user).cut(|length| length / 2))?;
+                let (head, body) = self.answer(request, user).wire();
+                self.write(&[&head, &body[..body.len() / 2]].concat())?;
                 self.reset()
             }
             Fault::CloseBeforeHeaders => self.close(),
@@ -603,7 +605,8 @@ impl Connection {
 
     fn send(&mut self, response: &Response) -> io::Result<()> {
         self.code = response.code;
-        self.write(&response.cut(|length| length))?;
+        let (head, body) = response.wire();
+        self.write(&[head, body].concat())?;
         if response.closes() { self.close() } else { Ok(()) }
     }
 }

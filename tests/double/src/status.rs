@@ -142,8 +142,8 @@ impl Cause {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
     }
 
-    /// `why` has its colon.
-    pub(crate) fn required(field: &str, why: &str) -> Self {
+    pub(crate) fn required(field: &str, why: Option<&str>) -> Self {
+        let why = why.map_or(String::new(), |why| format!(": {why}"));
         Self::new("FieldValueRequired", field, format!("Required value{why}"))
     }
 }

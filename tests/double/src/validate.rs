@@ -232,16 +232,16 @@ fn rules(kind: &Kind, new: &Value) -> Vec<(bool, Cause)> {
         }
         "CertificateSigningRequest" => {
             let pem = STANDARD.decode(text(spec, &["request"])).unwrap_or_default();
-            let is_request =
-                String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE REQUEST-----");
+            let is_request = str::from_utf8(&pem)
+                .is_ok_and(|pem| pem.contains("-----BEGIN CERTIFICATE REQUEST-----"));
             let too_short = "may not specify a duration less than 600 seconds (10 minutes)";
             vec![
                 (
                     !is_request,
                     invalid("spec.request", "PEM block type must be CERTIFICATE REQUEST"),
                 ),
-                (is_empty(&spec["signerName"]), Cause::required("spec.signerName", "")),
-                (is_empty(&spec["usages"]), Cause::required("spec.usages", "")),
+                (is_empty(&spec["signerName"]), Cause::required("spec.signerName", None)),
+                (is_empty(&spec["usages"]), Cause::required("spec.usages", None)),
                 (is_less("expirationSeconds", 600), invalid("spec.expirationSeconds", too_short)),
             ]
         }
@@ -288,7 +288,8 @@ fn metadata(kind: &Kind, old: Option<&Value>, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = text(new, &["metadata", "name"]);
     if name.is_empty() {
-        causes.push(Cause::required("metadata.name", ": name or generateName is required"));
+        let why = Some("name or generateName is required");
+        causes.push(Cause::required("metadata.name", why));
     // "We don't care what you call your certificate requests", says kube-apiserver, and
     // kubelets call theirs node-csr- and base64.
     } else if kind.kind != "CertificateSigningRequest" && !subdomain(name) {

@@ -42,8 +42,8 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts the kernel of image.sh with an initramfs and perhaps a disk, `/dev/vda`; waits for the
-    /// shell on the console.
+    /// Starts the kernel of image.sh with an initramfs and perhaps a disk, `/dev/vda`; waits for
+    /// the shell on the console.
     pub fn boot(initramfs: &Path, pace: &Pace, options: &str, disk: Option<&Path>) -> Self {
         let pace = match pace {
             Pace::Free => format!("-smp {CPUS}"),

@@ -448,8 +448,8 @@ fn kubeconfig(double: &Double, folder: &Folder) -> PathBuf {
     folder.write("nodelet.kubeconfig", kubeconfig)
 }
 
-/// The initramfs of image.sh with the archive of systemd/initramfs.sh appended; `words` are arguments
-/// of the latter.
+/// The initramfs of image.sh with the archive of systemd/initramfs.sh appended; `words` are
+/// arguments of the latter.
 fn initramfs(folder: &Folder, words: &[&Path]) -> PathBuf {
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
     let initramfs = folder.path().join("initramfs");

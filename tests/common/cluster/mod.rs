@@ -352,7 +352,7 @@ fn call_as(
     body: &Value,
 ) -> Result<(u16, Value), String> {
     let mut api = Api::new(user).unwrap();
-    let body = if body.is_null() { String::new() } else { body.to_string() }.into_bytes();
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let request = Request { method, path: path.to_owned(), accept: Accept::Object, body };
     match api.call(&request, Duration::from_secs(10)) {
         Ok(answer) => {

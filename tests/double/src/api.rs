@@ -506,11 +506,10 @@ impl Api {
 }
 
 fn shape(kind: &Kind, code: u16, object: &Value, form: Form) -> Response {
-    let version = &object["metadata"]["resourceVersion"];
-    let metadata = json!({"resourceVersion": version});
     match form {
         Form::Partial => Response::json(code, &table::partial(object)),
         Form::Table => {
+            let metadata = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
             Response::json(code, &table::table(kind, std::slice::from_ref(object), metadata))
         }
         Form::Plain | Form::Discovery => Response::json(code, object),

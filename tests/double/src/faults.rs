@@ -139,9 +139,11 @@ impl Faults {
         let mut rules = lock(&self.0);
         let index = rules.iter_mut().position(|rule| {
             let is_hit = rule.matches.iter().all(|hit| hit(method, path));
-            let is_skipped = is_hit && rule.skip > 0;
-            rule.skip -= usize::from(is_skipped);
-            is_hit && !is_skipped
+            if is_hit && rule.skip > 0 {
+                rule.skip -= 1;
+                return false;
+            }
+            is_hit
         })?;
         rules[index].times -= 1;
         match rules[index].times {

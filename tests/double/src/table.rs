@@ -20,8 +20,10 @@ fn columns(kind: &Kind) -> impl Iterator<Item = &'static str> {
 /// The Table of some objects.
 pub(crate) fn table(kind: &Kind, objects: &[Value], metadata: Value) -> Value {
     let column = |(index, name): (usize, &str)| {
-        json!({"name": name, "type": "string", "format": if index == 0 { "name" } else { "" },
-            "description": format!("{name} of the {}.", kind.kind), "priority": u8::from(index > 4)})
+        let format = if index == 0 { "name" } else { "" };
+        let description = format!("{name} of the {}.", kind.kind);
+        json!({"name": name, "type": "string", "format": format, "description": description,
+            "priority": u8::from(index > 4)})
     };
     let row = |object| json!({"cells": cells(kind, object), "object": partial(object)});
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
@@ -53,9 +55,9 @@ fn node_cells(node: &Value, name: String, age: String) -> Vec<String> {
         node.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default()
     };
     let ready = list("/status/conditions").into_iter().find(|c| c["type"] == "Ready");
-    let mut status = match ready.map(|condition| condition["status"] == "True") {
-        Some(true) => "Ready".to_owned(),
-        Some(false) => "NotReady".to_owned(),
+    let mut status = match ready {
+        Some(condition) if condition["status"] == "True" => "Ready".to_owned(),
+        Some(_) => "NotReady".to_owned(),
         None => "Unknown".to_owned(),
     };
     if node["spec"]["unschedulable"] == true {

@@ -34,7 +34,7 @@ fn recorded_double() -> (Double, String) {
 /// The same words, with what differs from run to run replaced.
 fn plain(text: &str) -> String {
     let age = |word: &str| word.strip_suffix('s').is_some_and(|n| n.parse::<u32>().is_ok());
-    let plain = |line: &str| {
+    let plain_line = |line: &str| {
         let start = &line[..line.len() - line.trim_start().len()];
         let words = line.split_whitespace().map(|word| if age(word) { "AGE" } else { word });
         let mut words: Vec<&str> = words.collect();
@@ -48,7 +48,7 @@ fn plain(text: &str) -> String {
         }
         Some(format!("{start}{}", words.join(" ")))
     };
-    text.trim_end().lines().filter_map(plain).collect::<Vec<_>>().join("\n")
+    text.trim_end().lines().filter_map(plain_line).collect::<Vec<_>>().join("\n")
 }
 
 #[test]

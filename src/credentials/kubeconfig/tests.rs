@@ -83,6 +83,7 @@ fn k3s_names_absolute_files_and_data_wins_over_files_that_need_not_exist() {
         "client-certificate: {here}/client-kubelet.crt\nclient-key: {here}/client-kubelet.key"
     );
     let text = with(&format!("certificate-authority: {here}/server-ca.crt"), &user);
+    let text = text.replace("user: u}", "user: u, namespace: default}");
     let want = ApiConfig {
         ca: Some(pem(&folder, "server-ca.crt")),
         certificate: Some(ClientCertificate {
@@ -155,8 +156,13 @@ fn relative_files_are_looked_for_in_three_places() {
         }
     };
     assert_eq!(token_of("token", Some(&credentials)), Ok("credential".into()));
-    for absent in ["deep/token", "./token", "other"] {
-        let why = token_of(absent, Some(&credentials)).unwrap_err().what;
+    for (absent, credentials) in [
+        ("token", None),
+        ("deep/token", Some(&credentials)),
+        ("./token", Some(&credentials)),
+        ("other", Some(&credentials)),
+    ] {
+        let why = token_of(absent, credentials).unwrap_err().what;
         let path = beside.path().join(absent);
         assert!(why.ends_with(&format!(" {}: no such file or directory", path.display())), "{why}");
     }

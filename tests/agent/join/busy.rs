@@ -83,3 +83,19 @@ fn a_busy_review_of_renewals_asks_for_no_person() {
     assert!(joined.line("renewal").contains("unknown: 503"), "{joined:?}");
     assert!(site.text(FLAGS).contains("--rotate-certificates"), "{}", site.text(FLAGS));
 }
+
+/// What cannot be seen for a while is neither a refusal nor a free name.
+#[test]
+fn a_busy_review_or_node_fails_its_step() {
+    for (code, path, skip, step) in
+        [(503, REVIEWS, 1, "approval"), (500, "/nodes/pi", 0, "namesake")]
+    {
+        let site = Site::kubeadm();
+        let rule = Rule::new(Fault::Status { code, retry_after: None }).path(path);
+        site.double.faults().push(rule.skip(skip).always());
+        let joined = site.join(&["--timeout=1s"]);
+        joined.failed_at(step, &[&code.to_string(), "is it up?"]);
+        assert!(!joined.line(step).contains("person"), "{joined:?}");
+        assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
+    }
+}

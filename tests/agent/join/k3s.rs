@@ -131,7 +131,6 @@ fn each_refusal_of_the_supervisor_has_its_remedy() {
 #[test]
 fn a_server_that_starts_is_waited_for_and_a_dry_run_stores_no_password() {
     let site = site();
-    let port = site.double.port();
     let starts = |phase, port| {
         site.double.set_supervisor(|k3s| (k3s.start, k3s.https_port) = (vec![phase], port));
     };
@@ -143,9 +142,14 @@ fn a_server_that_starts_is_waited_for_and_a_dry_run_stores_no_password() {
     assert_eq!(site.files(), [] as [String; 0]);
     assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
     assert!(site.double.supervisor().unwrap().passwords.is_empty());
+    let server = site.double.authority().server(&["127.0.0.1"], Validity::VALID);
+    let port = site.double.front(&server);
     starts(Phase::WithoutCore, port);
     let joined = join(&site, &site.k3s_token(), &["--timeout=20s"]).succeeded();
     assert!(joined.stderr.contains("503 ServiceUnavailable: runtime core not ready"), "{joined:?}");
+    assert_eq!(kubeconfig::parse(&site.kubeconfig(), &[]).unwrap().endpoint.port, port);
+    let flag = format!("--k3s-supervisor={} ", site.double.url());
+    assert!(site.text(FLAGS).contains(&flag), "{}", site.text(FLAGS));
 }
 
 /// Its Node stays Ready for a while.

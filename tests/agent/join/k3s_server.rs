@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use support::{Folder, eventually};
 
-use super::{agent, agent_flags, run};
+use super::{agent, agent_flags, files, run};
 use crate::common::api::is_ready;
 use crate::common::cluster::k3s::K3s;
 use crate::common::command::{command, end};
@@ -50,6 +50,8 @@ fn a_board_renews_keeps_its_name_and_is_joined_again_after_its_certificate_expir
             .each_ref()
             .map(String::as_str),
         );
+        // The password stays: it may be the one that the server stored.
+        assert_eq!(files(other.path()), ["etc/credstore/nodelet.k3s-password"]);
     };
     is_taken();
     assert_eq!(cluster.delete(&format!("/api/v1/nodes/{NAME}"), &Value::Null).0, 200);

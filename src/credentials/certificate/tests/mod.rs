@@ -271,36 +271,64 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
     let of_other = || Leaf { subject: Subject::of_node("other"), ..mine() };
     let expired = leaf(noon().before(hours(2)), noon().before(hours(1)));
     let no_base64 = apply(approved(pending(), ""), &json!({"status": {"certificate": "("}}));
-    let (deleted, again) = ("then: kubectl delete csr c", "requesting again");
-    let another_key = "requesting with another key";
-    for (answer, what, remedy) in [
+    let (again, another_key) = ("requesting again", "requesting with another key");
+    for (answer, what, remedy, is_lost) in [
         // The semicolon does not begin the remedy.
-        (ended("Denied"), "was denied: Why: no; run this", deleted),
-        (ended("Denied"), "", "ask the CSR approver"),
-        (ended("Failed"), "could not be signed: Why: no; run this", deleted),
-        (ended("Failed"), "", "see the signer's log (kube-controller-manager)"),
-        (not_found(RESOURCE, "c"), "was deleted before it was signed", again),
+        (
+            ended("Denied"),
+            "was denied: Why: no; run this",
+            "ask the CSR approver, then: kubectl delete csr c",
+            false,
+        ),
+        (
+            ended("Failed"),
+            "could not be signed: Why: no; run this",
+            "see the signer's log (kube-controller-manager), then: kubectl delete csr c",
+            false,
+        ),
+        (not_found(RESOURCE, "c"), "was deleted before it was signed", again, false),
         (
             ok(apply(pending(), &json!({"metadata": {"uid": "other"}}))),
             "was replaced by another CSR of that name",
             again,
+            false,
         ),
-        (ok(csr("c", &signed(2))), "exists already and is not ours: its key differs", another_key),
-        (issued(Leaf { public_key: key(0), ..mine() }), "it is for another key", another_key),
-        (issued(of_other()), "it is for \"system:node:other\"", another_key),
+        (
+            ok(csr("c", &signed(2))),
+            "exists already and is not ours: its key differs",
+            another_key,
+            true,
+        ),
+        (
+            issued(Leaf { public_key: key(0), ..mine() }),
+            "has an unusable certificate: it is for another key",
+            another_key,
+            true,
+        ),
+        (
+            issued(of_other()),
+            "has an unusable certificate: it is for \"system:node:other\"",
+            another_key,
+            true,
+        ),
         (
             issued(Leaf { public_key: key(1), ..expired }),
-            "it expired at 2026-05-02T11:00:00Z, clock says 2026-05-02T12:00:00Z",
+            "has an unusable certificate: it expired at 2026-05-02T11:00:00Z, clock says \
+             2026-05-02T12:00:00Z",
             "set the clock of this board, or that of the signer",
+            true,
         ),
-        (ok(approved(pending(), "certificate")), "it is not X.509", another_key),
-        (ok(no_base64), "has an unusable certificate: invalid base64", another_key),
+        (
+            ok(approved(pending(), "certificate")),
+            "has an unusable certificate: it is not X.509",
+            another_key,
+            true,
+        ),
+        (ok(no_base64), "has an unusable certificate: invalid base64", another_key, true),
     ] {
         let mut certificate = waiting(BOOTSTRAP, "c");
         let why = certificate.on_response(answer, at(5, noon())).unwrap_err().why;
-        assert!(why.what.starts_with("c ") && why.what.contains(what), "{why}");
-        assert!(why.remedy.contains(remedy), "{why}");
-        let is_lost = remedy == another_key || remedy.starts_with("set the clock");
+        assert_eq!(why, Fault::new(format!("c {what}"), remedy));
         assert_eq!(new_key(&certificate), Some(is_lost), "{why}");
         assert_eq!(certificate.due(at(5, noon())), at(7, noon()).mono, "{why}");
     }

@@ -50,6 +50,7 @@ pub(super) struct Line {
     pub(super) label: u64,
     pub(super) pins: Vec<Digest>,
     pub(super) token: String,
+    pub(super) timeout: Duration,
     pub(super) force: bool,
 }
 
@@ -347,10 +348,10 @@ impl World {
 
     /// A line as the control plane prints it now.
     pub(super) fn new_line(&mut self, cluster: usize, name: &'static str, label: u64) -> Line {
-        let force = false;
+        let (timeout, force) = (MINUTE, false);
         let cluster_now = &mut self.clusters[cluster];
         let (pins, token) = (cluster_now.pins(), cluster_now.new_token());
-        Line { cluster, name, label, pins, token, force }
+        Line { cluster, name, label, pins, token, timeout, force }
     }
 }
 
@@ -418,7 +419,7 @@ impl View {
             token: TokenSource::Text(Secret::new(line.token.clone())),
             pins: line.pins.clone(),
             node_name: Some(line.name.to_owned()),
-            timeout: Duration::from_secs(60),
+            timeout: line.timeout,
             wait: true,
             force: line.force,
             flags: vec![format!("--node-labels=label={}", line.label)],

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use serde_json::json;
 
 use self::board::{Line, View, World, wrong_clocks};
-use crate::credentials::tests::cluster::{Behavior, YEAR};
+use crate::credentials::tests::cluster::{Behavior, YEAR, wall};
 use crate::credentials::tests::process::live_all;
 use crate::kube::time::Wall;
 use crate::node::kubelet::tests::storm::collect_lines;
@@ -407,11 +407,14 @@ fn a_live_node_of_another_agent_is_not_taken_over() {
         life.world().clusters[0]["pi"].node = Some(json!({"status": {
             "nodeInfo": {"bootID": boot_id, "kubeletVersion": version},
             "conditions": [{"type": "Ready", "status": "True"}]}}));
+        let remedy = "use --node-name, or kubectl delete node pi; --force goes on";
         for (force, mark) in [(false, "✗"), (true, "–")] {
             line.force = force;
             let live = format!("{mark} namesake: Node pi is Ready, ");
             let lines = life.view.run(&line);
-            assert_eq!(lines.iter().any(|line| line.starts_with(&live)), is_live, "{lines:?}");
+            let is_named =
+                |line: &String| line.starts_with(&live) && line.ends_with(remedy) != force;
+            assert_eq!(lines.iter().any(is_named), is_live, "{lines:?}");
             let is_joined = force || !is_live;
             assert_eq!(life.world().paths().flags().exists(), is_joined, "{lines:?}");
             assert_eq!(life.world().clusters[0].csrs.is_empty(), !is_joined, "{lines:?}");
@@ -424,14 +427,32 @@ fn a_live_node_of_another_agent_is_not_taken_over() {
 fn a_node_that_only_was_ready_is_not_ready() {
     let mut life = Life::new(1);
     let line = life.world().new_line(0, "pi", 0);
-    life.carry_out(&Step::Join(line));
+    let timeout = Duration::from_secs(40);
+    life.carry_out(&Step::Join(Line { timeout, ..line }));
     assert!(life.is_ready());
     life.world().remove();
     life.join();
-    assert!(life.printed[0].starts_with("✗ ready: not Ready after 60 s: "), "{:?}", life.printed);
+    let want = "✗ ready: not Ready after 40 s: its Lease is not renewed: no agent runs";
+    assert!(life.printed[0].starts_with(want), "{:?}", life.printed);
     life.world().install();
     life.join();
     assert!(!life.printed[0].starts_with('✗'), "{:?}", life.printed);
+}
+
+/// A wrong clock is no attack.
+#[test]
+fn a_wrong_clock_is_named() {
+    let [_, in_2045] = wrong_clocks();
+    // After the end of the server's certificate, and after that of the CA.
+    for clock in [wall(YEAR * 2), in_2045] {
+        let mut life = Life::new(1);
+        let line = life.world().new_line(0, "pi", 0);
+        life.carry_out(&Step::Clock(clock));
+        life.carry_out(&Step::Join(line));
+        let line = &life.printed[0];
+        assert!(line.starts_with('✗') && line.contains("set the clock"), "{line}");
+        assert!(!line.contains("somebody"), "{line}");
+    }
 }
 
 /// Bytes are counted once for each write of a file.

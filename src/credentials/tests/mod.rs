@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::client::tls::SYSTEM_ROOTS;
 use crate::config::Config;
-use crate::config::flags::Flags;
 use crate::credentials::certificate::{FileTask, TaskResult};
 use crate::credentials::pki::tests::serving::work;
 use crate::credentials::pki::tests::{Signer, day};
@@ -23,7 +22,7 @@ use crate::os::tree::Tree;
 
 /// With `--rotate-certificates`, and its `--cert-dir` below `tree`.
 fn rotating(tree: &Tree) -> Config {
-    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
+    let mut config = Config::of(&[]);
     config.rotate_certificates = true;
     config.cert_dir = tree.join("pki");
     config
@@ -45,7 +44,7 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
     let (tree, signer) = (Tree::new("identity"), Signer::new());
     let right = signer.kubeconfig("token: abcdef.0123456789abcdef");
     let wrong = right.replace("10.0.0.1", "10.0.0.9");
-    let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
+    let mut config = Config::of(&[]);
     config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
     config.cert_dir = tree.join("pki");
     for is_first in [true, false] {

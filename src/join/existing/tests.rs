@@ -245,7 +245,8 @@ fn the_certificate_that_the_agent_renewed_is_the_one_to_go_on_with() {
     let board = Joined::new(&ca, &pair(0, 24));
     let renewed = pair(12, 24 * 365);
     board.store(&renewed);
-    let Ok((_, Existing::Complete(identity))) = board.found(&line) else { panic!() };
+    let found = board.found(&line);
+    let Ok((_, Existing::Complete(identity))) = found else { panic!("{found:?}") };
     let chain = &identity.config.certificate.unwrap().chain.bytes;
     assert_eq!(Leaf::of_pem(chain), Leaf::of_pem(&renewed.chain.bytes));
 }

@@ -23,7 +23,7 @@ use crate::common::tree;
 use support::Folder;
 
 pub const TOKEN: &str = "lwxivu.2uczm8x4xi2v7hqd";
-pub const SECRET: &str = "2uczm8x4xi2v7hqd";
+const SECRET: &str = "2uczm8x4xi2v7hqd";
 
 /// The names of the steps, in their order of printing. Scripts of operators rely on both.
 pub const STEPS: &str = "\
@@ -173,12 +173,8 @@ pub fn run(root: &Path, args: &[&str]) -> Joined {
 
 /// The agent as nodelet.service starts it, with what join wrote below `root`.
 pub fn agent(root: &Path) -> Board {
-    start(&agent_flags(root))
-}
-
-pub fn start(flags: &[String]) -> Board {
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    Board::start(&flags)
+    let flags = agent_flags(root);
+    Board::start(&flags.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// The flags of [`agent`].

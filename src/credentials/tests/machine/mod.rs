@@ -18,7 +18,6 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{KeyPair, PublicKeyData as _};
 
 use crate::config::Config;
-use crate::config::flags::Flags;
 use crate::credentials::pki::tests::Pem;
 use crate::credentials::tests::cluster::{self, Behavior, Cluster, Fate, START, epoch, wall};
 use crate::credentials::tests::process::{Process, Sent, Turn, live_all};
@@ -118,7 +117,7 @@ impl Machine {
         let (rotate, bootstrap, user) = setup(seed);
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let tree = Tree::empty("machine");
-        let mut config = Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap();
+        let mut config = Config::of(&[]);
         config.rotate_certificates = rotate;
         config.cert_dir = tree.join("lib/pki");
         config.bootstrap_kubeconfig = bootstrap.then(|| tree.join("etc/bootstrap.conf"));

@@ -52,9 +52,14 @@ fn cert_satisfies_template() {
         ("Organization exact match", ROTATE, held("system:node:pi", &["system:nodes"]), true),
         ("Common Name mismatch", ROTATE, held("system:node:other", &["system:nodes"]), false),
         ("Organization missing", ROTATE, held("system:node:pi", &["other"]), false),
-        ("with extra", ROTATE, held("system:node:pi", &["other", "system:nodes"]), true),
+        (
+            "organization, with extra",
+            ROTATE,
+            held("system:node:pi", &["other", "system:nodes"]),
+            true,
+        ),
         ("names, exact match", SERVING, names(&["pi", "192.0.2.7"]), true),
-        ("with extra", SERVING, names(&["pi", "other", "192.0.2.7", "fd00::7"]), true),
+        ("names, with extra", SERVING, names(&["pi", "other", "192.0.2.7", "fd00::7"]), true),
         ("DNS name missing", SERVING, names(&["192.0.2.7"]), false),
         ("IP addresses mismatch", SERVING, names(&["pi", "192.0.2.8"]), false),
     ] {

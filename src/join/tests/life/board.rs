@@ -395,7 +395,7 @@ impl View {
         Self(RefCell::new(World::new(seed)))
     }
 
-    /// Runs the command line. Returns the lines with a remedy, first that of the failed step.
+    /// [`Self::run`]. Returns the lines with a remedy, first that of the failed step.
     pub(super) fn join(&self, line: &Line) -> Vec<String> {
         let mut lines = self.run(line);
         let has_failed = lines.iter().any(|line| line.starts_with('✗'));
@@ -405,7 +405,7 @@ impl View {
         lines
     }
 
-    /// The same. Returns all lines.
+    /// Runs the command line. Returns all lines.
     pub(super) fn run(&self, line: &Line) -> Vec<String> {
         let (board, paths, host) = {
             let world = self.0.borrow();
@@ -437,7 +437,7 @@ impl View {
         world.trigger();
         for line in &lines {
             world.tell(&format!("    {line}"));
-            // A wrong clock is no attack.
+            // A line about the clock has its remedy.
             assert!(!line.contains("clock says") || line.contains("set the clock"), "{line}");
         }
         assert_eq!(end.is_err(), lines.iter().any(|line| line.starts_with('✗')));

@@ -120,16 +120,17 @@ mod tests {
     fn the_cluster_has_the_empty_name_or_is_that_of_the_current_context() {
         let a = "{name: '', cluster: {server: https://a, certificate-authority-data: Y2E=}}";
         let b = "{name: b, cluster: {server: https://b, certificate-authority-data: Y2E=}}";
-        let current = "current-context: c, contexts: [{name: c, context: {cluster: b}}]";
+        let current = "current-context: c\ncontexts: [{name: c, context: {cluster: b}}]";
         let none = Err("it has no cluster of the empty name, and no current context");
         for (document, want) in [
-            ("clusters: [A], contexts: null, users: null", Ok("https://a")),
+            (&*format!("clusters: [{a}]\ncontexts: null\nusers: null"), Ok("https://a")),
             // Two clusters: kubeadm takes the one without a name.
-            ("clusters: [B, A], CURRENT", Ok("https://a")),
-            ("clusters: [B], CURRENT", Ok("https://b")),
-            ("clusters: [A, A]", Err("clusters has the name \"\" twice")),
-            ("clusters: [B]", none),
-            ("", none),
+            (&format!("clusters: [{b}, {a}]\n{current}"), Ok("https://a")),
+            (&format!("clusters: [{b}]\n{current}"), Ok("https://b")),
+            (&format!("clusters: [{a}, {a}]"), Err("clusters has the name \"\" twice")),
+            (&format!("clusters: [{b}]"), none),
+            ("{}", none),
+            ("null", none),
             (
                 "clusters: [{cluster: {certificate-authority-data: Y2E=}}]",
                 Err("its cluster has no server"),
@@ -143,8 +144,7 @@ mod tests {
                 Err("its certificate-authority-data is not base64"),
             ),
         ] {
-            let text = document.replace("CURRENT", current).replace('A', a).replace('B', b);
-            let found = cluster(&yaml::parse(&format!("{{{text}}}")).unwrap());
+            let found = cluster(&yaml::parse(document).unwrap());
             let server = found.as_ref().map(|found| found.server.as_str());
             assert_eq!(server.map_err(String::as_str), want, "{document}");
             if let Ok(found) = found {

@@ -488,7 +488,9 @@ mod tests {
             let create = lease.request(UID, at(second));
             assert_eq!(create.method, Method::Post);
             assert_eq!(body(&create)["spec"]["renewTime"], now(second).micro_time());
-            assert_eq!(lease.on_response(UID, outcome).is_ok(), second == 3);
+            let step = lease.on_response(UID, outcome);
+            assert_eq!(step == Ok(Progress::Done), second == 3, "{step:?}");
+            assert_eq!(is_refused(step), second == 2);
         }
         assert!(lease.went_back());
     }

@@ -19,7 +19,7 @@ fn the_last_value_of_a_flag_is_used_but_maps_paths_and_conditions_accumulate() {
     let values = Flags::of(&[
         "--port=1",
         "--node-ip=1",
-        "--node-labels=a, b = 1 ,,c",
+        "--node-labels=a = 1 , b = 1 ,,c",
         "--register-with-taints=gone:NoSchedule",
         "--eviction-hard=a<1,b<2",
         "--ready-when-exists=/a",
@@ -35,7 +35,7 @@ fn the_last_value_of_a_flag_is_used_but_maps_paths_and_conditions_accumulate() {
     ])
     .values;
     assert_eq!((values.config.node.port, values.node_ip.as_str()), (2, "2"));
-    assert_eq!(values.config.node.labels, pairs(&[("a", ""), ("b", "2"), ("c", "")]));
+    assert_eq!(values.config.node.labels, pairs(&[("a", "1"), ("b", "2"), ("c", "")]));
     assert_eq!(values.config.node.taints.len(), 1);
     assert_eq!(values.eviction_hard, Some(pairs(&[("a", "1"), ("b", "3"), ("c", "4")])));
     assert_eq!(values.ready_when_exists, [PathBuf::from("/a"), "/b".into()]);

@@ -40,18 +40,22 @@ fn a_section_without_a_value_keeps_the_defaults_and_an_empty_map_disables_them()
 #[test]
 fn the_report_frequency_follows_the_update_frequency_of_the_file() {
     for (fields, words, want) in [
-        ("nodeStatusUpdateFrequency: 1m", &[][..], (60, 60)),
-        ("nodeStatusUpdateFrequency: 1m\nnodeStatusReportFrequency: 0s", &[], (60, 60)),
-        ("nodeStatusUpdateFrequency: 1m\nnodeStatusReportFrequency: 2m", &[], (60, 120)),
-        ("nodeStatusReportFrequency: 2m", &[], (10, 120)),
-        ("nodeStatusUpdateFrequency: 0s", &[], (10, 300)),
-        // A report frequency that is valid.
-        ("nodeStatusUpdateFrequency: 100ms", &[], (0, 1)),
-        ("", &["--node-status-update-frequency=1m"], (60, 300)),
-        ("nodeStatusUpdateFrequency: 1m", &["--node-status-update-frequency=10s"], (10, 60)),
+        ("nodeStatusUpdateFrequency: 1m", &[][..], (60_000, 60_000)),
+        ("nodeStatusUpdateFrequency: 1m\nnodeStatusReportFrequency: 0s", &[], (60_000, 60_000)),
+        ("nodeStatusUpdateFrequency: 1m\nnodeStatusReportFrequency: 2m", &[], (60_000, 120_000)),
+        ("nodeStatusReportFrequency: 2m", &[], (10_000, 120_000)),
+        ("nodeStatusUpdateFrequency: 0s", &[], (10_000, 300_000)),
+        // At least the shortest valid report frequency.
+        ("nodeStatusUpdateFrequency: 100ms", &[], (100, 1000)),
+        ("", &["--node-status-update-frequency=1m"], (60_000, 300_000)),
+        (
+            "nodeStatusUpdateFrequency: 1m",
+            &["--node-status-update-frequency=10s"],
+            (10_000, 60_000),
+        ),
     ] {
         let config = merged(fields, words).unwrap().values.config;
-        let got = (config.update_frequency.as_secs(), config.report_frequency.as_secs());
+        let got = (config.update_frequency.as_millis(), config.report_frequency.as_millis());
         assert_eq!(got, want, "{fields} {words:?}");
     }
 }

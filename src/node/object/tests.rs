@@ -209,6 +209,7 @@ fn test_try_register_with_api_server() {
         let last = answers.into_iter().map(|answer| test.turn(|_| answer)).last().flatten();
         assert_eq!(test.calls(), calls);
         assert!(matches!(last, Some(Err(_) | Ok(Progress::Gone))), "{last:?}");
+        assert!(!test.node.is_registered(), "{last:?}");
         pauses.push(test.pause().as_millis());
     }
     assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000, 7000]);
@@ -834,11 +835,12 @@ fn doubles_of_our_conditions_are_removed_and_those_of_others_stay() {
     test.set_health(&[condition("NTPProblem", true, "m")]);
     test.turn(patched);
     let ours = test.node.conditions().to_vec();
+    assert_eq!(ours.len(), 5, "{ours:?}");
     let other = json!({"type": "Theirs", "status": "True"});
     let wanted = [&ours[..], &[other.clone(), other]].concat();
     test.read_with(&["status", "conditions"], [wanted.clone(), ours].concat().into());
     test.pass(Duration::from_secs(3600));
-    test.turn(patched);
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     let kinds = |list: &[Value]| list.iter().map(|c| c["type"].clone()).collect::<Vec<_>>();
     assert_eq!(kinds(test.node.conditions()), kinds(&wanted));
 }

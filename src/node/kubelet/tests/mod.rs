@@ -503,6 +503,27 @@ fn a_node_is_written_although_each_read_takes_longer_than_its_request_may() {
     }
 }
 
+/// Ten minutes with certificates of one or two minutes: no Lease renewal is late.
+#[test]
+fn certificates_are_renewed_between_lease_renewals() {
+    for held in [Held::OneMinute, Held::AtSupervisor, Held::None] {
+        let mut world = World::holding(held);
+        let mut longest = Duration::ZERO;
+        while world.now < Mono::START.after(MINUTE * 10) {
+            let before = world.last;
+            world.turn(&Step { takes: 15, ..in_time(&world) }).unwrap();
+            if let (Some((before, _)), Some((last, _))) = (before, world.last) {
+                longest = longest.max(last.since(before));
+            }
+        }
+        // At 80 % of two minutes, of which one has passed, then at half of the remaining time.
+        assert!(world.files.renewed > 8, "{held:?}: {}", world.files.renewed);
+        let limit = LAW.longest_renew_interval() + Duration::from_millis(300);
+        assert!((LAW.renew_interval()..=limit).contains(&longest), "{held:?}: {longest:?}");
+        assert_eq!(world.count(RequestKind::Time, ""), 0, "the clock is right");
+    }
+}
+
 /// The server's clock alone decides: the board's may be wrong by years, before or after the true
 /// time, or be set in between. The supervisor is not asked before there is a Node.
 #[test]

@@ -13,6 +13,7 @@ fn ready_world() -> World {
     assert_eq!(world.kubelet.renewed, Some(world.now));
     world.now = world.now.after(SECOND * 7);
     assert!(world.kubelet.registered);
+    assert_eq!(world.kubelet.events.due(world.now), None);
     assert_eq!(ready(&world), ("True".to_owned(), READY.to_owned()));
     world
 }

@@ -166,7 +166,13 @@ fn test_update_default_labels() {
         })
     };
     let with_theirs = apply(all("new"), &json!({"please-persist": "foo"}));
-    let unstable = json!({ZONE: null, "topology.kubernetes.io/region": null, OS: null, ARCH: null});
+    let no_stable = json!({
+        ZONE: null,
+        "topology.kubernetes.io/region": null,
+        "node.kubernetes.io/instance-type": null,
+        OS: null,
+        ARCH: null,
+    });
     for (name, initial, existing, want) in [
         ("1 copied", all("new"), json!({}), all("new")),
         ("2 replaced", all("new"), all("old"), all("new")),
@@ -174,7 +180,7 @@ fn test_update_default_labels() {
         ("4 nothing is removed", json!({}), all("old"), all("old")),
         ("5 equal", all("new"), all("new"), all("new")),
         ("6 no labels at all", all("new"), json!(null), all("new")),
-        ("7 stable ones are filled in", all("new"), apply(all("new"), &unstable), all("new")),
+        ("7 stable ones are filled in", all("new"), apply(all("new"), &no_stable), all("new")),
         (
             "other labels of --node-labels apply only at creation",
             json!({"example.com/site": "new", "kubernetes.io/os": "new"}),

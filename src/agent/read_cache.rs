@@ -137,7 +137,6 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::config::flags::Flags;
     use crate::kube::facts::{Pids, Unread};
     use crate::os::mounts::pretend;
     use crate::os::root::HostRoot;
@@ -149,8 +148,7 @@ mod tests {
 
     /// Of a name that each machine resolves without a name server.
     fn config() -> NodeConfig {
-        let config = Config::new(Flags::default(), || Ok("pi".to_owned()));
-        NodeConfig { name: "localhost".to_owned(), ..config.unwrap().node }
+        NodeConfig { name: "localhost".to_owned(), ..Config::of(&[]).node }
     }
 
     /// A cache whose facts are all of another machine.

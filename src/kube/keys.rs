@@ -252,8 +252,10 @@ mod tests {
         ] {
             assert!(private_key(whole.clone()).is_ok());
             let (cut, changed) = x509::damaged(&whole);
-            assert!(cut.iter().all(|cut| private_key(cut.to_vec()).is_err()));
-            changed.into_iter().for_each(|changed| drop(private_key(changed)));
+            assert_eq!(cut.iter().find(|cut| private_key(cut.to_vec()).is_ok()), None);
+            for changed in changed {
+                let _ = private_key(changed);
+            }
         }
     }
 }

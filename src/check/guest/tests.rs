@@ -5,11 +5,6 @@ use serde_json::json;
 use super::*;
 use crate::check::tests::assert_lines;
 use crate::config::Config;
-use crate::config::flags::Flags;
-
-fn config(flags: &[&str]) -> Config {
-    Config::new(Flags::of(flags), || Ok("pi".to_owned())).unwrap()
-}
 
 #[test]
 fn the_labels_the_taint_and_the_addresses_of_a_guest_have_lines() {
@@ -18,7 +13,7 @@ fn the_labels_the_taint_and_the_addresses_of_a_guest_have_lines() {
         "--node-labels=node.kubernetes.io/exclude-disruption=",
     ];
     let configs = [&[][..], &flags, &["--max-pods=110"], &["--register-node=false"]];
-    let [default, labeled, with_pods, created] = configs.map(|flags| config(flags).node);
+    let [default, labeled, with_pods, created] = configs.map(|flags| Config::of(flags).node);
     let ours = labels::of_new_node(&default);
     let kubelets = labels::of_new_node(&with_pods);
     let with = |key: &str| {
@@ -65,7 +60,7 @@ fn bound_pods_are_counted_and_those_of_a_running_kubelet_fail() {
             "status": {"startTime": start.map(Wall::time)}})
     };
     let answered = |flags: &[&str], code, body: &Value| {
-        pods(&config(flags).node, Ok(Response::test(code, body.to_string())), Some(boot))
+        pods(&Config::of(flags).node, Ok(Response::test(code, body.to_string())), Some(boot))
     };
     let found = |flags: &[&str], items: &[&Value]| {
         answered(flags, 200, &json!({"kind": "PodList", "items": items}))
@@ -89,7 +84,7 @@ fn bound_pods_are_counted_and_those_of_a_running_kubelet_fail() {
 fn a_server_three_minor_versions_ahead_is_a_note_with_the_flag() {
     let found = |ours: &str, server: &str| {
         let body = json!({"gitVersion": server}).to_string();
-        let config = config(&["--kubelet-version", ours]);
+        let config = Config::of(&["--kubelet-version", ours]);
         server_version(&config, Ok(Response::test(200, body)))
     };
     assert_lines(&[

@@ -3,7 +3,7 @@
 use super::*;
 
 fn world(args: &[&str]) -> World {
-    World::with(Config::new(Flags::of(args), || Ok("pi".to_owned())).unwrap(), None)
+    World::with(Config::of(args), None)
 }
 
 fn run(world: &mut World, seconds: u64) {

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::others;
-use crate::config::flags::Flags;
 use crate::credentials::certificate::tests as certificates;
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::credentials::rotation::{CertificateFiles, Rotation, Step as CredentialStep};
@@ -34,10 +33,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The correct time.
 fn true_time(now: Mono) -> Wall {
     wall(now.since(Mono::START))
-}
-
-fn config() -> Config {
-    Config::new(Flags::default(), || Ok("pi".to_owned())).unwrap()
 }
 
 fn behavior() -> impl Strategy<Value = Behavior> {
@@ -211,7 +206,7 @@ impl World {
     }
 
     fn with_certificate(certificate: Option<Certificate>) -> Self {
-        Self::with(config(), certificate)
+        Self::with(Config::of(&[]), certificate)
     }
 
     /// Three pods are bound to the Node.

@@ -238,7 +238,7 @@ fn after_10000_operations_of_other_clients_the_node_is_ready_and_their_data_rema
 
 /// Runs with a correct server until the next report, which finds every foreign change.
 fn run_until_next_report(world: &mut World) {
-    let config = config();
+    let config = Config::of(&[]);
     let until = world.now.after(config.report_frequency * 3 / 2 + LAW.renew_interval() * 3);
     while world.now < until {
         world.cluster["pi"].collect_garbage();
@@ -249,7 +249,7 @@ fn run_until_next_report(world: &mut World) {
 
 /// Asserts that the parts of the Node that we own follow from the facts.
 fn assert_owned(world: &World, node: &Value, when: &str) {
-    let (config, facts) = (config(), Facts::example());
+    let (config, facts) = (Config::of(&[]), Facts::example());
     let now = Wall::from_epoch(Duration::from_secs(correct().wall));
     let none = crate::node::eviction::Pressures::default();
     let want = status::desired(&config, &facts, none, node, now).node;

@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn spoilt_facts() -> Facts {
-        // What a test machine may have by chance.
+        // The example's values could be those of the test machine; these cannot.
         let (cpus, pids) = (Ok(9999), Ok(Pids { max: 0, running: 0 }));
         Facts { cpus, pids, os_image: Ok("spoilt".to_owned()), ..Facts::example() }
     }

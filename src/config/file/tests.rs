@@ -27,9 +27,9 @@ fn pairs(pairs: &[(&str, &str)]) -> Pairs {
     pairs.iter().map(pair).collect()
 }
 
-/// Each field with its own null and zero: `each_setting_has_its_value_...` of the room.
+/// `config/tests.rs` gives each field its null and its zero.
 #[test]
-fn a_section_without_a_value_keeps_the_defaults_and_an_empty_map_disables_them() {
+fn a_section_of_null_keeps_the_defaults_and_an_empty_eviction_hard_has_no_threshold() {
     let sections = "authentication: {webhook: null, x509: null}\nauthorization: null";
     assert_eq!(merged(sections, &[]), Ok(Flags::default()));
     let none = merged("evictionHard: {}", &[]).unwrap();

@@ -81,8 +81,8 @@ fn time_line(
 /// eviction_manager_test.go TestMemoryPressure, TestPIDPressure, TestDiskPressureNodeFs (nodefs,
 /// imagefs), TestInodePressureFsInodes (nodefs, imagefs), TestNodeReclaimFuncs (the condition stays
 /// for 5 m; nothing is collected here); helpers_test.go TestNodeConditions,
-/// TestNodeConditionsObservedSince and TestMakeSignalObservations, without containerfs and the pods'
-/// allocatable memory.
+/// TestNodeConditionsObservedSince and TestMakeSignalObservations, without containerfs and the
+/// pods' allocatable memory.
 #[test]
 fn pressure_starts_with_the_first_met_pass_and_ends_after_the_transition_period() {
     for (signal, unit, on) in [

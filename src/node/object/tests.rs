@@ -381,7 +381,7 @@ fn a_node_of_any_size_is_adopted() {
     assert_eq!(test.seen()["metadata"].get("managedFields"), None);
     assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
     assert_eq!(test.body()["metadata"]["annotations"].get("a1"), None);
-    // `object::is_read_annotation` says why one could be sent again and again.
+    // `object::is_read_annotation` says why an annotation could be sent again and again.
     test.read_unchanged();
     test.facts.memory.as_mut().unwrap().total_bytes *= 2;
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
@@ -838,7 +838,7 @@ fn a_type_of_another_writer_is_overwritten_once_a_minute_at_most() {
     }
 }
 
-/// Controllers read both, such as the node lifecycle controller a second `Ready`.
+/// A controller reads each double: the node lifecycle controller reads a second `Ready`.
 #[test]
 fn doubles_of_our_conditions_are_removed_and_those_of_others_stay() {
     let mut test = NodeTest::registered();

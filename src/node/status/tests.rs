@@ -134,7 +134,8 @@ fn architectures_have_gos_names() {
     assert_eq!(rust.map(goarch), go);
 }
 
-/// kubelet_node_status_test.go TestRegisterWithApiServerWithTaint. Each taint is `key value effect`.
+/// kubelet_node_status_test.go TestRegisterWithApiServerWithTaint. Each taint is
+/// `key value effect`.
 #[test]
 fn the_spec_has_taints_and_provider_id_alone() {
     let no_pods = "nodelet/no-pods  NoSchedule";
@@ -313,8 +314,8 @@ fn test_ready_condition_and_pressures() {
     assert_eq!(statuses, [false, true, false]);
 }
 
-/// On a ramfs, and with setters_test.go TestReadyCondition (isolation off), where the file system is
-/// still checked for DiskPressure.
+/// On a ramfs, and with setters_test.go TestReadyCondition (isolation off), where the file system
+/// is still checked for DiskPressure.
 #[test]
 fn without_a_size_of_the_storage_the_node_is_ready_without_ephemeral_storage() {
     let off = "--local-storage-capacity-isolation=false";

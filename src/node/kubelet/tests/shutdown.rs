@@ -4,8 +4,8 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A registered board with no event left to send. It waits for its Lease, which is due so soon that
-/// no event is sent before, unless it is one of the last.
+/// A registered board with no event left to send, shortly before its Lease is due: only the last
+/// events of a shutdown are sent before the Lease.
 fn ready_world() -> World {
     let mut world = World::new();
     run(&mut world, SECOND * 35);

@@ -282,7 +282,8 @@ fn the_facts_and_the_node_of_every_board_are_as_expected() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     println!("values compared: {compared:?}");
-    assert!(compared.len() >= 22 && compared.values().sum::<usize>() > 60, "{compared:?}");
+    assert!(compared.len() >= 23 && compared.values().sum::<usize>() >= 69, "{compared:?}");
+    assert!(compared["nodeInternalIP"] >= 3, "{compared:?}");
 }
 
 /// Runs every parser; only a panic fails.

@@ -253,11 +253,14 @@ mod tests {
         let uuid = |uuid| system_uuid(&uuid, &Ok("m".into()));
         let folder = |storage, writable| root_dir("/r", storage, writable);
         let read_only = || Err("read-only file system".into());
+        let not_set = "– clock: 1970-01-01T00:00:04Z is earlier than the build of nodelet, \
+                       1970-01-01T00:00:05Z; set the clock (NTP, RTC); until then the API \
+                       server's time is used";
         let no_total = ["proc/meminfo: absent; no capacity memory".into(), "b".into()];
         assert_lines(&[
             (cgroups(Mode::V2), "✓ v2"),
             (cgroups(Mode::None), "– mount cgroup2"),
-            (memory_controller(&Ok(true)), "✓ on"),
+            (memory_controller(&Ok(true)), "✓ memory-controller: on"),
             (memory_controller(&Ok(false)), "– cgroup_enable=memory"),
             (memory_controller(&Err(unread())), "– proc/x: permission denied"),
             (psi(&Ok(true)), "✓ proc/pressure/memory"),
@@ -275,8 +278,7 @@ mod tests {
             (uuid(Ok(String::new())), "– machine id is used"),
             (uuid(Err(unread())), "– machine id is used"),
             (clock(at(5), at(5)), "✓ 1970-01-01T00:00:05Z"),
-            (clock(at(4), at(5)), "– 1970-01-01T00:00:04Z is"),
-            (clock(at(4), at(5)), "– 1970-01-01T00:00:05Z; set the clock"),
+            (clock(at(4), at(5)), not_set),
             (facts(&[]), "✓ everything"),
             (facts(&no_total), "✗ proc/meminfo: absent, no capacity memory | b; is /proc"),
             (facts(&["etc/os-release: absent".into()]), "✗ ; do these files exist"),
@@ -338,6 +340,8 @@ mod tests {
         let fault = Fault::new("k3s-password: no such file", "restore it");
         let faulty = Some(("https://cp:9345", Some(&fault)));
         let of = certificate_renewal;
+        let expired = "– the supervisor https://cp:9345 answers an expired certificate with 401; \
+                       join again: nodelet join --force";
         assert_lines(&[
             (of(None, false, None), "– not by nodelet; replace it before it expires"),
             (of(then, false, None), "✓ from 1970-01-03T07:33:20Z on, if the cluster approves"),
@@ -347,7 +351,7 @@ mod tests {
             ),
             (of(at_once, false, cp), "✓ at once, at the supervisor https://cp:9345"),
             (of(at_once, false, faulty), "– k3s-password: no such file; restore it"),
-            (of(at_once, true, cp), "– answers an expired certificate with 401; join again"),
+            (of(at_once, true, cp), expired),
             (of(at_once, true, None), "✓ at once, if the cluster approves"),
         ]);
     }
@@ -355,8 +359,10 @@ mod tests {
     #[test]
     fn a_certificate_is_valid_from_its_first_to_its_last_second() {
         let at = |now, at_supervisor| certificate_expiry(&leaf("", &[]), at(now), at_supervisor);
-        let early = "– before 1970-01-01T00:01:40Z, clock says 1970-01-01T00:01:39Z; set the clock";
-        let late = "✗ at 1970-01-03T07:33:20Z, clock says 1970-01-03T07:33:21Z; renew it";
+        let early = "– not valid before 1970-01-01T00:01:40Z, clock says 1970-01-01T00:01:39Z; set \
+                     the clock";
+        let late = "✗ expired at 1970-01-03T07:33:20Z, clock says 1970-01-03T07:33:21Z; renew it, \
+                    or correct the clock";
         assert_lines(&[
             (at(99, false), early),
             (at(100, false), "✓ valid until 1970-01-03T07:33:20Z, for 2 days"),

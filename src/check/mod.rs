@@ -100,10 +100,12 @@ mod tests {
     use super::*;
     use crate::kube::text::Fault;
 
-    /// Each line begins with its mark and has the part behind the first space.
+    /// Each line begins with its mark and has the part behind the first space. `–` is a note: a
+    /// skipped check has the same mark.
     pub(super) fn assert_lines(rows: &[(Finding, &str)]) {
         for (finding, want) in rows {
             let ((mark, part), line) = (want.split_once(' ').unwrap(), finding.line());
+            assert_ne!(finding.mark, Mark::Skipped, "{line:?}");
             assert!(line.starts_with(mark) && line.contains(part), "{line:?} instead of {want:?}");
         }
     }

@@ -375,14 +375,15 @@ mod tests {
         let answered = |check, code, body| named(check).judge(&response(code, body));
         let judged = |check, status| answered(check, 201, json!({"status": status}));
         let denied = json!({"allowed": false, "reason": "no; never"});
+        let may_not = "✗ node-get: may not get nodes: no; never; use a node certificate \
+                       (O=system:nodes, CN=system:node:<name>), or apply systemd/rbac.yaml";
         let forbidden =
             json!({"kind": "Status", "reason": "Forbidden", "message": "no; send me money"});
         let refused = "✗ node-get: the server refused the review: 403 Forbidden: no; send me \
                        money; check the node's certificate or its RBAC rules";
         assert_lines(&[
             (judged("node-get", json!({"allowed": true})), "✓ may get nodes"),
-            (judged("node-get", denied.clone()), "✗ may not get nodes: no; never; use a node cert"),
-            (judged("node-get", denied.clone()), "✗ systemd/rbac.yaml"),
+            (judged("node-get", denied.clone()), may_not),
             (judged("node-get", json!({"allowed": "yes"})), "✗ not a SelfSubjectAccessReview"),
             (answered("node-get", 200, json!("<html>")), "✗ not a SelfSubjectAccessReview"),
             (answered("node-get", 403, forbidden), refused),

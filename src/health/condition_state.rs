@@ -210,7 +210,7 @@ mod tests {
                 (first, 3710, state),
                 (Unread, 3720, state),
                 (Unread, 7319, state),
-                (NoSource, 7320, "none"),
+                (NoSource, 7319, "none"),
             ];
             steps(&mut ConditionState::default(), &rows);
         }

@@ -277,11 +277,13 @@ mod tests {
         });
         assert_eq!(end.unwrap(), Resolved::MissingBelow(tree.path().join("var/lib")));
         assert_eq!(asked, ["lib", "var", "var/lib", "var/lib/missing"].map(PathBuf::from));
-        let mut refuse = |path: &Path| {
+        asked.clear();
+        let refused = resolve_path(tree.path(), Path::new("lib/x"), &mut |path| {
+            asked.push(path.strip_prefix(tree.path()).unwrap().to_path_buf());
             if path.ends_with("var") { Err(io::Error::other("refused")) } else { Ok(()) }
-        };
-        let refused = resolve_path(tree.path(), Path::new("lib/x"), &mut refuse);
+        });
         assert_eq!(refused.unwrap_err().to_string(), "refused");
+        assert_eq!(asked, ["lib", "var"].map(PathBuf::from), "nothing after the refusal");
     }
 
     #[test]

@@ -106,10 +106,11 @@ mod tests {
             RuntimeReport::new(Err(RuntimeFailure { at, fault }))
         };
         let no_network = "✗ runtime-network: no network: N; install a CNI plugin, or";
-        for (found, offers_pods, want) in [
+        for (found, offers_pods, count, want) in [
             (
                 &healthy,
                 true,
+                6,
                 "✓ runtime-socket: /run/c.sock\n\
                  ✓ runtime-api: containerd 2.1.9, CRI v1\n\
                  ✓ runtime-ready: ready\n\
@@ -117,29 +118,33 @@ mod tests {
                  ✓ runtime-images: 12\n\
                  ✓ imagefs: /var/lib/images",
             ),
-            (&partly, true, no_network),
+            (&partly, true, 5, no_network),
             (
                 &partly,
                 false,
+                5,
                 "✓ runtime-socket: /run/c.sock\n\
                  – runtime-api: no version, CRI v1\n\
                  ✗ runtime-ready: not ready: R; see the log of the runtime\n\
                  – runtime-network: not ready, not needed with --max-pods=0\n\
                  – runtime-images: 0; CRI lists only the namespace k8s.io of containerd; ",
             ),
-            (&wrong, false, "✗ runtime-api: Version: rpc error; see the log of the runtime"),
+            (&wrong, false, 5, "✗ runtime-api: Version: rpc error; see the log of the runtime"),
             (
                 &failed(FailedAt::Socket, "start it"),
                 true,
+                1,
                 "✗ runtime-socket: /run/c.sock: cause; start it",
             ),
             (
                 &failed(FailedAt::Api, "write docker://"),
                 true,
+                2,
                 "✓ runtime-socket: /run/c.sock\n✗ runtime-api: /run/c.sock: cause; write docker://",
             ),
         ] {
             let findings = question(&config, found, offers_pods);
+            assert_eq!(findings.len(), count, "{findings:?}");
             let lines = findings.iter().map(Finding::line).collect::<Vec<_>>().join("\n");
             assert!(lines.contains(want), "{lines}\ninstead of\n{want}");
         }

@@ -40,7 +40,9 @@ fn nothing_is_sent_where_the_proxy_or_the_server_behind_it_fails() {
         let why = fails(&mut by_way_of(&url, &server, trusted), &get());
         let want = want.replace("PROXY", &format!("proxy http://{host}:{port}"));
         assert!(why.starts_with(&format!("https://localhost:{}: {want}", server.port)), "{why}");
+        assert!(!why.contains("hunter2") && !why.contains("wrong"), "{why}");
     }
+    assert_eq!(server.connections(), 1, "that of the last row");
     assert_eq!(server.heard().len(), 0);
 }
 

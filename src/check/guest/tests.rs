@@ -45,8 +45,8 @@ fn the_labels_the_taint_and_the_addresses_of_a_guest_have_lines() {
         (taint(&default, Some(node)), "✓ the Node has"),
         (taint(&default, Some(bare)), kubectl),
         (taint(&with_pods, Some(bare)), "– not needed"),
-        (pod_cidr(&default, None), "✓ none"),
-        (pod_cidr(&default, Some(bare)), "✓ none"),
+        (pod_cidr(&default, None), "✓ gave the Node none"),
+        (pod_cidr(&default, Some(bare)), "✓ gave the Node none"),
         (pod_cidr(&with_pods, Some(node)), "✓ 10.244.3.0/24"),
         (pod_cidr(&default, Some(node)), "– 10.244.3.0/24, which it does not use"),
     ]);
@@ -68,12 +68,13 @@ fn bound_pods_are_counted_and_those_of_a_running_kubelet_fail() {
     let minutes = Duration::from_secs(600);
     let (stray, old) = (&pod(None), &pod(Some(boot.before(minutes))));
     let running = &pod(Some(boot.after(minutes)));
+    let left = "✗ 1 may still be running: a kubelet started them since this boot; kubectl drain \
+                pi, and reboot the board";
     assert_lines(&[
-        (found(&[], &[]), "✓ none"),
+        (found(&[], &[]), "✓ none is bound"),
         (found(&[], &[stray, old]), "– 2 bound, the agent ends them"),
         (found(&["--reject-pods=false"], &[stray]), "– ; set --reject-pods"),
-        (found(&[], &[stray, running]), "✗ 1 may"),
-        (found(&[], &[stray, running]), "✗ ; kubectl drain pi, and reboot the board"),
+        (found(&[], &[stray, running]), left),
         (answered(&[], 403, &json!({})), "– not permitted to list them"),
         (answered(&[], 500, &json!({})), "– cannot be read: 500"),
         (answered(&[], 200, &json!([])), "– not a PodList"),

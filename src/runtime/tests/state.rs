@@ -120,6 +120,7 @@ fn test_update_node_status_with_runtime_state_error() {
     let both = [condition("NetworkReady", true), condition("RuntimeReady", true)];
     let runtime_only = [condition("NetworkReady", false), both[1].clone()];
     let network_only = [condition("RuntimeReady", false), both[0].clone()];
+    let both_false = [runtime_only[0].clone(), network_only[0].clone()];
     let neither = [condition("ContainerdHasNoDeprecationWarnings", false)];
     let runtime_line = "container runtime not ready: RuntimeReady=false reason:R message:M";
     let network_line = "container runtime network not ready: NetworkReady=false reason:R message:M";
@@ -140,6 +141,7 @@ fn test_update_node_status_with_runtime_state_error() {
         ("RuntimeReady=false", 10, status(&network_only), &[runtime_line]),
         ("RuntimeReady=false, 30 s", 30, status(&network_only), &[DOWN, runtime_line]),
         ("NetworkReady=false", 10, status(&runtime_only), &[network_line]),
+        ("both false", 10, status(&both_false), &[runtime_line, network_line]),
     ] {
         let mut pair = Pair::new(Protocol::Cri);
         pair.ask(|_| status(&both), 0);

@@ -257,7 +257,8 @@ mod tests {
         assert!(socket.left().is_err());
         socket.opened();
         assert!(socket.left().unwrap() > Duration::from_secs(50));
-        // Like a signal, the limit in the kernel that has passed is not the end of the call.
+        // The limit in the kernel is still 20 ms. `limit` pretends that it is that of the call: the
+        // read that ends early is repeated.
         socket.limit = socket.left().ok();
         let writer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));

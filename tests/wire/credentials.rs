@@ -96,7 +96,8 @@ fn a_replaced_pair_opens_a_new_connection_and_a_broken_one_does_not() {
         folder.write("key", &first.1);
         let mut credentials = with_files(server.port, &ca, user, &folder);
         let garbage = "x".repeat(2 << 20);
-        // A change of a file, the time of the call, its certificate, and all connections.
+        // A change of a file, the time of the call, its certificate, and all connections. An empty
+        // text removes the file. After second 420 a rename replaces it.
         for (change, time, want, connections) in [
             (None, 0, &first, 1),
             (None, 60, &first, 1),
@@ -114,7 +115,6 @@ fn a_replaced_pair_opens_a_new_connection_and_a_broken_one_does_not() {
         ] {
             match change {
                 Some((name, "")) => fs::remove_file(folder.path().join(name)).unwrap(),
-                // Replaced by rename.
                 Some((name, text)) if time > 420 => {
                     fs::rename(folder.write("new", text), folder.path().join(name)).unwrap();
                 }

@@ -78,7 +78,7 @@ impl Authority {
         let chain = vec![CertificateDer::from_pem_slice(leaf.0.as_bytes()).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(leaf.1.as_bytes()).unwrap();
         let key = provider.key_provider.load_private_key(key).unwrap();
-        // Without a check of both: rustls refuses version 1, and the key of another certificate.
+        // Not with_single_cert: it refuses a certificate of version 1, and a key of another one.
         let certified = SingleCertAndKey::from(CertifiedKey::new(chain, key));
         let mut config = builder.with_cert_resolver(Arc::new(certified));
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

@@ -54,12 +54,13 @@ impl Cluster {
         self.report();
     }
 
-    /// Four looks, one a minute, the first one `seconds` and a minute after the last one.
+    /// As [`Self::alarm`], after a pause of so many seconds.
     fn alarm_after(&mut self, seconds: u64, is_on: bool) {
         self.seconds += seconds;
         self.alarm(is_on);
     }
 
+    /// Four looks, one a minute.
     fn alarm(&mut self, is_on: bool) {
         self.tree.write(ALARM, if is_on { b"1" } else { b"0" });
         for _ in 0..4 {
@@ -269,12 +270,12 @@ fn a_type_of_another_writer_is_ours_unless_it_is_excluded_or_has_no_source() {
     cluster.report();
     assert_eq!(cluster.list[0], foreign);
 
-    // A problem that only the other writer sees ends at once, and so does Unknown.
     for (detection, status, alarm, is_ours) in [
         ("none", "False", true, false),
         ("-UnderVoltage", "False", true, false),
         ("problems", "False", true, true),
         ("all", "False", true, true),
+        // A problem that only the other writer sees ends at once, and so does Unknown.
         ("problems", "True", false, true),
         ("problems", "Unknown", false, true),
     ] {

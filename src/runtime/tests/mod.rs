@@ -134,7 +134,8 @@ fn image(id: &str, size: u64) -> Vec<u8> {
     field(1, &content.concat())
 }
 
-/// Answers of a healthy runtime, with a handler and a runtime that have one feature.
+/// Answers of a healthy runtime: READY without its last 6 bytes, the features; then a handler and a
+/// runtime that have one feature.
 fn healthy() -> Vec<u8> {
     let features = b"\x1a\x07\n\x01x\x12\x02\x08\x01\"\x02\x08\x01";
     cri_o::answers(&[&READY[..READY.len() - 6], features].concat(), IMAGE_FS)
@@ -205,7 +206,7 @@ fn a_request_is_the_bytes_that_containerd_and_cri_o_accept() {
 fn an_old_runtime_without_images() {
     let bytes = [
         settings(),
-        // The conditions alone.
+        // The conditions alone: the first field, a head of 2 bytes and 36.
         answer(1, &READY[..38]),
         answer(3, VERSION),
         answer(5, &[]),

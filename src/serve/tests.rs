@@ -455,6 +455,9 @@ fn a_certificate_of_the_ca_names_its_user_and_another_nobody() {
     };
     let named =
         |name: &str| ours.client(|params| params.distinguished_name.push(DnType::CommonName, name));
+    let without_name = ours.client(|params| {
+        params.distinguished_name.remove(DnType::CommonName);
+    });
     let of = |signer: &Authority, from: i32, until: i32| {
         with_body(dated(signer, from, until), Some(signer), version_1)
     };
@@ -493,7 +496,8 @@ fn a_certificate_of_the_ca_names_its_user_and_another_nobody() {
         ("expired", dated(&ours, 2020, 2022), "it has expired"),
         ("not yet", dated(&ours, 2028, 2030), "it is not valid yet"),
         ("a server's", with_usage(ServerAuth), "its extended key usage is"),
-        ("without a name", named(""), "it has no common name"),
+        ("without a name", without_name, "it has no common name"),
+        ("with an empty name", named(""), "it has no common name"),
         ("20 KiB", named(&long), &too_long),
         ("any usage", with_usage(Any), ""),
         ("version 1", of(&ours, 2025, 2028), ""),

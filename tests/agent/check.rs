@@ -190,7 +190,9 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     assert_eq!(connections, 6, "of two runs: TCP alone, all requests, and without credentials");
     let ticks = checked.text.lines().filter(|line| line.starts_with('✓')).count();
     assert_eq!(ticks, CHECKS.len() - want.len());
-    checked.has(&["✓ cgroups: v2", "✓ certificate: CN=system:node:pi, O=system:nodes"]);
+    let text = &checked.text;
+    assert!(text.starts_with("✓ cgroups: v2\n"), "{text}");
+    assert!(text.contains("\n✓ certificate: CN=system:node:pi, O=system:nodes\n"), "{text}");
 }
 
 /// The agent may be running, or may have run before a reinstallation.
@@ -274,7 +276,7 @@ fn each_source_of_the_boards_health_has_a_line() {
     let kubeconfig = site.own();
     let more = ["--host-root", &root, "--node-problem-detection=problems"];
     let checked = site.check(&kubeconfig, &more);
-    checked.has(&["✓ under-voltage: sys/class/hwmon/hwmon1/in0_lcrit_alarm is 0"]);
+    checked.has(&["✓ under-voltage: sys/class/hwmon/hwmon1/in0_lcrit_alarm is 0", "– boots: "]);
     let without = checked.report.names(|finding| finding["ok"] != true);
     let without = health_checks().into_iter().filter(|check| without.contains(check));
     let hint = "the others have a source in tests/common/raspberry.rs";

@@ -164,7 +164,9 @@ fn systemd_is_notified_of_ready_watchdog_status_and_stopping() {
         double.stop_listening();
         let outage = || heard().split_once("; lease: https://").is_some();
         eventually("what fails", Duration::from_secs(20), || outage().then_some(()));
-        board.stop(signal);
+        let (status, took) = board.stop(signal);
+        assert_eq!(status.code(), Some(0), "{signal}");
+        assert!(took < Duration::from_secs(5), "{signal}: {took:?}");
         while heard() != "STOPPING=1" {}
     }
 }

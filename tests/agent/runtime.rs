@@ -58,7 +58,7 @@ fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     assert_eq!(version(&node), "unknown://Unknown");
     let mut runtime = Runtime::start(&socket, 12);
 
-    let node = wait_for(&double, Duration::from_secs(10), "True", "");
+    let node = wait_for(&double, Duration::from_secs(5), "True", "");
     assert_eq!(version(&node), "containerd://2.1.9");
     let images = node["status"]["images"].as_array().unwrap();
     assert_eq!(images.len(), 10);

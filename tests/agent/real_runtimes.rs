@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -91,8 +91,11 @@ snapshotter = "native"
         self.start(command)
     }
 
+    /// Each program has a log of its own.
     fn start(&self, command: Command) -> Program {
-        Program::start(command, self.folder.path().join("log"))
+        let name = Path::new(command.get_program()).file_name().unwrap();
+        let log = self.folder.path().join(name).with_extension("log");
+        Program::start(command, log)
     }
 
     /// Adds the images of an archive to containerd.

@@ -97,7 +97,7 @@ impl Front {
     pub fn to(port: u16, pace: Pace) -> Self {
         let (_, mut fronts) = fronts(&[Ipv4Addr::LOCALHOST.into()], Mode::LeadsTo(port));
         let front = fronts.remove(0);
-        front.set_pace(pace);
+        *front.shared.pace.lock().unwrap() = pace;
         front
     }
 
@@ -106,10 +106,6 @@ impl Front {
         let (direct, ours) = (format!(":{server_port}"), format!(":{}", self.address.port()));
         assert!(text.contains(&direct), "{text}");
         text.replace(&direct, &ours)
-    }
-
-    pub fn set_pace(&self, pace: Pace) {
-        *self.shared.pace.lock().unwrap() = pace;
     }
 
     /// How many connections there were.

@@ -134,8 +134,8 @@ mod tests {
             state_file: "/run/nodelet/state".into(),
             log_socket: None,
         };
-        let empty = "--client-ca-file= --authorization-mode= --tls-cert-file= --tls-private-key-file= \
-                     --tls-min-version= --listen= --state-file=";
+        let empty = "--client-ca-file= --authorization-mode= --tls-cert-file= \
+                     --tls-private-key-file= --tls-min-version= --listen= --state-file=";
         let given = "--tls-cert-file=/a --tls-private-key-file=/b --tls-min-version=VersionTLS13 \
                      --idle-exit=0 --listen=[::]:10250 --state-file=/x --enable-system-log-query \
                      --host-root=/host";

@@ -16,7 +16,7 @@ use crate::common::front::{Front, Mode, fronts};
 use crate::common::lease::{longest_gap, renew_time};
 use crate::common::namespace;
 
-/// Seconds, of [`Board::fast`]. A board has 40.
+/// Seconds: the Lease of [`Board::fast`], a fifth of the usual 40.
 const LEASE: u64 = 8;
 /// The longest time between two renewals: 30 s of 40.
 const LONGEST_GAP: Duration = Duration::from_millis(LEASE * 1000 * 30 / 40);

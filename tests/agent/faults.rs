@@ -205,7 +205,8 @@ fn survives(name: &str, on: impl FnOnce(&Double), off: impl FnOnce(&Double)) {
     let after = before.map(|_| footprint(&board));
     let lines = board.log().split_off(lines_before);
     println!(
-        "{name}: renewed after {back:?}, Ready after {ready:?}, {during} requests, {} lines, {before:?} -> {after:?}",
+        "{name}: renewed after {back:?}, Ready after {ready:?}, {during} requests, {} lines, \
+         {before:?} -> {after:?}",
         lines.len()
     );
     assert!(lines.len() <= MOST_LINES, "a line per attempt: {lines:#?}");

@@ -81,10 +81,10 @@ fn a_weak_supply_and_an_oops_reach_the_server() {
     assert_eq!(site.condition("TheirType"), foreign, "byte for byte");
 }
 
-/// `--node-condition` is a file. The file `boots` has a line of this boot, which a stop makes
-/// orderly, and a crash does not.
+/// The condition of `--node-condition` follows its file. The file `boots` has one line of this
+/// boot; a stop marks it as orderly, a crash does not.
 #[test]
-fn a_restart_keeps_the_transition_time_and_the_boot_and_none_deletes_our_conditions() {
+fn a_restart_keeps_the_transition_time_and_none_deletes_our_conditions() {
     let site = Site::new("health-restart");
     site.folder.write(OOPSES, "1\n");
     let limit = Duration::from_secs(10);

@@ -44,8 +44,8 @@ pub(super) fn version(node: &Value) -> &str {
     version.as_str().unwrap_or_default()
 }
 
-/// Not there yet; killed, absent, and back; then silent, as a process that got SIGSTOP, and back: the question
-/// that has no answer ends after 20 s.
+/// The runtime starts after the agent, is killed, and is back. Then it is silent, as a process that
+/// got SIGSTOP, and is back: the question that has no answer ends after 20 s.
 #[test]
 fn an_outage_of_the_runtime_is_two_patches_and_delays_no_renewal() {
     let (double, folder) = (Double::start(), Folder::new("runtime"));

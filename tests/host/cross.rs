@@ -52,7 +52,7 @@ fn the_packages_for_armv6_and_armv7_look_at_the_cpu() {
 /// A folder with stubs in place of zig, cargo, rustup and rustc.
 struct Tools {
     folder: Folder,
-    /// That of zig.
+    /// The folder with the stub of zig.
     zig: PathBuf,
 }
 
@@ -69,7 +69,8 @@ impl Tools {
         let sysroot = folder.path().join("sysroot");
         let rustc = format!(
             "#!/bin/sh\n\
-             case $1 in -vV) echo 'host: here';; --version) echo rustc 1.2.3;; *) echo '{}';; esac\n",
+             case $1 in\n\
+             -vV) echo 'host: here';; --version) echo rustc 1.2.3;; *) echo '{}';; esac\n",
             sysroot.display()
         );
         folder.program("bin/rustc", rustc);

@@ -66,7 +66,8 @@ fn pids_are_those_of_awk_and_ps() {
 #[test]
 fn interfaces_are_those_of_sysfs_and_addresses_those_of_hostname() {
     let interfaces = facts().network.interfaces.unwrap();
-    let listed = "cd /sys/class/net && for i in *; do test -d $i && echo $(cat $i/ifindex) $i; done | sort -n";
+    let listed = "cd /sys/class/net && \
+                  for i in *; do test -d $i && echo $(cat $i/ifindex) $i; done | sort -n";
     if let Some(theirs) = shell(listed) {
         let theirs = theirs.lines().map(|line| line.split_once(' ').unwrap());
         let (numbers, mut theirs): (Vec<&str>, Vec<&str>) = theirs.unzip();

@@ -84,7 +84,7 @@ fn parts(answer: &Answer) -> (u16, &str, Vec<(&str, &str)>, &str) {
     (answer.code, answer.content_type, headers.collect(), body(answer))
 }
 
-/// The lines of metrics without their types and help, which `tests/agent/serve/kubelet.rs` compares.
+/// The lines of metrics without types and help: `tests/agent/serve/kubelet.rs` compares those.
 fn values(answer: &Answer) -> Vec<&str> {
     body(answer).lines().filter(|line| !line.starts_with('#')).collect()
 }

@@ -11,10 +11,9 @@ use crate::common::cluster::Cluster;
 use nodelet::kube::time::Wall;
 use support::eventually;
 
-/// One is of a kubelet that ran since this boot.
+/// A kubelet that ran since this boot started the one that is left.
 #[test]
-fn a_pod_from_before_the_registration_is_rejected_after_the_first_lease_and_a_running_one_is_left()
-{
+fn a_stray_pod_is_rejected_after_the_first_lease_and_a_running_one_is_left() {
     let site = Site::of(Cluster::start(SHORT_GRACE), "stray-before");
     site.bind("running");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);

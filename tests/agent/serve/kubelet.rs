@@ -212,7 +212,7 @@ fn metrics(path: &str, body: &str) -> BTreeMap<String, String> {
     types.into_iter().map(metric).collect()
 }
 
-/// What `leaf` says of each value that has no members, by its path; of a list, of the first element.
+/// What `leaf` says of each value without members, by its path; of a list, of the first element.
 fn leaves(
     value: &Value,
     path: String,

@@ -394,8 +394,9 @@ fn system_calls_of_an_idle_minute() {
 }
 
 /// A minute of a Raspberry Pi with each source of the conditions about the board's health, beside
-/// the same board without them. 62 s have one look, whatever their phase. In the middle of an hour,
-/// so without a discovery; kernel files below another root cost more than those of `/`.
+/// the same board without them. 63 s have one look, or two: it comes with each sixth status, after
+/// at most 62.4 s. In the middle of an hour, so without a discovery; kernel files below another
+/// root cost more than those of `/`.
 #[test]
 fn system_calls_of_a_minute_of_looks_at_the_boards_health() {
     let count = |detection: &'static str| {
@@ -411,24 +412,24 @@ fn system_calls_of_a_minute_of_looks_at_the_boards_health() {
             });
             double.clear_requests();
             let begin = Instant::now();
-            let is_over = || begin.elapsed() >= Duration::from_secs(62);
+            let is_over = || begin.elapsed() >= Duration::from_secs(63);
             let calls = ptrace::system_calls(board.pid(), is_over)?;
             Some((calls, double.requests().len()))
         })
     };
     let looks = || {
-        // A minute can have one request more than another, with the reads that belong to it.
+        // A minute can have one request more than another, with the reads that belong to it; a
+        // stall of this machine can move the reads of once a minute out of it.
         for _ in 0..5 {
             let [without, with] =
                 ["--node-problem-detection=none", "--node-problem-detection=problems"].map(count);
             let (without, with) = (without.join().unwrap()?, with.join().unwrap()?);
-            println!("calls and requests in 62 s: {without:?} without looks, {with:?} with them");
-            if without.1 == with.1 {
-                assert!(with.0 > without.0 + 10, "no look was counted");
+            println!("calls and requests in 63 s: {without:?} without looks, {with:?} with them");
+            if without.1 == with.1 && with.0 > without.0 + 10 {
                 return Some(with.0 - without.0);
             }
         }
-        panic!("never as many requests with looks as without");
+        panic!("no look was counted in minutes of as many requests");
     };
     match least("health_minute_system_calls", looks) {
         Some(calls) => assert_within("health_minute_system_calls", calls),

@@ -519,7 +519,8 @@ fn openssl(what: &str, line: &str) -> Option<(String, String)> {
     }
     let folder = Folder::new(&what.replace([' ', '#', ','], "-"));
     let script = format!(
-        "openssl {line} > key && openssl req -x509 -key key -passin env:WORD -subj /CN=pi -days 2 -out certificate"
+        "openssl {line} > key && openssl req -x509 -key key -passin env:WORD -subj /CN=pi -days 2 \
+         -out certificate"
     );
     let run = std::process::Command::new("sh")
         .env("WORD", "word")

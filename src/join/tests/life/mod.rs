@@ -367,8 +367,8 @@ impl Life {
     }
 }
 
-/// The line with both CAs adds the new one. Then the certificate is of a CA that is gone, and a line
-/// is of the time before the new CA.
+/// The line with both CAs adds the new one. Then the certificate is of a CA that is gone, and a
+/// line is of the time before the new CA.
 #[test]
 fn a_board_and_a_line_of_a_former_ca_lead_to_a_ready_node() {
     let mut life = Life::new(1);

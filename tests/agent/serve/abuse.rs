@@ -37,7 +37,8 @@ impl Site {
         let served = Served::start(&flags);
         let admin = double.authority().client("admin", &["system:masters"], Validity::VALID);
         let site = Self { double, agent, served, admin, _folder: folder };
-        assert_eq!(site.scrape(), 200);
+        // The agent writes its state after the first Lease, which may follow the Ready Node.
+        eventually("a scrape", SOON, || (site.scrape() == 200).then_some(()));
         site
     }
 

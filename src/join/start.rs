@@ -35,8 +35,10 @@ pub(super) fn start_and_wait(
     config: &ApiConfig,
     is_stale: bool,
 ) -> Result<(), Failed> {
+    // A bootstrap token may not read the Lease, and the agent gets its certificate later.
+    let may_wait = run.settings.wait && config.certificate.is_some();
     let mut waiting = None;
-    if run.settings.wait && !(is_stale && run.paths.is_running()) {
+    if may_wait && !(is_stale && run.paths.is_running()) {
         let mut api = run.api(config, "ready", "")?;
         // Before the start, so that the first renewal of the agent is seen.
         let seen = renewed(run, &mut api).ok();
@@ -48,7 +50,7 @@ pub(super) fn start_and_wait(
         Finding::note("start", "--root: the board starts it", "")
     } else {
         match start(&run.paths, &run.server, is_stale) {
-            started if started.mark == Mark::Ok && !run.settings.wait => triggered(run, started),
+            started if started.mark == Mark::Ok && !may_wait => triggered(run, started),
             started => started,
         }
     };

@@ -52,6 +52,7 @@ pub(super) struct Line {
     pub(super) token: String,
     pub(super) timeout: Duration,
     pub(super) force: bool,
+    pub(super) bootstrap_only: bool,
 }
 
 pub(super) struct World {
@@ -348,10 +349,10 @@ impl World {
 
     /// A line as the control plane prints it now.
     pub(super) fn new_line(&mut self, cluster: usize, name: &'static str, label: u64) -> Line {
-        let (timeout, force) = (MINUTE, false);
+        let (timeout, force, bootstrap_only) = (MINUTE, false, false);
         let cluster_now = &mut self.clusters[cluster];
         let (pins, token) = (cluster_now.pins(), cluster_now.new_token());
-        Line { cluster, name, label, pins, token, timeout, force }
+        Line { cluster, name, label, pins, token, timeout, force, bootstrap_only }
     }
 }
 
@@ -422,6 +423,7 @@ impl View {
             timeout: line.timeout,
             wait: true,
             force: line.force,
+            bootstrap_only: line.bootstrap_only,
             flags: vec![format!("--node-labels=label={}", line.label)],
             ..Settings::default()
         };

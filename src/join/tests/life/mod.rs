@@ -439,6 +439,17 @@ fn a_node_that_only_was_ready_is_not_ready() {
     assert!(!life.printed[0].starts_with('✗'), "{:?}", life.printed);
 }
 
+/// The agent gets the certificate, and a token may not read the Lease.
+#[test]
+fn a_join_that_stores_a_token_does_not_wait_for_ready() {
+    // Without the package no agent starts.
+    let life = Life::new(8);
+    let line = life.world().new_line(0, "pi", 0);
+    let lines = life.view.run(&Line { bootstrap_only: true, ..line });
+    let want = "– ready: join does not wait for it; kubectl get node pi";
+    assert!(lines.iter().any(|line| line == want), "{lines:?}");
+}
+
 /// A wrong clock is no attack.
 #[test]
 fn a_wrong_clock_is_named() {

@@ -20,6 +20,7 @@ use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::config::flags::Values;
 use crate::credentials::kubeconfig::render::{KubeconfigUser, render};
+use crate::kube::names::node_name;
 use crate::kube::text::Fault;
 use crate::os::clock::Clock;
 use crate::os::command::{self, CommandFailure, End};
@@ -219,6 +220,8 @@ impl JoinRun<'_> {
             return Ok(());
         };
         let path = |path: Option<PathBuf>| path.unwrap_or_default().display().to_string();
+        // A run makes lower case of it, as join did of the name of the board.
+        let name = node_name(&name).unwrap_or(name);
         let given = [name, path(config.kubeconfig), path(config.bootstrap_kubeconfig)];
         for ((flag, want), given) in flags.into_iter().zip(given) {
             if given == want || flag == OVERRIDE && want.is_empty() {

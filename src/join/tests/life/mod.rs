@@ -439,6 +439,20 @@ fn a_node_that_only_was_ready_is_not_ready() {
     assert!(!life.printed[0].starts_with('✗'), "{:?}", life.printed);
 }
 
+/// A run makes lower case of a host name.
+#[test]
+fn the_administrator_may_write_the_name_of_the_board_in_capitals() {
+    let life = Life::new(8);
+    let line = life.world().new_line(0, "pi", 0);
+    for (name, is_refused) in [("Pi", false), ("pi-3", true)] {
+        let flags = format!("NODELET_FLAGS=--hostname-override={name}\n");
+        life.world().tree.write("etc/default/nodelet", flags.as_bytes());
+        let lines = life.view.run(&line);
+        let refused = |line: &String| line.starts_with("✗ joined: ");
+        assert_eq!(lines.iter().any(refused), is_refused, "{name}: {lines:?}");
+    }
+}
+
 /// The agent gets the certificate, and a token may not read the Lease.
 #[test]
 fn a_join_that_stores_a_token_does_not_wait_for_ready() {

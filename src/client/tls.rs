@@ -212,7 +212,7 @@ fn system_roots() -> Result<RootCertStore, Fault> {
     Ok(roots)
 }
 
-fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Fault> {
+pub(crate) fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Fault> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem.bytes).collect();
     match chain {
         Ok(chain) if chain.is_empty() => {

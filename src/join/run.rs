@@ -1,6 +1,7 @@
 //! What the steps of `nodelet join` share: time, requests, repeated attempts, findings.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -13,13 +14,13 @@ use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Pem};
 use crate::client::endpoint::Endpoint;
 use crate::client::reach::{dial, resolve};
+use crate::credentials::kubeconfig::read_pem;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::message::{Answer, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::clock::{self, Clock};
 use crate::os::command::End;
-use crate::os::read::read;
 use crate::os::write::Disk;
 
 /// The names of the steps, which stay the same from version to version.
@@ -46,6 +47,8 @@ pub(super) const CHECKS: [&str; 18] = [
 
 /// The remedy of a file or folder that cannot be read or written.
 pub(super) const SUDO: &str = "run it with sudo";
+/// The remedy of a `--certificate-authority` that has no certificate.
+pub(super) const NOT_PEM: &str = "is it a CA in PEM form?";
 
 /// Time limit of one request.
 const CALL: Duration = Duration::from_secs(10);
@@ -235,15 +238,9 @@ impl JoinRun<'_> {
         let endpoint =
             endpoint.map_err(|why| failed("name-resolution", why, "is the endpoint HOST:PORT?"))?;
         let mut config = ApiConfig::at(endpoint);
-        if let Some(path) = &self.settings.authority {
-            let source = path.display().to_string();
-            let bytes = read(path).map_err(|why| {
-                Finding::failed("ca", why.at(&source), "give the CA of the API server")
-            })?;
-            config.ca = Some(pem(&source, bytes));
-        }
+        config.ca = self.settings.authority.as_deref().map(authority).transpose()?;
         config.insecure = config.ca.is_none();
-        let api = self.api(&config, "ca", "is it a CA in PEM form?")?;
+        let api = self.api(&config, "ca", NOT_PEM)?;
         let (finding, addresses) = self.until(|| {
             let (finding, addresses) = resolve(&config.endpoint, &Clock::start());
             Ok((passed(finding)?, addresses))
@@ -368,6 +365,15 @@ pub(super) fn is_transient(outcome: &Answer) -> bool {
         Err(_) => true,
         Ok(response) => response.code >= 500 || response.code == 429,
     }
+}
+
+/// The file of `--certificate-authority`.
+pub(super) fn authority(path: &Path) -> Result<Pem, Failed> {
+    let read = read_pem(path);
+    let mut ca = read.map_err(|why| Finding::failed("ca", why, "give the CA of the API server"))?;
+    // The kubeconfig gets its text, not its path.
+    ca.file = None;
+    Ok(ca)
 }
 
 pub(super) fn pem(source: &str, bytes: Vec<u8>) -> Pem {

@@ -12,18 +12,19 @@ use rustls::pki_types::pem::PemObject as _;
 use super::command::Settings;
 use super::files::{JoinPaths, StoredFlags};
 use super::proof;
-use super::run::{Failed, SUDO};
+use super::run::{Failed, NOT_PEM, SUDO, authority, failed};
 use super::token::Token;
 use crate::check::Finding;
 use crate::client::api_config::ApiConfig;
 use crate::client::endpoint::Endpoint;
+use crate::client::tls::certificates;
 use crate::credentials::kubeconfig;
 use crate::credentials::pki::stored_certificate;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::os::guard;
-use crate::os::read::{cause, read};
+use crate::os::read::cause;
 
 pub(super) const JOINED: &str = "joined";
 /// A certificate that ends sooner than this, or than a tenth of its life, is asked for again.
@@ -103,7 +104,7 @@ pub(super) fn existing(
     let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
     let detail = format!("an identity of {server} as {user} until {until}");
     let flags = paths.stored_flags();
-    let trusts_all = trusts_all(settings, token, &config);
+    let trusts_all = trusts_all(settings, token, &config)?;
     let differs = if leaf.subject.node_name() != Some(name) {
         Some("another name")
     } else if trusts_all.is_none() {
@@ -153,18 +154,24 @@ fn replaced(settings: &Settings, fault: impl Into<Fault>) -> Result<(Finding, Ex
 }
 
 /// Whether `config` has each CA that the command line trusts; `None` if it has none of them.
-fn trusts_all(settings: &Settings, token: &Token, config: &ApiConfig) -> Option<bool> {
+fn trusts_all(
+    settings: &Settings,
+    token: &Token,
+    config: &ApiConfig,
+) -> Result<Option<bool>, Failed> {
     if config.insecure {
-        return None;
+        return Ok(None);
     }
     let Some(ca) = &config.ca else {
         // A supervisor that was verified with the system's roots.
         let is_supervisor = matches!(token, Token::Supervisor { .. });
-        return (is_supervisor && settings.authority.is_none()).then_some(true);
+        return Ok((is_supervisor && settings.authority.is_none()).then_some(true));
     };
     let has: Vec<bool> = match (&settings.authority, token) {
         (Some(path), _) => {
-            let (stored, wanted) = (certificates(&ca.bytes), certificates(&read(path).ok()?));
+            let wanted = certificates(&authority(path)?);
+            let wanted = wanted.map_err(|why| failed("ca", why, NOT_PEM))?;
+            let stored: Vec<_> = CertificateDer::pem_slice_iter(&ca.bytes).flatten().collect();
             wanted.iter().map(|wanted| stored.contains(wanted)).collect()
         }
         (None, Token::Bootstrap(_)) if !settings.pins.is_empty() => {
@@ -179,11 +186,7 @@ fn trusts_all(settings: &Settings, token: &Token, config: &ApiConfig) -> Option<
         // Only the endpoint tells clusters apart.
         _ => vec![true],
     };
-    has.contains(&true).then(|| !has.contains(&false))
-}
-
-fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
-    CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect()
+    Ok(has.contains(&true).then(|| !has.contains(&false)))
 }
 
 /// Whether the typed address is the stored one, or the one that was typed before: cluster-info of

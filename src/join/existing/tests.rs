@@ -147,7 +147,7 @@ fn without_a_ca_on_the_command_line_the_address_tells_clusters_apart() {
         let same_server = is_same_server(&settings, &token, &config, flags.as_ref());
         assert_eq!(same_server, want, "{stored} {typed}");
         config.ca = Some(pem("ca", b"a CA".to_vec()));
-        let trusts = |config: &ApiConfig| trusts_all(&settings, &token, config);
+        let trusts = |config: &ApiConfig| trusts_all(&settings, &token, config).unwrap();
         assert_eq!(trusts(&config), Some(true), "{stored} {typed}");
         // Without a CA of its own an identity is one of a supervisor behind another CA.
         config.ca = None;
@@ -318,6 +318,21 @@ fn a_ca_that_is_new_on_the_line_is_missing_and_no_other_cluster() {
     ] {
         let found = word(Joined::new(stored, &pair(0, 24 * 365)).found(&settings(args)));
         assert!(found.ends_with(want), "{args:?}: {found}");
+    }
+}
+
+/// No other cluster, which `--force` would replace.
+#[test]
+fn a_certificate_authority_that_cannot_be_read_is_named() {
+    let (ca, _) = authority();
+    let board = Joined::new(&ca, &pair(0, 24 * 365));
+    for (file, part) in [
+        ("missing", "missing: no such file or directory; give the CA of the API server"),
+        ("etc/default/nodelet-join", "nodelet-join: no certificate in it; is it a CA in PEM form?"),
+    ] {
+        let file = format!("--certificate-authority={}", board.tree.join(file).display());
+        let found = word(board.found(&settings(&["cp", "--token", BOOTSTRAP, &file])));
+        assert!(found.starts_with("✗ ca: ") && found.ends_with(part), "{found}");
     }
 }
 

@@ -247,9 +247,7 @@ impl JoinRun<'_> {
             let ca = kubeadm::find(self, token)?.config.ca;
             if ca.as_ref().map(|ca| &ca.bytes) != config.ca.as_ref().map(|ca| &ca.bytes) {
                 config.ca = ca;
-                let pair = config.certificate.as_ref();
-                let text = pair.map(|pair| rendered(&config, &KubeconfigUser::Inline(pair)));
-                new.kubeconfig = text.transpose()?;
+                new.kubeconfig = Some(rendered(&config)?);
             }
         }
         let is_set = |word: &&String| is_set_by_join(word) && !word.starts_with(NAME);
@@ -333,20 +331,14 @@ impl JoinRun<'_> {
     }
 
     fn written(&self, config: &ApiConfig, renewal: Vec<String>) -> Result<Written, Failed> {
-        let mut new = Written::default();
-        let mut words = Vec::new();
-        match &config.authorization {
-            Some(Authorization::Bearer { token, .. }) => {
-                new.bootstrap = Some(rendered(config, &KubeconfigUser::Token(token))?);
-                words.push(format!("--kubeconfig={ISSUED}"));
-                words.push(format!("--bootstrap-kubeconfig={BOOTSTRAP}"));
-            }
-            _ => {
-                // A dry run has no certificate.
-                let user = config.certificate.as_ref().map(KubeconfigUser::Inline);
-                let text = user.map(|user| rendered(config, &user)).transpose()?;
-                new.kubeconfig = Some(text.unwrap_or_default());
-            }
+        let (mut new, mut words) = (Written::default(), Vec::new());
+        let kubeconfig = Some(rendered(config)?);
+        if self.settings.bootstrap_only {
+            new.bootstrap = kubeconfig;
+            words.push(format!("--kubeconfig={ISSUED}"));
+            words.push(format!("--bootstrap-kubeconfig={BOOTSTRAP}"));
+        } else {
+            new.kubeconfig = kubeconfig;
         }
         words.extend(renewal);
         new.flags = StoredFlags { server: self.settings.server.clone(), words: self.flags(words) };
@@ -363,7 +355,13 @@ impl JoinRun<'_> {
     }
 }
 
-fn rendered(config: &ApiConfig, user: &KubeconfigUser<'_>) -> Result<Zeroizing<String>, Failed> {
-    let text = render(config, user).map(Zeroizing::new);
+/// The kubeconfig, with the token or the certificate of `config`. In a dry run it has neither.
+fn rendered(config: &ApiConfig) -> Result<Zeroizing<String>, Failed> {
+    let user = match (&config.authorization, &config.certificate) {
+        (Some(Authorization::Bearer { token, .. }), _) => KubeconfigUser::Token(token),
+        (_, Some(pair)) => KubeconfigUser::Inline(pair),
+        _ => return Ok(Zeroizing::default()),
+    };
+    let text = render(config, &user).map(Zeroizing::new);
     text.map_err(|why| failed("files", why, ""))
 }

@@ -239,7 +239,7 @@ impl JoinPaths {
     /// The operations that remove every file of a join, and their paths: also those that a power
     /// cut left beside them, which may hold a key. Without its `password` a board of k3s cannot get
     /// its name again; one that is not in place was never sent.
-    pub(super) fn remove(&self, password: bool) -> Result<(Vec<Op>, Vec<PathBuf>), Fault> {
+    pub(super) fn remove(&self, password: bool) -> Result<(Vec<Op>, Vec<String>), Fault> {
         let mut ops = Vec::new();
         let pod_cidr = self.at("var/lib/nodelet/podcidr");
         let port = self.at("etc/systemd/system/sockets.target.wants").join(SERVE_SOCKET);
@@ -254,7 +254,7 @@ impl JoinPaths {
         remove(&mut ops, &write::beside(&self.issued_kubeconfig()));
         ops.extend(self.forget_certificates()?);
         let removed = ops.iter().filter_map(|op| match op {
-            Op::Remove(path) => Some(path.clone()),
+            Op::Remove(path) => Some(path.display().to_string()),
             _ => None,
         });
         let removed = removed.collect();

@@ -89,14 +89,13 @@ fn reset(settings: &Reset) -> End {
 /// The report, and the removed paths.
 fn run_reset(disk: &mut Disk, paths: &JoinPaths, force: bool) -> (Report, Vec<String>) {
     let node_name = node_name(paths).unwrap_or_default();
-    let mut removed = Vec::new();
-    let findings = match remove(disk, paths, &node_name, force, &mut removed) {
-        Ok(findings) => findings.into(),
+    let (findings, removed) = match remove(disk, paths, &node_name, force) {
+        Ok((findings, removed)) => (findings.into(), removed),
         Err(finding) => {
             let cause = finding.check;
             let later = RESET.iter().skip_while(|check| **check != cause).skip(1);
             let skipped = later.map(|check| Finding::skipped(check, cause));
-            [finding].into_iter().chain(skipped).collect()
+            ([finding].into_iter().chain(skipped).collect(), Vec::new())
         }
     };
     (Report { node_name, findings }, removed)
@@ -107,8 +106,7 @@ fn remove(
     paths: &JoinPaths,
     node_name: &str,
     force: bool,
-    removed: &mut Vec<String>,
-) -> Result<[Finding; 4], Failed> {
+) -> Result<([Finding; 4], Vec<String>), Failed> {
     if paths.is_running() {
         return Err(failed("running", "nodelet.service runs", "systemctl stop nodelet"));
     }
@@ -127,9 +125,8 @@ fn remove(
     } else {
         Finding::ok("metrics", "nodelet-serve.socket is not enabled")
     };
-    let (ops, paths) = paths.remove(force).map_err(failed)?;
+    let (ops, removed) = paths.remove(force).map_err(failed)?;
     disk.carry_out(ops).map_err(failed)?;
-    removed.extend(paths.iter().map(|path| path.display().to_string()));
     let detail = match removed.as_slice() {
         [] => "nothing to remove".to_owned(),
         removed => format!("removed {}", removed.join(", ")),
@@ -144,7 +141,7 @@ fn remove(
             &format!("kubectl delete node {name}"),
         ),
     };
-    Ok([running, metrics, Finding::ok("files", detail), node])
+    Ok(([running, metrics, Finding::ok("files", detail), node], removed))
 }
 
 /// The name in the certificate of the board.

@@ -338,9 +338,7 @@ pub(super) fn settled(
     let (why, pause) = match outcome {
         Err(why) => match api.distrust() {
             None => (why, RETRY),
-            Some(Distrust::Date) => {
-                return Err(Stop::Failed(Finding::failed(check, why, "")));
-            }
+            Some(Distrust::Date) => return Err(Finding::failed(check, why, "").into()),
             Some(_) => return Err(failed(check, why, remedy).into()),
         },
         Ok(response) => match response.accepted() {

@@ -1,5 +1,5 @@
 //! One row of a table of flags: how it is written, what it does, and where its value goes. The
-//! table of a run is in `flags.rs`, that of `nodelet join` in `join/command/parse.rs`.
+//! table of a run is in `flags.rs`, that of `nodelet join` in `join/command/mod.rs`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -2,11 +2,10 @@
 //!
 //! `command` parses the command line, `token` a token; `proof` reads kubeadm's ConfigMap and
 //! computes the digests that prove the server. `steps` takes the steps of one `run`: `existing`
-//! finds an identity, `kubeadm` and `supervisor` find and verify the server, `certificate` asks for
-//! the certificate, `files` writes it, `start` starts the agent. No credential is sent before the
+//! finds an identity, `kubeadm` and `supervisor` find and verify the server and ask it for the
+//! certificate, `files` writes it, `start` starts the agent. No credential is sent before the
 //! server is proved, and no file is written before there is a certificate.
 
-mod bootstrap;
 pub mod command;
 mod existing;
 mod files;

@@ -12,8 +12,8 @@ use super::files::{Change, JoinPaths, StoredFlags, Written};
 use super::kubeadm::{self, ProvedServer};
 use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
+use super::supervisor;
 use super::token::{Bootstrap, Token};
-use super::{bootstrap, supervisor};
 use crate::check::Finding;
 use crate::check::setup::Setup;
 use crate::client::api_config::{ApiConfig, Authorization};
@@ -277,7 +277,7 @@ impl JoinRun<'_> {
                 if is_supervisor {
                     supervisor::get(self, (config, None), &bearer.authorization())?
                 } else {
-                    bootstrap::get(self, config, bearer)?
+                    kubeadm::get(self, config, bearer)?
                 }
             }
             Token::Supervisor { hash, authorization } => {

@@ -11,8 +11,8 @@ use std::path::Path;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::Zeroizing;
 
-use super::bootstrap;
 use super::command::NOT_BOOTSTRAP_ONLY;
+use super::kubeadm;
 use super::proof::{self, OTHER_CA};
 use super::run::{Failed, JoinRun, Joined, ROTATE, failed, pem};
 use super::token::{Digest, hexadecimal};
@@ -76,10 +76,10 @@ pub(super) fn get(
         return Ok(Joined { config, renewal });
     }
     let issued = request(run, &mut api)?;
-    bootstrap::issued(run, &mut config, issued);
+    kubeadm::issued(run, &mut config, issued);
     // With a token no Node can be read.
     let mut api = run.api(&config, "namesake", "")?;
-    let finding = bootstrap::namesake(run, &mut api)?;
+    let finding = kubeadm::namesake(run, &mut api)?;
     run.add(finding);
     let detail = format!("by itself, at the supervisor {server}");
     run.add(Finding::ok("renewal", detail));

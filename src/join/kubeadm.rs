@@ -228,19 +228,18 @@ pub(super) fn get(
     reviews(run, &mut api, token)?;
     let finding = namesake(run, &mut api)?;
     run.add(finding);
-    let settings = run.settings;
-    if settings.bootstrap_only {
+    let is_renewed = if run.settings.bootstrap_only {
         run.notes(&[CHECK, "renewal"], "each board requests its own");
-        return Ok(Joined { config, renewal: vec![ROTATE.to_owned()] });
-    }
-    if settings.dry_run {
+        true
+    } else if run.settings.dry_run {
         run.notes(&[CHECK, "renewal"], "not requested: --dry-run");
         config.authorization = None;
-        return Ok(Joined { config, renewal: vec![ROTATE.to_owned()] });
-    }
-    let issued = request(run, &mut api)?;
-    let until = self::issued(run, &mut config, issued);
-    let is_renewed = is_renewed(run, &config, &until);
+        true
+    } else {
+        let issued = request(run, &mut api)?;
+        let until = self::issued(run, &mut config, issued);
+        is_renewed(run, &config, &until)
+    };
     let renewal = if is_renewed { vec![ROTATE.to_owned()] } else { Vec::new() };
     Ok(Joined { config, renewal })
 }

@@ -296,10 +296,14 @@ impl Certificate {
     /// Returns the shortest time until the next request.
     fn hold(&mut self, mut leaf: Leaf, now: Now) -> Duration {
         if self.kind.is_at_supervisor() {
-            // k3s dates it back to the birth of its CA. A time after its expiry is of a wrong
-            // clock, and the lifetime begins in 1970: the certificate is due at once.
-            let arrival = Some(now.wall).filter(|at| *at < leaf.not_after);
-            leaf.not_before = arrival.unwrap_or_default();
+            // k3s dates it back to the birth of its CA. The arrival counts, once: each attempt to
+            // store it is no arrival. A time after its expiry is of a wrong clock, and the
+            // lifetime begins in 1970: the certificate is due at once.
+            let is_held = |held: &&Leaf| {
+                held.public_key == leaf.public_key && held.not_after == leaf.not_after
+            };
+            let arrival = self.held.as_ref().filter(is_held).map_or(now.wall, |it| it.not_before);
+            leaf.not_before = Some(arrival).filter(|at| *at < leaf.not_after).unwrap_or_default();
         }
         self.deadline = self.kind.deadline(&self.subject, &leaf, self.jitter);
         // A short-lived, backdated certificate is already due. It is replaced after half of its

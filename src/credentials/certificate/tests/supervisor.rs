@@ -46,6 +46,21 @@ fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
     }
 }
 
+/// Each attempt to store it on a card that is read-only moved its renewal, until it had expired.
+#[test]
+fn a_certificate_that_is_never_stored_is_renewed_before_its_end() {
+    let mut certificate = asking();
+    let chain = self::certificate(&issued(1));
+    certificate.on_response(text(200, &chain), at(0, noon()));
+    for hour in 0..=700 {
+        assert_eq!(install(&certificate).as_ref(), Some(&chain), "{hour}");
+        let now = at(hour * 3600, noon().after(hours(hour)));
+        let read_only = TaskResult::NotStored(issued(1), "read-only file system".to_owned());
+        certificate.on_task(read_only, now).unwrap_err();
+    }
+    assert_eq!(new_key(&certificate), Some(false));
+}
+
 #[test]
 fn the_request_is_the_der_form_and_its_response_is_installed() {
     for (purpose, path) in [

@@ -52,7 +52,10 @@ impl Credentials {
     /// use from now on.
     pub fn refresh(&mut self, at: Moment) -> bool {
         let replaced = self.current.refresh(at.now.mono);
-        if let Some(Replaced::Certificate(leaf)) = &replaced {
+        // A board without a certificate has that of the bootstrap kubeconfig here.
+        if let Some(Replaced::Certificate(leaf)) = &replaced
+            && !self.rotation.is_missing()
+        {
             self.rotation.replaced(leaf.clone(), at);
             self.log.succeeded(at.now.mono);
         }

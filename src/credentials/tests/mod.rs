@@ -14,7 +14,7 @@ use crate::credentials::pki::tests::{Signer, day};
 use crate::credentials::signing::Supervisor;
 use crate::credentials::{Credentials, IdentitySource};
 use crate::kube::delay::Jitter;
-use crate::kube::instant::Mono;
+use crate::kube::instant::{Mono, Now};
 use crate::kube::message::Response;
 use crate::kube::time::Wall;
 use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
@@ -59,6 +59,36 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
         assert_eq!(current.refresh(later), None);
         let endpoint = current.signing_api().endpoint();
         assert_eq!(endpoint.host, "10.0.0.1", "first: {is_first}");
+    }
+}
+
+/// A short-lived one is replaced while a person approves the request, which must not be lost, and
+/// the Node is not written with it.
+#[test]
+fn a_new_certificate_of_the_bootstrap_kubeconfig_is_not_the_boards_own() {
+    let (tree, signer) = (Tree::new("bootstrap-pair"), Signer::new());
+    let write_pair = || {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["bootstrap".to_owned()]).unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        tree.write("etc/pair", format!("{pem}{}", key.serialize_pem()).as_bytes());
+    };
+    write_pair();
+    let user = "client-certificate: pair, client-key: pair";
+    tree.write("etc/bootstrap.conf", signer.kubeconfig(user).as_bytes());
+    let mut config = rotating(&tree);
+    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+    for is_signed in [false, true] {
+        let mut credentials = open(&tree, &config, Wall::default());
+        if is_signed {
+            let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first: true };
+            work(&mut credentials.current, &task, Wall::default());
+        }
+        write_pair();
+        credentials.current.on_answer(&Err("the server ended TLS".into()));
+        let later = Now { mono: Mono::START.after(Duration::from_secs(5)), ..Now::default() };
+        assert!(credentials.refresh(later.into()), "the new one is in use: {is_signed}");
+        assert!(credentials.rotation.is_missing(), "{is_signed}");
     }
 }
 

@@ -60,8 +60,6 @@ pub struct Certificate {
     new_key: bool,
     /// When the request under way was made, by both clocks.
     signed_at: Option<Now>,
-    /// It is sent with the held certificate.
-    sent_with_own: bool,
     /// The expiry of the held certificate was logged.
     expiry_logged: bool,
 }
@@ -150,7 +148,6 @@ impl Certificate {
             backoff: Backoff::new(FIRST_BACKOFF, kind.last_backoff()),
             new_key: false,
             signed_at: None,
-            sent_with_own: false,
             expiry_logged: false,
         }
     }
@@ -258,7 +255,6 @@ impl Certificate {
             TaskResult::Signed(request) => {
                 self.new_key = false;
                 self.signed_at = Some(now);
-                self.sent_with_own = !self.needs_bootstrap(now.wall);
                 self.continue_with(CertificateState::Signed(request), now.mono);
             }
             TaskResult::InUse(leaf) => self.replaced(leaf, now),
@@ -399,7 +395,8 @@ impl Certificate {
     /// Whether the CSR without a response was sent with a certificate that has expired since: a
     /// gateway may refuse it within TLS. The next CSR has the bootstrap credentials.
     fn is_refused_in_tls(&self, now: Wall) -> bool {
-        self.kind.has_bootstrap() && self.sent_with_own && !self.is_usable(now)
+        let had_own = self.signed_at.is_some_and(|at| !self.needs_bootstrap(at.wall));
+        self.kind.has_bootstrap() && had_own && !self.is_usable(now)
     }
 
     fn on_created(

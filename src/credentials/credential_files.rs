@@ -114,14 +114,9 @@ impl CredentialFiles {
             log::info!("{}: read again; connecting with it", chain.display());
             Ok(())
         });
-        match token.and(ca).and(certificate).and(bootstrap) {
-            Ok(()) => {
-                self.log.succeeded(now);
-            }
-            Err(why) => {
-                self.log.failed(&format!("{why}; the old one stays in use"), now);
-            }
-        }
+        let failed = token.and(ca).and(certificate).and(bootstrap).err();
+        let error = failed.map(|why| format!("{why}; the old one stays in use"));
+        self.log.ended(error.as_deref(), now);
         replaced
     }
 }

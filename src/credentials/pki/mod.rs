@@ -159,11 +159,12 @@ impl Pki {
     pub(super) fn installed(&mut self, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
         let stored = self.store.usable()?;
         let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
-        let kubeconfig = match (self.valid(now), self.load_bootstrap()) {
-            (Ok(Err(_)), Ok(bootstrap)) => self.write_kubeconfig(bootstrap, identity),
-            (Ok(Ok((kubeconfig, _))), _) => kubeconfig.with(identity),
-            _ => self.load(&self.paths.kubeconfig)?.with(identity),
+        let mut kubeconfig = match (self.valid(now), self.load_bootstrap()) {
+            (Ok(Err(_)), Ok(bootstrap)) => self.write_kubeconfig(bootstrap),
+            (Ok(Ok((kubeconfig, _))), _) => kubeconfig,
+            _ => self.load(&self.paths.kubeconfig)?,
         };
+        kubeconfig.certificate = Some(identity);
         let clean = self.store.clean();
         self.add_later("old certificates cannot be removed", clean);
         Ok((kubeconfig, leaf))
@@ -177,21 +178,14 @@ impl Pki {
         }
     }
 
-    /// A kubeconfig that replaces the bootstrap kubeconfig, to write later. If that fails, the next
-    /// start uses the stored certificate.
-    fn write_kubeconfig(&mut self, bootstrap: ApiConfig, identity: ClientCertificate) -> ApiConfig {
+    /// The kubeconfig that replaces the bootstrap kubeconfig, still without the stored certificate.
+    /// It is written later. If that fails, the next start uses the stored certificate.
+    fn write_kubeconfig(&mut self, bootstrap: ApiConfig) -> ApiConfig {
         let text = render(&bootstrap, &KubeconfigUser::Pair(&self.store.current_path()));
         let path = &self.paths.kubeconfig;
         let ops = text.map(|text| write::replace(path, PRIVATE, text.into_bytes()));
         self.add_later("the kubeconfig cannot be written", ops);
-        let without_token = ApiConfig { authorization: None, ..bootstrap };
-        without_token.with(identity)
-    }
-}
-
-impl ApiConfig {
-    fn with(self, certificate: ClientCertificate) -> Self {
-        Self { certificate: Some(certificate), ..self }
+        ApiConfig { authorization: None, ..bootstrap }
     }
 }
 
@@ -314,7 +308,8 @@ impl Pki {
                     && !Marks::of_stored(&identity).differs(&Marks::authorities(&bootstrap))
                 {
                     log::info!("{why}; {} is used", identity.chain.source);
-                    let kubeconfig = self.write_kubeconfig(bootstrap, identity);
+                    let mut kubeconfig = self.write_kubeconfig(bootstrap);
+                    kubeconfig.certificate = Some(identity);
                     return Ok(Start::with(kubeconfig, Some(leaf)));
                 }
                 Ok(Start { bootstrap: Some(why), ..Start::with(bootstrap, None) })

@@ -157,7 +157,7 @@ impl Current {
 impl CertificateFiles for Current {
     fn operations(&mut self, task: &FileTask, now: Wall) -> Result<Vec<Op>, Fault> {
         match task {
-            FileTask::Find => self.pki.interrupted(),
+            FileTask::Find => self.pki.store.recover(),
             FileTask::Sign { new_key, with_bootstrap, is_first } => {
                 self.choose_client(*with_bootstrap, *is_first)?;
                 self.pki.choose_key(*new_key)

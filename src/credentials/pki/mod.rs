@@ -77,10 +77,12 @@ impl Pki {
             marks: Marks::default(),
             last_warning: String::new(),
         };
-        let interrupted = pki.interrupted()?;
-        // What is there is used all the same.
-        if let Err(why) = pki.disk.carry_out(interrupted) {
-            pki.warn(why.to_string());
+        if pki.paths.kind.is_some() {
+            let interrupted = pki.store.recover()?;
+            // What is there is used all the same.
+            if let Err(why) = pki.disk.carry_out(interrupted) {
+                pki.warn(why.to_string());
+            }
         }
         let start = pki.start(now)?;
         pki.carry_out_later();
@@ -96,14 +98,8 @@ impl Pki {
         }
     }
 
-    /// The operations that complete an interrupted update. They are to be carried out before
-    /// [`Self::find`].
-    pub(super) fn interrupted(&self) -> Result<Vec<Op>, Fault> {
-        if self.paths.kind.is_some() { self.store.recover() } else { Ok(Vec::new()) }
-    }
-
     /// A certificate that has not expired: it was added since the start, or the clock was wrong
-    /// then. `None` if there is still none. `completed` is the result of `interrupted`.
+    /// then. `None` if there is still none. `completed` is the result of [`Store::recover`].
     pub fn find(
         &mut self,
         completed: Result<(), Fault>,
@@ -274,12 +270,10 @@ impl Start {
 
 impl Pki {
     fn start(&mut self, now: Wall) -> Result<Start, Fault> {
-        let rotate = self.paths.kind.is_some_and(CertificateKind::rotates);
-        let bootstrap = self.paths.bootstrap.is_some();
-        if self.paths.kind.is_none() {
+        let Some(kind) = self.paths.kind else {
             return Ok(Start::with(self.load(&self.paths.kubeconfig)?, None));
-        }
-        if !bootstrap {
+        };
+        if self.paths.bootstrap.is_none() {
             let kubeconfig = self.load(&self.paths.kubeconfig)?;
             self.marks = Marks::of(kubeconfig.certificate.as_ref(), None);
             return Ok(self.seed(kubeconfig, now));
@@ -296,7 +290,7 @@ impl Pki {
             self.add_later("the kubeconfig of another cluster cannot be removed", Ok(ops));
         }
         match valid {
-            Ok((kubeconfig, _)) if rotate => Ok(self.seed(kubeconfig, now)),
+            Ok((kubeconfig, _)) if kind.rotates() => Ok(self.seed(kubeconfig, now)),
             Ok((kubeconfig, leaf)) => Ok(Start::with(kubeconfig, Some(leaf))),
             Err(why) => {
                 let bootstrap = bootstrap?;

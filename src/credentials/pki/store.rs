@@ -71,7 +71,7 @@ impl Store {
 
     /// The operations that complete an interrupted update of this program or a kubelet, or that
     /// make the newest pair current if there is no link to any.
-    pub(super) fn recover(&self) -> Result<Vec<Op>, Fault> {
+    pub(in crate::credentials) fn recover(&self) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         if is_there(&current)? && guard::exists(&current) {
             return Ok(Vec::new());

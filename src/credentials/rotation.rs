@@ -136,7 +136,8 @@ impl Rotation {
             }
         };
         let result = files.result(&task, written, now.wall);
-        for (failure, ops) in files.take_later() {
+        let later = files.take_later().into_iter().filter(|(_, ops)| !ops.is_empty());
+        for (failure, ops) in later {
             self.changes.add(Purpose::Later(failure), ops);
         }
         let new = match &result {

@@ -168,7 +168,6 @@ impl Pki {
 
     fn add_later(&mut self, failure: &'static str, ops: Result<Vec<Op>, Fault>) {
         match ops {
-            Ok(ops) if ops.is_empty() => {}
             Ok(ops) => self.later.push((failure, ops)),
             Err(why) => self.warn(format!("{failure}: {why}")),
         }

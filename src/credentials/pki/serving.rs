@@ -85,11 +85,6 @@ impl CertificateFiles for ServingPki {
     }
 
     fn take_later(&mut self) -> Vec<(&'static str, Vec<Op>)> {
-        let clean = mem::take(&mut self.clean);
-        if clean.is_empty() {
-            Vec::new()
-        } else {
-            vec![("old certificates cannot be removed", clean)]
-        }
+        vec![("old certificates cannot be removed", mem::take(&mut self.clean))]
     }
 }

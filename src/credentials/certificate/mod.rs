@@ -328,9 +328,14 @@ impl Certificate {
         now: Mono,
     ) -> Result<T, Fault> {
         let failed = self.failed(why, now);
+        self.pause(retry_after, now);
+        failed
+    }
+
+    /// The response asks for a pause.
+    fn pause(&mut self, retry_after: Option<Duration>, now: Mono) {
         let pause = retry_after.unwrap_or_default().min(self.kind.last_backoff());
         self.due = self.due.max(now.after(pause));
-        failed
     }
 
     fn back_off(&mut self, now: Mono) {
@@ -459,7 +464,10 @@ impl Certificate {
             CsrState::Refused(refused) if refused.code == 401 && !self.is_usable(now.wall) => {
                 return self.failed(refused, now.mono);
             }
-            CsrState::Refused(refused) if waited < limit => Err(refused.into()),
+            CsrState::Refused(refused) if waited < limit => {
+                self.pause(refused.retry_after, now.mono);
+                Err(refused.into())
+            }
             CsrState::Pending(_) | CsrState::Refused(_) => {
                 let (name, seconds) = (waiting.name, limit.as_secs());
                 let why = Fault::new(

@@ -458,6 +458,20 @@ fn refusals_and_silence_are_retried_with_backoff_without_a_limit() {
     }
 }
 
+/// As in client-go: a server that is too busy would be read ten times in the first minute.
+#[test]
+fn a_read_waits_for_as_long_as_the_server_asks() {
+    for (asked, seconds) in [(0, 0), (20, 20), (90, 32)] {
+        let mut certificate = waiting(ROTATE, "c");
+        let retry_after = Some(Duration::from_secs(asked));
+        certificate
+            .on_response(Ok(Response { retry_after, ..Response::test(429, "") }), at(0, noon()));
+        let pause = certificate.due(at(0, noon())).since(Mono::START);
+        assert_eq!(pause, Duration::from_secs(seconds).max(FIRST_POLL), "{asked}");
+        assert_eq!(certificate.request().unwrap().method, Method::Get);
+    }
+}
+
 #[test]
 fn invalid_bodies_are_failures() {
     for invalid in [

@@ -89,14 +89,10 @@ impl Credentials {
     /// Takes the answer of the request of a step. Returns an error with the number of failures in
     /// a row.
     pub fn on_response(&mut self, answer: Answer, at: Moment) -> Result<(), (RequestError, u32)> {
-        match self.rotation.on_response(answer, at) {
-            Ok(line) => line.into_iter().for_each(|line| log::info!("certificate: {line}")),
-            Err(error) => {
-                let failures = self.log.failed(&error.why.to_string(), at.now.mono);
-                return Err((error, failures));
-            }
-        }
-        Ok(())
+        self.rotation.on_response("certificate", answer, at).map_err(|error| {
+            let failures = self.log.failed(&error.why.to_string(), at.now.mono);
+            (error, failures)
+        })
     }
 
     /// Looks for another certificate in the files, in a process that renews none. Returns whether

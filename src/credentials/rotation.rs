@@ -148,16 +148,19 @@ impl Rotation {
         Ok(new.map_or(Step::Files, Step::InUse))
     }
 
-    /// Takes the answer of the request. Returns a line that asks for an approval.
+    /// Takes the answer of the request. A line that asks for an approval is logged, after `what`.
     pub(crate) fn on_response(
         &mut self,
+        what: &str,
         answer: Answer,
         at: Moment,
-    ) -> Result<Option<String>, RequestError> {
-        match &mut self.certificate {
-            Some(certificate) => certificate.on_response(answer, now_of(certificate, at)),
-            None => Ok(None),
+    ) -> Result<(), RequestError> {
+        if let Some(certificate) = &mut self.certificate
+            && let Some(line) = certificate.on_response(answer, now_of(certificate, at))?
+        {
+            log::info!("{what}: {line}");
         }
+        Ok(())
     }
 
     /// Another program put this certificate into the files; it is in use.

@@ -378,11 +378,8 @@ fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf)
             Step::Send(request) => {
                 let answer = run.send(api, &request);
                 let may_pass = is_transient(&answer);
-                match rotation.on_response(answer, run.now().into()) {
-                    Ok(line) => {
-                        line.into_iter().for_each(|line| log::info!("{CHECK}: {line}"));
-                        None
-                    }
+                match rotation.on_response(CHECK, answer, run.now().into()) {
+                    Ok(()) => None,
                     Err(error) if may_pass => Some(error.why),
                     Err(error) => return Err(failed_for_good(error.why)),
                 }

@@ -101,13 +101,8 @@ impl ClusterCertificate {
                     reviews.call(&request, reviews.now().after(BUDGET))
                 };
                 let now = Now { mono: reviews.now(), ..now };
-                match self.rotation.on_response(answer, now.into()) {
-                    Ok(line) => {
-                        line.into_iter().for_each(|line| log::info!("serving certificate: {line}"));
-                        Ok(())
-                    }
-                    Err(error) => Err(error.why),
-                }
+                let taken = self.rotation.on_response("serving certificate", answer, now.into());
+                taken.map_err(|error| error.why)
             }
             Err(why) => Err(why),
         };

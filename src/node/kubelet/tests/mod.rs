@@ -388,7 +388,7 @@ impl World {
         let end = Now { mono: self.now, wall };
         if work == RequestKind::Certificate {
             self.kubelet.on_answer(work, &outcome, end.mono);
-            let _ = self.rotation.on_response(outcome, self.kubelet.moment(end));
+            let _ = self.rotation.on_response("", outcome, self.kubelet.moment(end));
         } else {
             self.kubelet.on_response(work, outcome, start.mono, end);
         }

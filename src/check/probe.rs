@@ -253,7 +253,7 @@ impl ServerProbe<'_> {
             let line = format!("{}: cannot be parsed", identity.chain.source);
             return CERTIFICATE.map(|c| Finding::failed(c, &line, "is it an X.509 certificate?"));
         };
-        let due = self.access.deadline();
+        let due = self.access.rotation.deadline();
         let supervisor = self.setup.config.k3s_supervisor.as_deref();
         let fault = self.access.renewal_fault.as_ref();
         let now = self.clock.now().wall;

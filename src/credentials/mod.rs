@@ -62,11 +62,6 @@ impl Credentials {
         replaced.is_some()
     }
 
-    /// When the certificate must be replaced; 1970 for at once.
-    pub fn deadline(&self) -> Option<Wall> {
-        self.rotation.deadline()
-    }
-
     /// Why the renewal fails.
     pub fn last_error(&self) -> Option<&str> {
         self.log.last_error()
@@ -198,7 +193,7 @@ impl IdentitySource {
             let other = leaf.as_ref().and_then(|leaf| leaf.subject.other_node(&self.paths.subject));
             other.into_iter().for_each(|other| log::warn!("{source}: {other}"));
             let expired = leaf.map(|leaf| leaf.not_after).filter(|until| *until < now);
-            match (credentials.deadline(), expired) {
+            match (credentials.rotation.deadline(), expired) {
                 (Some(_), _) => {}
                 (None, _) if rotates => {
                     log::warn!("{source}: this certificate cannot be renewed; using it unchanged");

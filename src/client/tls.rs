@@ -59,22 +59,22 @@ pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, Fault> {
     client.alpn_protocols = vec![b"http/1.1".to_vec()];
     client.resumption = Resumption::in_memory_sessions(SESSIONS);
     if let Some(certificate) = &config.certificate {
-        let certified = certified(certificate, client.crypto_provider())?;
+        let (certified, _) = certified(certificate, client.crypto_provider())?;
         client.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
     }
     Ok(Arc::new(client))
 }
 
-/// Whether TLS can use a certificate with its key.
-pub fn check_certificate(certificate: &ClientCertificate) -> Result<(), Fault> {
-    certified(certificate, &ring::default_provider()).map(drop)
+/// The first certificate of the chain, if TLS can use it with its key.
+pub fn check_certificate(certificate: &ClientCertificate) -> Result<Leaf, Fault> {
+    certified(certificate, &ring::default_provider()).map(|(_, leaf)| leaf)
 }
 
-/// A certificate with its key, for TLS.
+/// A certificate with its key, for TLS, and the first one of its chain.
 pub(crate) fn certified(
     certificate: &ClientCertificate,
     provider: &CryptoProvider,
-) -> Result<CertifiedKey, Fault> {
+) -> Result<(CertifiedKey, Leaf), Fault> {
     let [chain, key] = [&certificate.chain, &certificate.key].map(|pem| &pem.source);
     let certificates = certificates(&certificate.chain)?;
     let private = private_key(&certificate.key.bytes).map_err(|why| why.at(key))?;
@@ -88,7 +88,7 @@ pub(crate) fn certified(
     }
     // The rest of it is for the other side to judge. `CertifiedKey::from_der` would parse it with
     // webpki, which refuses version 1.
-    Ok(CertifiedKey::new(certificates, signing))
+    Ok((CertifiedKey::new(certificates, signing), leaf))
 }
 
 /// The time at which the server's certificate must be valid: that of the clock, or of this

@@ -209,7 +209,7 @@ pub(super) fn server_config(
     only_tls13: bool,
 ) -> Result<Arc<ServerConfig>, Fault> {
     let provider = Arc::new(ring::default_provider());
-    let certified = certified(certificate, &provider)?;
+    let (certified, _) = certified(certificate, &provider)?;
     let versions: &[&SupportedProtocolVersion] =
         if only_tls13 { &[&TLS13] } else { &[&TLS13, &TLS12] };
     let mut config = ServerConfig::builder_with_provider(provider)

@@ -24,7 +24,7 @@ use super::certificate::CertificateKind;
 use super::kubeconfig;
 use super::kubeconfig::render::{KubeconfigUser, render};
 use crate::client::api_config::{ApiConfig, ClientCertificate, Pem};
-use crate::client::tls;
+use crate::client::tls::{self, check_certificate};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Subject};
@@ -199,13 +199,6 @@ pub(crate) fn remove_serving_certificates(folder: &Path) -> Result<Vec<Op>, Faul
     Store::new(folder, SERVER)?.remove_all()
 }
 
-/// The first certificate of the chain, if TLS can use it with its key.
-fn usable(identity: &ClientCertificate) -> Result<Leaf, Fault> {
-    tls::check_certificate(identity)?;
-    let leaf = Leaf::of_pem(&identity.chain.bytes);
-    leaf.ok_or_else(|| format!("{}: not a usable certificate", identity.chain.source).into())
-}
-
 /// An issued certificate chain (PEM) for `key`, or why it can never be used.
 pub(crate) fn issued(
     chain: &str,
@@ -216,7 +209,7 @@ pub(crate) fn issued(
     let pem = |bytes: &[u8]| Pem { file: None, source: source.clone(), bytes: bytes.to_vec() };
     let identity =
         ClientCertificate { chain: pem(chain.as_bytes()), key: pem(key.pem().as_bytes()) };
-    let leaf = usable(&identity)?;
+    let leaf = check_certificate(&identity)?;
     if leaf.not_after < now {
         return Err(format!("{source} expired at {}", leaf.not_after.time()).into());
     }
@@ -227,7 +220,7 @@ pub(crate) fn issued(
 /// renewed for another kubeconfig, perhaps of another cluster. If that is not known, the times of
 /// their issue decide.
 fn is_new(given: &ClientCertificate, stored: &ClientCertificate, now: Wall) -> bool {
-    let (Ok(leaf), Ok(stored_leaf)) = (usable(given), usable(stored)) else {
+    let (Ok(leaf), Ok(stored_leaf)) = (check_certificate(given), check_certificate(stored)) else {
         return false;
     };
     now <= leaf.not_after
@@ -402,7 +395,7 @@ impl Pki {
             tls::client_config(&kubeconfig).map_err(at)?;
             let identity = kubeconfig.certificate.as_ref();
             let identity = identity.ok_or_else(|| at("no client certificate in it".into()))?;
-            let leaf = usable(identity)?;
+            let leaf = check_certificate(identity)?;
             if let Some(other) = leaf.subject.other_node(&self.paths.subject) {
                 return Err(at(other.what.into()));
             }

@@ -18,10 +18,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use zeroize::Zeroizing;
 
+use super::issued;
 use super::key::Key;
 use super::marks::Marks;
-use super::{issued, usable};
 use crate::client::api_config::ClientCertificate;
+use crate::client::tls::check_certificate;
 use crate::credentials::kubeconfig::read_certificate;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -109,7 +110,7 @@ impl Store {
         let Some(stored) = self.current()? else {
             return Ok(None);
         };
-        let leaf = usable(&stored)?;
+        let leaf = check_certificate(&stored)?;
         Ok(Some((stored, leaf)))
     }
 

@@ -37,7 +37,7 @@ impl TestStore {
 
     fn current(&self) -> Option<Vec<u8>> {
         let identity = self.store.current().unwrap()?;
-        Some(usable(&identity).unwrap().public_key)
+        Some(check_certificate(&identity).unwrap().public_key)
     }
 }
 

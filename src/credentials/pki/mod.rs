@@ -7,7 +7,6 @@
 //! Upstream: `pkg/kubelet/certificate/bootstrap`, client-go `util/certificate`.
 
 pub mod key;
-mod marks;
 pub mod serving;
 mod store;
 
@@ -18,8 +17,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use self::key::Key;
-use self::marks::Marks;
-use self::store::{CLIENT, SERVER, Store};
+use self::store::{CLIENT, Marks, SERVER, Store};
 use super::certificate::CertificateKind;
 use super::kubeconfig;
 use super::kubeconfig::render::{KubeconfigUser, render};

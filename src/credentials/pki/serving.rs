@@ -4,8 +4,7 @@
 use std::mem;
 use std::path::Path;
 
-use super::marks::Marks;
-use super::store::{SERVER, Store};
+use super::store::{Marks, SERVER, Store};
 use crate::client::api_config::ClientCertificate;
 use crate::credentials::certificate::{CertificateKind, FileTask, TaskResult};
 use crate::credentials::rotation::CertificateFiles;

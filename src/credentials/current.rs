@@ -6,7 +6,7 @@ use super::certificate::{FileTask, TaskResult};
 use super::credential_files::{CredentialFiles, Replaced};
 use super::pki::Pki;
 use super::rotation::CertificateFiles;
-use super::signing::{SigningClient, Supervisor};
+use super::signing::SigningClient;
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, ClientCertificate};
 use crate::kube::instant::Mono;
@@ -23,7 +23,6 @@ pub struct Current {
     pub api: Api,
     pub(super) files: CredentialFiles,
     pub(super) pki: Pki,
-    pub(super) supervisor: Option<Supervisor>,
     pub(super) signing: SigningClient,
     /// The last response to the own certificate was 401.
     pub(super) was_refused: bool,
@@ -37,7 +36,7 @@ impl Current {
             return None;
         }
         let bootstrap = self.refresh_bootstrap();
-        self.files.refresh(&mut self.api, bootstrap, &self.pki.paths.subject, now)
+        self.files.refresh(&mut self.api, bootstrap, &self.pki.source.subject, now)
     }
 
     /// A request under way follows the bootstrap kubeconfig: it may have named a server that does
@@ -94,7 +93,8 @@ impl Current {
     /// A client of the supervisor that signs a serving certificate for these addresses, separated
     /// by commas.
     pub fn serving_client(&self, node_ips: &str) -> Result<Api, Fault> {
-        let supervisor = self.supervisor.as_ref().ok_or("there is no --k3s-supervisor")?;
+        let supervisor =
+            self.pki.source.supervisor.as_ref().ok_or("there is no --k3s-supervisor")?;
         supervisor.client(&self.api.config, None, Some(node_ips))
     }
 
@@ -128,7 +128,7 @@ impl Current {
     /// Reads the credentials for each signing request, because they may be replaced: the bootstrap
     /// kubeconfig, or the node password of k3s.
     fn choose_client(&mut self, bootstrap: bool, first: bool) -> Result<(), Fault> {
-        self.signing = match &self.supervisor {
+        self.signing = match &self.pki.source.supervisor {
             Some(supervisor) => {
                 let last = match &self.signing {
                     SigningClient::Supervisor(last) => Some(last.as_ref()),
@@ -174,7 +174,7 @@ impl CertificateFiles for Current {
                 None => Ok(TaskResult::NotFound),
             }),
             FileTask::Sign { .. } => written
-                .and_then(|()| self.pki.store.request(&self.pki.paths.subject, Purpose::CLIENT))
+                .and_then(|()| self.pki.store.request(&self.pki.source.subject, Purpose::CLIENT))
                 .map(TaskResult::Signed),
             FileTask::Install(chain) => match self.pki.store.issued(chain, now) {
                 Err(why) => Ok(TaskResult::Unusable(why)),

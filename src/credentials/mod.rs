@@ -19,7 +19,7 @@ use self::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use self::credential_files::{CredentialFiles, Replaced};
 pub use self::current::Current;
 use self::kubeconfig::find;
-use self::pki::{Paths, Pki};
+use self::pki::Pki;
 use self::rotation::{CertificateFiles as _, Rotation, Step};
 use self::signing::{SigningClient, Supervisor};
 use crate::client::api::Api;
@@ -110,10 +110,21 @@ fn kind(config: &Config) -> Option<CertificateKind> {
     }
 }
 
-/// The files that credentials are read from.
+/// The files that credentials are read from, as the flags name them, and whose they are.
 #[derive(Clone, Debug)]
 pub struct IdentitySource {
-    paths: Paths,
+    /// `--kubeconfig`.
+    kubeconfig: PathBuf,
+    /// `--bootstrap-kubeconfig`.
+    bootstrap: Option<PathBuf>,
+    /// `--cert-dir`.
+    cert_dir: PathBuf,
+    /// The folder of systemd's credentials.
+    credentials: Option<PathBuf>,
+    /// The subject of the certificates to request.
+    subject: Subject,
+    /// What the certificate is for; `None` if the kubeconfig is used unchanged.
+    kind: Option<CertificateKind>,
     /// `--k3s-supervisor`.
     supervisor: Option<Supervisor>,
 }
@@ -129,14 +140,12 @@ impl IdentitySource {
         let bootstrap = config.bootstrap_kubeconfig.as_ref();
         Self {
             supervisor: Supervisor::new(config, &kubeconfig, credentials.as_deref()),
-            paths: Paths {
-                bootstrap: bootstrap.map(|path| find(path, &folders)),
-                kubeconfig,
-                cert_dir: config.cert_dir.clone(),
-                credentials,
-                subject: Subject::of_node(&config.node.name),
-                kind: kind(config),
-            },
+            bootstrap: bootstrap.map(|path| find(path, &folders)),
+            kubeconfig,
+            cert_dir: config.cert_dir.clone(),
+            credentials,
+            subject: Subject::of_node(&config.node.name),
+            kind: kind(config),
         }
     }
 
@@ -154,17 +163,17 @@ impl IdentitySource {
     }
 
     fn open_on(&self, disk: Disk, now: Wall, jitter: Jitter) -> Result<Credentials, Fault> {
-        let (pki, start) = Pki::open(disk, self.paths.clone(), now)?;
-        let path = match (&start.bootstrap, &self.paths.bootstrap) {
+        let (pki, start) = Pki::open(disk, self.clone(), now)?;
+        let path = match (&start.bootstrap, &self.bootstrap) {
             (Some(_), Some(path)) => path,
-            _ => &self.paths.kubeconfig,
+            _ => &self.kubeconfig,
         };
         let api = Api::new(&start.config);
         let supervisor = self.supervisor.as_ref();
         supervisor.map(Supervisor::endpoint).transpose()?;
         let has_certificate = start.bootstrap.is_some() || start.leaf.is_some();
-        let certificate = self.paths.kind.filter(|_| has_certificate).map(|kind| {
-            let subject = self.paths.subject.clone();
+        let certificate = self.kind.filter(|_| has_certificate).map(|kind| {
+            let subject = self.subject.clone();
             Certificate::new(kind, subject, start.leaf, start.replace_now, jitter)
         });
         Ok(Credentials {
@@ -172,7 +181,6 @@ impl IdentitySource {
                 api: api.map_err(|why| why.at(path.display()))?,
                 files: CredentialFiles::new(&start.config),
                 pki,
-                supervisor: self.supervisor.clone(),
                 signing: SigningClient::Main,
                 was_refused: false,
             },
@@ -184,13 +192,13 @@ impl IdentitySource {
     }
 
     fn log_start(&self, credentials: &Credentials, now: Wall) {
-        let rotates = self.paths.kind.is_some_and(CertificateKind::rotates);
+        let rotates = self.kind.is_some_and(CertificateKind::rotates);
         if let Some(why) = &credentials.bootstrap {
             log::info!("{why}: requesting a certificate with the bootstrap kubeconfig");
         } else if let Some(certificate) = &credentials.current.api.config.certificate {
             let source = &certificate.chain.source;
             let leaf = Leaf::of_pem(&certificate.chain.bytes);
-            let other = leaf.as_ref().and_then(|leaf| leaf.subject.other_node(&self.paths.subject));
+            let other = leaf.as_ref().and_then(|leaf| leaf.subject.other_node(&self.subject));
             other.into_iter().for_each(|other| log::warn!("{source}: {other}"));
             let expired = leaf.map(|leaf| leaf.not_after).filter(|until| *until < now);
             match (credentials.rotation.deadline(), expired) {
@@ -207,7 +215,7 @@ impl IdentitySource {
                 (None, None) => {}
             }
         } else if rotates {
-            log::info!("{}: no client certificate to renew", self.paths.kubeconfig.display());
+            log::info!("{}: no client certificate to renew", self.kubeconfig.display());
         }
         if let Some(why) = &credentials.renewal_fault {
             log::warn!("the certificate cannot be renewed: {why}");

@@ -11,13 +11,14 @@ pub mod serving;
 mod store;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use self::key::Key;
 use self::store::{CLIENT, Marks, SERVER, Store};
+use super::IdentitySource;
 use super::certificate::CertificateKind;
 use super::kubeconfig;
 use super::kubeconfig::render::{KubeconfigUser, render};
@@ -25,7 +26,7 @@ use crate::client::api_config::{ApiConfig, ClientCertificate, Pem};
 use crate::client::tls::{self, check_certificate};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, Subject};
+use crate::kube::x509::Leaf;
 use crate::os::guard;
 use crate::os::read::cause;
 use crate::os::write::{self, Disk, Op, PRIVATE};
@@ -33,27 +34,10 @@ use crate::os::write::{self, Disk, Op, PRIVATE};
 /// The remedy of a board without an identity.
 const JOIN: &str = "nodelet join gets one";
 
-/// The files of an identity, as the flags name them, and whose it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Paths {
-    /// `--kubeconfig`.
-    pub kubeconfig: PathBuf,
-    /// `--bootstrap-kubeconfig`.
-    pub bootstrap: Option<PathBuf>,
-    /// `--cert-dir`.
-    pub cert_dir: PathBuf,
-    /// The folder of systemd's credentials.
-    pub credentials: Option<PathBuf>,
-    /// The subject of the certificates to request.
-    pub subject: Subject,
-    /// What the certificate is for; `None` if the kubeconfig is used unchanged.
-    pub kind: Option<CertificateKind>,
-}
-
 /// The files of an identity that is renewed.
 #[derive(Debug)]
 pub struct Pki {
-    pub(super) paths: Paths,
+    pub(super) source: IdentitySource,
     pub(super) store: Store,
     pub(super) disk: Disk,
     /// Changes that nothing waits for, each with the message if it fails.
@@ -66,16 +50,20 @@ pub struct Pki {
 
 impl Pki {
     /// Reads the files and completes an interrupted update.
-    pub(super) fn open(disk: Disk, paths: Paths, now: Wall) -> Result<(Self, Start), Fault> {
+    pub(super) fn open(
+        disk: Disk,
+        source: IdentitySource,
+        now: Wall,
+    ) -> Result<(Self, Start), Fault> {
         let mut pki = Self {
-            store: Store::new(&paths.cert_dir, CLIENT)?,
-            paths,
+            store: Store::new(&source.cert_dir, CLIENT)?,
+            source,
             disk,
             later: Vec::new(),
             marks: Marks::default(),
             last_warning: String::new(),
         };
-        if pki.paths.kind.is_some() {
+        if pki.source.kind.is_some() {
             let interrupted = pki.store.recover()?;
             // What is there is used all the same.
             if let Err(why) = pki.disk.carry_out(interrupted) {
@@ -111,8 +99,8 @@ impl Pki {
         let Some(leaf) = start.leaf.filter(is_usable) else {
             return Ok(None);
         };
-        if let Some(other) = leaf.subject.other_node(&self.paths.subject) {
-            self.warn(format!("{}: {other}", self.paths.kubeconfig.display()));
+        if let Some(other) = leaf.subject.other_node(&self.source.subject) {
+            self.warn(format!("{}: {other}", self.source.kubeconfig.display()));
             return Ok(None);
         }
         Ok(Some((start.config, leaf)))
@@ -124,12 +112,12 @@ impl Pki {
             true => why.or_remedy(JOIN),
             false => why,
         };
-        kubeconfig::load(path, self.paths.credentials.as_deref()).map_err(remedy)
+        kubeconfig::load(path, self.source.credentials.as_deref()).map_err(remedy)
     }
 
     /// Reads the bootstrap kubeconfig.
     pub fn load_bootstrap(&self) -> Result<ApiConfig, Fault> {
-        match &self.paths.bootstrap {
+        match &self.source.bootstrap {
             Some(path) => self.load(path),
             None => Err("there is no --bootstrap-kubeconfig".into()),
         }
@@ -139,7 +127,7 @@ impl Pki {
     /// request. With rotation each request has a new key. Without rotation the key is kept, unless
     /// `new_key` is set.
     pub(super) fn choose_key(&mut self, new_key: bool) -> Result<Vec<Op>, Fault> {
-        if self.paths.kind.is_some_and(CertificateKind::rotates) {
+        if self.source.kind.is_some_and(CertificateKind::rotates) {
             self.store.generate_key()?;
             return Ok(Vec::new());
         }
@@ -156,7 +144,7 @@ impl Pki {
         let mut kubeconfig = match (self.valid(now), self.load_bootstrap()) {
             (Ok(Err(_)), Ok(bootstrap)) => self.write_kubeconfig(bootstrap),
             (Ok(Ok((kubeconfig, _))), _) => kubeconfig,
-            _ => self.load(&self.paths.kubeconfig)?,
+            _ => self.load(&self.source.kubeconfig)?,
         };
         kubeconfig.certificate = Some(identity);
         let clean = self.store.clean();
@@ -175,7 +163,7 @@ impl Pki {
     /// It is written later. If that fails, the next start uses the stored certificate.
     fn write_kubeconfig(&mut self, bootstrap: ApiConfig) -> ApiConfig {
         let text = render(&bootstrap, &KubeconfigUser::Pair(&self.store.current_path()));
-        let path = &self.paths.kubeconfig;
+        let path = &self.source.kubeconfig;
         let ops = text.map(|text| write::replace(path, PRIVATE, text.into_bytes()));
         self.add_later("the kubeconfig cannot be written", ops);
         ApiConfig { authorization: None, ..bootstrap }
@@ -260,11 +248,11 @@ impl Start {
 
 impl Pki {
     fn start(&mut self, now: Wall) -> Result<Start, Fault> {
-        let Some(kind) = self.paths.kind else {
-            return Ok(Start::with(self.load(&self.paths.kubeconfig)?, None));
+        let Some(kind) = self.source.kind else {
+            return Ok(Start::with(self.load(&self.source.kubeconfig)?, None));
         };
-        if self.paths.bootstrap.is_none() {
-            let kubeconfig = self.load(&self.paths.kubeconfig)?;
+        if self.source.bootstrap.is_none() {
+            let kubeconfig = self.load(&self.source.kubeconfig)?;
             self.marks = Marks::of(kubeconfig.certificate.as_ref(), None);
             return Ok(self.seed(kubeconfig, now));
         }
@@ -274,7 +262,7 @@ impl Pki {
         if let (Ok((kubeconfig, _)), Ok(bootstrap)) = (&valid, &bootstrap)
             && is_of_former_bootstrap(kubeconfig, bootstrap)
         {
-            let path = &self.paths.kubeconfig;
+            let path = &self.source.kubeconfig;
             valid = Err(Fault::from("was of another cluster, and is removed").at(path.display()));
             let ops = vec![Op::Remove(path.clone()), Op::Sync(write::parent(path))];
             self.add_later("the kubeconfig of another cluster cannot be removed", Ok(ops));
@@ -288,7 +276,7 @@ impl Pki {
                 // written, or the kubeconfig was deleted.
                 if let Some((identity, leaf)) = self.stored()
                     && now <= leaf.not_after
-                    && leaf.subject.satisfies(&self.paths.subject)
+                    && leaf.subject.satisfies(&self.source.subject)
                     && !Marks::of_stored(&identity).differs(&Marks::authorities(&bootstrap))
                 {
                     log::info!("{why}; {} is used", identity.chain.source);
@@ -310,10 +298,10 @@ impl Pki {
         let mut leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
         let mut stored = self.stored();
         if let (Some(leaf_given), Some((identity, leaf_stored))) = (&leaf, &stored) {
-            let other = |leaf: &Leaf| leaf.subject.other_node(&self.paths.subject);
+            let other = |leaf: &Leaf| leaf.subject.other_node(&self.source.subject);
             match (other(leaf_given), other(leaf_stored)) {
                 (Some(why), None) => {
-                    let path = self.paths.kubeconfig.display();
+                    let path = self.source.kubeconfig.display();
                     let source = &identity.chain.source;
                     let line = format!("{path}: {}; {source} stays in use", why.what);
                     self.warn(line);
@@ -327,7 +315,7 @@ impl Pki {
             let is_later = leaf.as_ref().is_some_and(|l| l.not_after > stored.not_after);
             let is_new = given.as_ref().is_some_and(|given| is_new(given, &identity, now));
             if is_new {
-                let path = self.paths.kubeconfig.display();
+                let path = self.source.kubeconfig.display();
                 log::info!("{path}: new since the stored certificate, which is not used");
             } else if now <= stored.not_after || !is_later {
                 kubeconfig.certificate = Some(identity);
@@ -348,7 +336,7 @@ impl Pki {
 
     /// The lifetime of a supervisor's certificate begins with its arrival.
     fn arrived(&self, mut start: Start) -> Start {
-        let at_supervisor = self.paths.kind.is_some_and(CertificateKind::is_at_supervisor);
+        let at_supervisor = self.source.kind.is_some_and(CertificateKind::is_at_supervisor);
         if let (true, Some(leaf)) = (at_supervisor, &mut start.leaf) {
             let arrival = self.store.arrival(leaf);
             leaf.not_before = arrival.unwrap_or_default();
@@ -380,7 +368,7 @@ impl Pki {
     /// unusable or another node's. Upstream: `isClientConfigStillValid` in
     /// `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
     fn valid(&self, now: Wall) -> Result<Result<(ApiConfig, Leaf), Fault>, Fault> {
-        let path = &self.paths.kubeconfig;
+        let path = &self.source.kubeconfig;
         let at = |why: Fault| why.at(path.display());
         match guard::found(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -394,7 +382,7 @@ impl Pki {
             let identity = kubeconfig.certificate.as_ref();
             let identity = identity.ok_or_else(|| at("no client certificate in it".into()))?;
             let leaf = check_certificate(identity)?;
-            if let Some(other) = leaf.subject.other_node(&self.paths.subject) {
+            if let Some(other) = leaf.subject.other_node(&self.source.subject) {
                 return Err(at(other.what.into()));
             }
             for certificate in CertificateDer::pem_slice_iter(&identity.chain.bytes) {

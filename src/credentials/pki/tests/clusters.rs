@@ -4,12 +4,12 @@
 use super::*;
 
 /// Renews the certificate of `paths`.
-fn renewed(paths: &Paths, signer: &Signer, at: u64) -> Leaf {
+fn renewed(paths: &IdentitySource, signer: &Signer, at: u64) -> Leaf {
     renew(&mut open(paths, day(at)).0, signer, at).1
 }
 
 /// Removes the line of the origin: another version or program stored the pair.
-fn forget_origin(paths: &Paths) {
+fn forget_origin(paths: &IdentitySource) {
     let current = paths.cert_dir.join(CURRENT);
     let text = fs::read_to_string(&current).unwrap();
     let (pair, line) = text.split_once("# kubeconfig: ").unwrap();
@@ -94,7 +94,7 @@ fn an_agent_of_the_former_cluster_that_renews_after_a_join_does_not_lose_the_boa
     folder.write("copy.conf", &old.kubeconfig_with_pair(1, 90));
     folder.write("etc/kubelet.conf", &new.kubeconfig_with_pair(2, 90));
     let joined = folder.paths(false, true);
-    let copy = Paths { kubeconfig: folder.0.join("copy.conf"), ..joined.clone() };
+    let copy = IdentitySource { kubeconfig: folder.0.join("copy.conf"), ..joined.clone() };
     let (mut agent, _) = open(&copy, day(1));
     let ops = remove_certificates(&joined.cert_dir).unwrap();
     Disk::default().carry_out(ops).unwrap();
@@ -115,7 +115,7 @@ fn a_bootstrap_kubeconfig_of_another_cluster_replaces_the_identity() {
         folder.write("copy.conf", &old.kubeconfig(TOKEN));
         folder.write("bootstrap.conf", &new.kubeconfig(TOKEN));
         let joined = folder.paths(true, rotate);
-        let copy = Paths { bootstrap: Some(folder.0.join("copy.conf")), ..joined.clone() };
+        let copy = IdentitySource { bootstrap: Some(folder.0.join("copy.conf")), ..joined.clone() };
         let (mut agent, _) = open(&copy, day(1));
         renew(&mut agent, &old, 1);
         if agent_renews {

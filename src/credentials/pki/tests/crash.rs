@@ -15,7 +15,7 @@ fn survives<T>(folder: &Folder, act: impl FnOnce() -> (Pki, T), check: impl Fn(&
 
 /// Opens the files. Fails unless the certificate is one of `one_of` and TLS can use it. Returns the
 /// [`Pki`] if there is no certificate.
-fn identity(paths: &Paths, at: u64, one_of: &[&Leaf], state: &str) -> Option<Pki> {
+fn identity(paths: &IdentitySource, at: u64, one_of: &[&Leaf], state: &str) -> Option<Pki> {
     let (pki, start) = Pki::open(Disk::default(), paths.clone(), day(at)).expect(state);
     let Some(leaf) = start.leaf else {
         return Some(pki);
@@ -120,7 +120,7 @@ fn a_rotation_survives_a_power_cut() {
 #[test]
 fn the_arrival_at_a_supervisor_survives_a_power_cut() {
     let (folder, signer, paths) = joined(1, 90);
-    let paths = Paths { kind: Some(CertificateKind::Supervisor), ..paths };
+    let paths = IdentitySource { kind: Some(CertificateKind::Supervisor), ..paths };
     // Valid since the birth of the CA, on day 0.
     let renew = |at: u64| {
         let (mut pki, start) = open(&paths, day(at));

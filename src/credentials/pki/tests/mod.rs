@@ -7,7 +7,7 @@ mod upstream;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rcgen::{
@@ -16,7 +16,7 @@ use rcgen::{
 };
 
 use super::*;
-use crate::kube::x509::{Purpose, SigningRequest};
+use crate::kube::x509::{Purpose, SigningRequest, Subject};
 use crate::os::mounts::pretend_mount;
 use crate::os::tree::Tree;
 
@@ -28,8 +28,8 @@ impl Folder {
         Self(Tree::empty("pki"))
     }
 
-    fn paths(&self, bootstrap: bool, rotate: bool) -> Paths {
-        Paths {
+    fn paths(&self, bootstrap: bool, rotate: bool) -> IdentitySource {
+        IdentitySource {
             kubeconfig: self.0.join("etc/kubelet.conf"),
             bootstrap: bootstrap.then(|| self.0.join("bootstrap.conf")),
             cert_dir: self.0.join("lib/pki"),
@@ -41,6 +41,7 @@ impl Folder {
                 (false, true) => Some(CertificateKind::Rotated),
                 (false, false) => None,
             },
+            supervisor: None,
         }
     }
 
@@ -181,12 +182,12 @@ pub(in crate::credentials) fn day(day: u64) -> Wall {
     start.after(Duration::from_secs(day * 86_400))
 }
 
-fn open(paths: &Paths, now: Wall) -> (Pki, Start) {
+fn open(paths: &IdentitySource, now: Wall) -> (Pki, Start) {
     Pki::open(Disk::default(), paths.clone(), now).unwrap()
 }
 
 /// A board with a bootstrap kubeconfig.
-fn bootstrapping(rotate: bool) -> (Folder, Signer, Paths) {
+fn bootstrapping(rotate: bool) -> (Folder, Signer, IdentitySource) {
     let (folder, signer) = (Folder::new(), Signer::new());
     folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN));
     let paths = folder.paths(true, rotate);
@@ -194,7 +195,7 @@ fn bootstrapping(rotate: bool) -> (Folder, Signer, Paths) {
 }
 
 /// A board whose kubeconfig has a certificate, which it renews.
-fn joined(from: u8, days: u64) -> (Folder, Signer, Paths) {
+fn joined(from: u8, days: u64) -> (Folder, Signer, IdentitySource) {
     let (folder, signer) = (Folder::new(), Signer::new());
     folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(from, days));
     let paths = folder.paths(false, true);
@@ -206,7 +207,7 @@ impl Pki {
     fn sign(&mut self, new_key: bool) -> Result<SigningRequest, Fault> {
         let ops = self.choose_key(new_key)?;
         self.disk.carry_out(ops)?;
-        self.store.request(&self.paths.subject, Purpose::CLIENT)
+        self.store.request(&self.source.subject, Purpose::CLIENT)
     }
 
     fn install(&mut self, chain: &str, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
@@ -432,7 +433,7 @@ fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {
         ("other-2026-05-11-00-00-00.pem", true),
     ] {
         let (_folder, _, paths) = joined(1, 90);
-        let paths = Paths { kind: Some(CertificateKind::Supervisor), ..paths };
+        let paths = IdentitySource { kind: Some(CertificateKind::Supervisor), ..paths };
         drop(open(&paths, day(1)));
         let current = paths.cert_dir.join(CURRENT);
         let pair = fs::read_link(&current).unwrap();

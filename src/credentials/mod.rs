@@ -11,17 +11,16 @@ mod current;
 pub mod kubeconfig;
 pub mod pki;
 pub(crate) mod rotation;
-mod signing;
 
 use std::path::{Path, PathBuf};
 
 use self::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use self::credential_files::{CredentialFiles, Replaced};
 pub use self::current::Current;
+use self::current::{SigningClient, Supervisor};
 use self::kubeconfig::find;
 use self::pki::Pki;
 use self::rotation::{CertificateFiles as _, Rotation, Step};
-use self::signing::{SigningClient, Supervisor};
 use crate::client::api::Api;
 use crate::client::tls::SYSTEM_ROOTS;
 use crate::config::Config;

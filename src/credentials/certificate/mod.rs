@@ -359,18 +359,9 @@ impl Certificate {
         answer: Answer,
         now: Now,
     ) -> Result<Option<String>, RequestError> {
-        let response = match answer {
-            Ok(response) => response,
-            Err(why) => {
-                self.on_silence(now);
-                return Err(why.into());
-            }
-        };
-        let refused = response.accepted().err();
-        let accepted = match &refused {
-            Some(refused) => Err(refused),
-            None => Ok(response.body.as_slice()),
-        };
+        let response = answer.inspect_err(|_| self.on_silence(now))?;
+        let result = response.accepted();
+        let accepted = result.as_ref().map(|()| response.body.as_slice());
         let progress = match std::mem::replace(&mut self.state, CertificateState::Idle) {
             CertificateState::Signed(request) if self.kind.is_at_supervisor() => {
                 self.on_supervisor(&request, response, now)
@@ -382,7 +373,7 @@ impl Certificate {
                 Ok(None)
             }
         };
-        progress.map_err(|why| RequestError { why, refused: refused.map(Box::new) })
+        progress.map_err(|why| RequestError { why, refused: result.err().map(Box::new) })
     }
 
     /// The server may have created the CSR, so it is sent again: a digest-named CSR is found, and a

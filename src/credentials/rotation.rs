@@ -76,7 +76,8 @@ impl Rotation {
             at.node_created.into_iter().for_each(|at| certificate.node_created(at));
         }
         certificate.follow_clock(now);
-        let (at_supervisor, knows_server) = (certificate.is_at_supervisor(), at.server.is_some());
+        let (at_supervisor, knows_server) =
+            (certificate.kind.is_at_supervisor(), at.server.is_some());
         if (knows_server || !at_supervisor)
             && let Some(line) = certificate.expiry_to_log(now.wall)
         {
@@ -99,7 +100,7 @@ impl Rotation {
 
     /// When the certificate must be replaced; 1970 for at once.
     pub(crate) fn deadline(&self) -> Option<Wall> {
-        self.certificate.as_ref().map(Certificate::deadline)
+        self.certificate.as_ref().map(|certificate| certificate.deadline)
     }
 
     /// Takes one step. A task begins after the last change has ended: that may be its own, or one
@@ -175,7 +176,7 @@ impl Rotation {
 /// neither a wrong clock of the board nor of the server matters.
 fn now_of(certificate: &Certificate, at: Moment) -> Now {
     match at.server {
-        Some(wall) if certificate.is_at_supervisor() => Now { wall, ..at.now },
+        Some(wall) if certificate.kind.is_at_supervisor() => Now { wall, ..at.now },
         _ => at.now,
     }
 }

@@ -44,11 +44,11 @@ const COLLECTED: Duration = Duration::from_secs(10);
 /// One certificate, and the request for the next one.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    kind: CertificateKind,
+    pub(super) kind: CertificateKind,
     subject: Subject,
     held: Option<Leaf>,
-    /// When the held certificate must be replaced.
-    deadline: Wall,
+    /// When the held certificate must be replaced; 1970 for at once.
+    pub(super) deadline: Wall,
     /// Spreads the renewals of many boards.
     jitter: Jitter,
     state: CertificateState,
@@ -150,16 +150,6 @@ impl Certificate {
             signed_at: None,
             expiry_logged: false,
         }
-    }
-
-    /// When the held certificate must be replaced; 1970 for at once.
-    pub fn deadline(&self) -> Wall {
-        self.deadline
-    }
-
-    /// Whether the supervisor signs, for a Node that exists, and its clock decides.
-    pub fn is_at_supervisor(&self) -> bool {
-        self.kind.is_at_supervisor()
     }
 
     /// Whether the board has no certificate, and so can send no other request.

@@ -310,24 +310,6 @@ impl Certificate {
         Err(why.into())
     }
 
-    /// [`Self::failed`], after a response that may ask for a longer pause.
-    fn refused<T>(
-        &mut self,
-        why: Fault,
-        retry_after: Option<Duration>,
-        now: Mono,
-    ) -> Result<T, Fault> {
-        let failed = self.failed(why, now);
-        self.pause(retry_after, now);
-        failed
-    }
-
-    /// The response asks for a pause.
-    fn pause(&mut self, retry_after: Option<Duration>, now: Mono) {
-        let pause = retry_after.unwrap_or_default().min(self.kind.last_backoff());
-        self.due = self.due.max(now.after(pause));
-    }
-
     fn back_off(&mut self, now: Mono) {
         let delay = self.backoff.next_delay();
         self.due = now.after(delay + self.jitter.of(delay / 10));
@@ -350,7 +332,7 @@ impl Certificate {
         now: Now,
     ) -> Result<Option<String>, RequestError> {
         let response = answer.inspect_err(|_| self.on_silence(now))?;
-        let result = response.accepted();
+        let (result, retry_after) = (response.accepted(), response.retry_after);
         let accepted = result.as_ref().map(|()| response.body.as_slice());
         let progress = match std::mem::replace(&mut self.state, CertificateState::Idle) {
             CertificateState::Signed(request) if self.kind.is_at_supervisor() => {
@@ -363,7 +345,11 @@ impl Certificate {
                 Ok(None)
             }
         };
-        progress.map_err(|why| RequestError { why, refused: result.err().map(Box::new) })
+        progress.map_err(|why| {
+            let pause = retry_after.unwrap_or_default().min(self.kind.last_backoff());
+            self.due = self.due.max(now.mono.after(pause));
+            RequestError { why, refused: result.err().map(Box::new) }
+        })
     }
 
     /// The server may have created the CSR, so it is sent again: a digest-named CSR is found, and a
@@ -403,9 +389,7 @@ impl Certificate {
             Err(refused) if self.kind.names_by_key() && refused.reason == "AlreadyExists" => {
                 (request.name.clone(), None)
             }
-            Err(refused) => {
-                return self.refused(csr::create_error(refused), refused.retry_after, now);
-            }
+            Err(refused) => return self.failed(csr::create_error(refused), now),
         };
         self.due = if uid.is_some() { now.after(FIRST_POLL) } else { now };
         self.state = CertificateState::Waiting(Waiting {
@@ -445,10 +429,7 @@ impl Certificate {
             CsrState::Refused(refused) if refused.code == 401 && !self.is_usable(now.wall) => {
                 return self.failed(refused, now.mono);
             }
-            CsrState::Refused(refused) if waited < limit => {
-                self.pause(refused.retry_after, now.mono);
-                Err(refused.into())
-            }
+            CsrState::Refused(refused) if waited < limit => Err(refused.into()),
             CsrState::Pending(_) | CsrState::Refused(_) => {
                 let (name, seconds) = (waiting.name, limit.as_secs());
                 let why = Fault::new(
@@ -477,13 +458,12 @@ impl Certificate {
         response: Response,
         now: Now,
     ) -> Result<Option<String>, Fault> {
-        let retry_after = response.retry_after;
         match supervisor::issued(signed, response, now.wall) {
             Ok(chain) => {
                 self.continue_with(CertificateState::Issued(chain), now.mono);
                 Ok(None)
             }
-            Err(why) => self.refused(why, retry_after, now.mono),
+            Err(why) => self.failed(why, now.mono),
         }
     }
 }

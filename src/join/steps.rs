@@ -19,7 +19,7 @@ use crate::check::setup::Setup;
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::config::flags::Values;
-use crate::credentials::kubeconfig::render::{KubeconfigUser, render};
+use crate::credentials::kubeconfig::{KubeconfigUser, render};
 use crate::kube::names::node_name;
 use crate::kube::text::Fault;
 use crate::os::clock::Clock;

@@ -4,7 +4,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 
 use super::*;
 use crate::client::api_config::ClientCertificate;
-use crate::credentials::kubeconfig::render::{KubeconfigUser, render};
+use crate::credentials::kubeconfig::{KubeconfigUser, render};
 use crate::join::command::{JoinCommand, parse};
 use crate::join::run::pem;
 use crate::join::steps::parsed;

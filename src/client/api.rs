@@ -4,6 +4,7 @@
 //! HTTP/1.1; the connection is ours.
 
 use std::io::Read;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ureq::Agent;
@@ -21,7 +22,7 @@ use super::endpoint::Endpoint;
 pub use super::failure::Distrust;
 use super::failure::{Failure, Stage};
 use super::link::Link;
-use super::transport::{Dialer, HEAD_LIMIT, NoLookup};
+use super::transport::{Connection, Dialer, HEAD_LIMIT, NoLookup};
 
 /// Longer than any interval between two requests. The server may close the connection earlier.
 const IDLE_AGE: Duration = Duration::from_secs(3600);
@@ -40,7 +41,7 @@ const RECEIPT: &str = "application/vnd.kubernetes.protobuf";
 #[derive(Debug)]
 pub struct Api {
     agent: Agent,
-    dialer: Dialer,
+    link: Arc<Link>,
     /// The path of the last request, and its URI: most requests renew the same Lease.
     last: Option<(String, Uri)>,
     authorization: Option<HeaderValue>,
@@ -53,11 +54,11 @@ pub struct Api {
 impl Api {
     /// Checks certificates and keys; does not connect.
     pub fn new(config: &ApiConfig) -> Result<Self, Fault> {
-        let dialer = Dialer::new(Link::new(config)?);
+        let link = Arc::new(Link::new(config)?);
         let authorization = authorization(config)?;
         Ok(Self {
-            agent: agent(&dialer),
-            dialer,
+            agent: agent(&link),
+            link,
             last: None,
             authorization,
             more: Vec::new(),
@@ -67,14 +68,14 @@ impl Api {
 
     /// Where the API server is.
     pub fn endpoint(&self) -> &Endpoint {
-        &self.dialer.link.endpoint
+        &self.link.endpoint
     }
 
     /// Opens the connection of the next call, within `budget`, which includes the name lookup. If
     /// the server has closed it by then, the call opens another one.
     pub fn connect(&mut self, budget: Duration) -> Result<(), Fault> {
-        self.dialer.open_early(budget).map_err(|failure| {
-            self.dialer.failed();
+        Connection::open_early(&self.link, budget).map_err(|failure| {
+            self.link.failed();
             self.fault(failure.into(), Stage::Connecting).at(self.endpoint())
         })
     }
@@ -85,27 +86,27 @@ impl Api {
         let answer = self.exchange(request, budget);
         match &answer {
             Ok(response) if is_sick(response.code) => {}
-            Ok(_) => self.dialer.link.answered(),
-            Err(_) => self.dialer.failed(),
+            Ok(_) => self.link.answered(),
+            Err(_) => self.link.failed(),
         }
         answer.map_err(|fault| fault.at(self.endpoint()))
     }
 
     /// Takes over what `old` knows of addresses, where both have the same server.
     pub fn keep_addresses_of(&mut self, old: &Self) {
-        self.dialer.link.keep_addresses_of(&old.dialer.link);
+        self.link.keep_addresses_of(&old.link);
     }
 
     /// Uses the credentials and the CA of `config` from the next request on, over a new connection.
     /// Where the server is the same, the address that works is kept.
     pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), Fault> {
         let link = Link::new(config)?;
-        link.keep_addresses_of(&self.dialer.link);
+        link.keep_addresses_of(&self.link);
         self.authorization = authorization(config)?;
         self.config.clone_from(config);
-        self.dialer = Dialer::new(link);
+        self.link = Arc::new(link);
         self.last = None;
-        self.agent = agent(&self.dialer);
+        self.agent = agent(&self.link);
         Ok(())
     }
 
@@ -131,42 +132,42 @@ impl Api {
     /// Bounds the answer to a request that has to open a connection. Without a bound, such an
     /// answer may take all the time that connecting has left of a call's budget.
     pub fn set_answer_budget(&mut self, budget: Option<Duration>) {
-        self.dialer.link.set_answer_budget(budget);
+        self.link.set_answer_budget(budget);
     }
 
     /// Closes the kept connection. The next call opens one to another address of the server's name,
     /// where there is one.
     pub fn disconnect(&mut self) {
-        self.dialer.failed();
-        self.agent = agent(&self.dialer);
+        self.link.failed();
+        self.agent = agent(&self.link);
     }
 
     /// The same, where the server's name is known to have another address.
     pub fn try_other_address(&mut self) {
-        if self.dialer.link.has_other_address() {
+        if self.link.has_other_address() {
             self.disconnect();
         }
     }
 
     /// Whether the next call will find a connection that the server has not closed.
     pub fn is_connected(&self) -> bool {
-        self.dialer.link.is_connected()
+        self.link.is_connected()
     }
 
     /// Whether the last connection was set up, TLS included, even if it is closed by now.
     pub fn was_connected(&self) -> bool {
-        self.dialer.link.was_connected()
+        self.link.was_connected()
     }
 
     /// Why the last attempt to connect could not verify the server's certificate, if that failed.
     pub fn distrust(&self) -> Option<Distrust> {
-        self.dialer.link.distrust()
+        self.link.distrust()
     }
 
     /// What a model of the server makes of its certificate.
     #[cfg(test)]
     pub(crate) fn set_distrust(&self, distrust: Option<Distrust>) {
-        self.dialer.link.set_distrust(distrust);
+        self.link.set_distrust(distrust);
     }
 
     fn exchange(&mut self, request: &Request, budget: Duration) -> Result<Response, Fault> {
@@ -242,7 +243,7 @@ impl Api {
             _ if !path.starts_with('/') => return Err(format!("{path:?} is not a path").into()),
             _ => {}
         }
-        let uri = [self.dialer.link.base.as_str(), path].concat();
+        let uri = [self.link.base.as_str(), path].concat();
         let uri = Uri::try_from(uri).map_err(|e| format!("not a request: {e}"))?;
         self.last = Some((path.to_owned(), uri.clone()));
         Ok(uri)
@@ -253,14 +254,14 @@ impl Api {
         request: http::Request<impl ureq::AsSendBody>,
         budget: Duration,
     ) -> Result<http::Response<ureq::Body>, Fault> {
-        self.dialer.link.deadline.begin(budget);
+        self.link.deadline.begin(budget);
         self.agent.run(request).map_err(|e| self.fault(e, Stage::Answer))
     }
 
     /// A timeout has the time that has passed, which may be shorter than the budget of the call.
     fn fault(&self, error: ureq::Error, stage: Stage) -> Fault {
         let timed_out = |stage| {
-            let passed = self.dialer.link.deadline.passed() + Duration::from_millis(500);
+            let passed = self.link.deadline.passed() + Duration::from_millis(500);
             format!("timed out after {} s while {stage}", passed.as_secs()).into()
         };
         match error {
@@ -290,7 +291,7 @@ fn is_sick(code: u16) -> bool {
     code >= 500 || code == 429
 }
 
-fn agent(dialer: &Dialer) -> Agent {
+fn agent(link: &Arc<Link>) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -301,7 +302,7 @@ fn agent(dialer: &Dialer) -> Agent {
         .max_idle_connections(1)
         .max_idle_age(IDLE_AGE)
         .build();
-    Agent::with_parts(config, dialer.clone(), NoLookup)
+    Agent::with_parts(config, Dialer(link.clone()), NoLookup)
 }
 
 fn authorization(config: &ApiConfig) -> Result<Option<HeaderValue>, Fault> {

@@ -18,6 +18,7 @@ use super::endpoint::Endpoint;
 use super::failure::{Distrust, Failure};
 use super::socket::{Deadline, Stream};
 use super::tls;
+use super::transport::Connection;
 use crate::kube::text::Fault;
 
 /// A lookup may take a half of the time that is left, or a quarter if addresses are known. The rest
@@ -53,6 +54,8 @@ struct LinkState {
     first: Option<SocketAddr>,
     /// Dead as soon as ureq drops the connection.
     stream: Weak<Stream>,
+    /// Opened before its request; ureq does not have it yet.
+    early: Option<Connection>,
     /// Bound of an answer over a connection that the request had to open.
     answer_budget: Option<Duration>,
 }
@@ -197,6 +200,15 @@ impl Link {
         self.with(|state| state.stream = Arc::downgrade(stream));
     }
 
+    /// Keeps a connection for the next request.
+    pub(super) fn set_early(&self, connection: Connection) {
+        self.with(|state| state.early = Some(connection));
+    }
+
+    pub(super) fn take_early(&self) -> Option<Connection> {
+        self.with(|state| state.early.take())
+    }
+
     /// The server answered as one in good health does.
     pub(super) fn answered(&self) {
         self.with(|state| {
@@ -210,6 +222,7 @@ impl Link {
     pub(super) fn failed(&self) {
         self.with(|state| {
             state.stream = Weak::new();
+            state.early = None;
             if let Some(peer) = state.peer {
                 state.addresses.failed(peer);
                 state.end_round();

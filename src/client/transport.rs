@@ -5,7 +5,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
@@ -28,46 +28,9 @@ const IDLE_MESSAGES: usize = 8;
 const TLS_PER_TCP: u32 = 4;
 const TLS_EXTRA: Duration = Duration::from_secs(1);
 
-/// Opens connections for ureq. A clone shares all of it.
-#[derive(Clone, Debug)]
-pub(super) struct Dialer {
-    pub(super) link: Arc<Link>,
-    /// Opened before its request; ureq does not have it yet.
-    early: Arc<Mutex<Option<Connection>>>,
-}
-
-impl Dialer {
-    pub(super) fn new(link: Link) -> Self {
-        Self { link: Arc::new(link), early: Arc::default() }
-    }
-
-    /// Opens the connection of the next request, within `budget`.
-    pub(super) fn open_early(&self, budget: Duration) -> Result<(), Failure> {
-        self.link.deadline.begin(budget);
-        let mut connection = self.open()?;
-        // The last message of the handshake: the server checks our certificate meanwhile.
-        connection.flush()?;
-        *self.early() = Some(connection);
-        Ok(())
-    }
-
-    /// The server at the other end cannot be used: the next connection leads elsewhere.
-    pub(super) fn failed(&self) {
-        *self.early() = None;
-        self.link.failed();
-    }
-
-    fn early(&self) -> MutexGuard<'_, Option<Connection>> {
-        self.early.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn open(&self) -> Result<Connection, Failure> {
-        let attempt = |address, shares| Connection::open(&self.link, address, shares);
-        let opened = self.link.connect(attempt)?;
-        self.link.opened(opened.socket.stream());
-        Ok(opened)
-    }
-}
+/// Opens connections for ureq.
+#[derive(Debug)]
+pub(super) struct Dialer(pub(super) Arc<Link>);
 
 impl Connector for Dialer {
     type Out = Connection;
@@ -77,12 +40,12 @@ impl Connector for Dialer {
         _: &ConnectionDetails,
         _: Option<()>,
     ) -> Result<Option<Connection>, ureq::Error> {
-        let early = self.early().take();
+        let early = self.0.take_early();
         let connection = match early.and_then(Connection::if_no_input) {
             Some(early) => early,
-            None => self.open()?,
+            None => Connection::open(&self.0)?,
         };
-        self.link.shorten_answer();
+        self.0.shorten_answer();
         Ok(Some(connection))
     }
 }
@@ -98,8 +61,24 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Opens the connection of the next request, within `budget`.
+    pub(super) fn open_early(link: &Link, budget: Duration) -> Result<(), Failure> {
+        link.deadline.begin(budget);
+        let mut connection = Self::open(link)?;
+        // The last message of the handshake: the server checks our certificate meanwhile.
+        connection.flush()?;
+        link.set_early(connection);
+        Ok(())
+    }
+
+    fn open(link: &Link) -> Result<Self, Failure> {
+        let opened = link.connect(|address, shares| Self::open_to(link, address, shares))?;
+        link.opened(opened.socket.stream());
+        Ok(opened)
+    }
+
     /// TCP, the proxy's tunnel and TLS, within the time that is left divided by `shares`.
-    fn open(link: &Link, address: SocketAddr, shares: usize) -> Result<Self, Failure> {
+    fn open_to(link: &Link, address: SocketAddr, shares: usize) -> Result<Self, Failure> {
         let failure = |e: &io::Error| link.at_first_hop(Failure::io(e, Stage::Connecting));
         let shares = u32::try_from(shares).unwrap_or(u32::MAX).max(1);
         let share = link.deadline.left().map_err(|e| failure(&e))? / shares;

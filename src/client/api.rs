@@ -55,12 +55,12 @@ impl Api {
     /// Checks certificates and keys; does not connect.
     pub fn new(config: &ApiConfig) -> Result<Self, Fault> {
         let link = Arc::new(Link::new(config)?);
-        let authorization = authorization(config)?;
+        let authorization = config.authorization.as_ref().map(Authorization::header_value);
         Ok(Self {
             agent: agent(&link),
             link,
             last: None,
-            authorization,
+            authorization: authorization.transpose()?,
             more: Vec::new(),
             config: config.clone(),
         })
@@ -100,13 +100,10 @@ impl Api {
     /// Uses the credentials and the CA of `config` from the next request on, over a new connection.
     /// Where the server is the same, the address that works is kept.
     pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), Fault> {
-        let link = Link::new(config)?;
-        link.keep_addresses_of(&self.link);
-        self.authorization = authorization(config)?;
-        self.config.clone_from(config);
-        self.link = Arc::new(link);
-        self.last = None;
-        self.agent = agent(&self.link);
+        let mut new = Self::new(config)?;
+        new.keep_addresses_of(self);
+        new.more = std::mem::take(&mut self.more);
+        *self = new;
         Ok(())
     }
 
@@ -303,9 +300,4 @@ fn agent(link: &Arc<Link>) -> Agent {
         .max_idle_age(IDLE_AGE)
         .build();
     Agent::with_parts(config, Dialer(link.clone()), NoLookup)
-}
-
-fn authorization(config: &ApiConfig) -> Result<Option<HeaderValue>, Fault> {
-    let authorization = config.authorization.as_ref();
-    authorization.map(Authorization::header_value).transpose()
 }

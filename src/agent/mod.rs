@@ -338,7 +338,7 @@ impl Agent {
 
     fn registered(&mut self) {
         let (name, endpoint) =
-            (&self.kubelet.node_config().name, self.credentials.current.api.endpoint());
+            (&self.kubelet.node_config().name, &self.credentials.current.api.config.endpoint);
         log::info!("node {name}: registered at {endpoint}");
         self.notify.ready();
     }

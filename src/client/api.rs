@@ -18,7 +18,6 @@ use crate::kube::text::Fault;
 use crate::kube::time::parse_http_date;
 
 use super::api_config::{ApiConfig, Authorization};
-use super::endpoint::Endpoint;
 pub use super::failure::Distrust;
 use super::failure::{Failure, Stage};
 use super::link::Link;
@@ -66,17 +65,12 @@ impl Api {
         })
     }
 
-    /// Where the API server is.
-    pub fn endpoint(&self) -> &Endpoint {
-        &self.link.endpoint
-    }
-
     /// Opens the connection of the next call, within `budget`, which includes the name lookup. If
     /// the server has closed it by then, the call opens another one.
     pub fn connect(&mut self, budget: Duration) -> Result<(), Fault> {
         Connection::open_early(&self.link, budget).map_err(|failure| {
             self.link.failed();
-            self.fault(failure.into(), Stage::Connecting).at(self.endpoint())
+            self.fault(failure.into(), Stage::Connecting).at(&self.config.endpoint)
         })
     }
 
@@ -85,11 +79,12 @@ impl Api {
     pub fn call(&mut self, request: &Request, budget: Duration) -> Answer {
         let answer = self.exchange(request, budget);
         match &answer {
-            Ok(response) if is_sick(response.code) => {}
+            // Such a status is about the server and not about the request.
+            Ok(response) if response.code >= 500 || response.code == 429 => {}
             Ok(_) => self.link.answered(),
             Err(_) => self.link.failed(),
         }
-        answer.map_err(|fault| fault.at(self.endpoint()))
+        answer.map_err(|fault| fault.at(&self.config.endpoint))
     }
 
     /// Takes over what `old` knows of addresses, where both have the same server.
@@ -240,8 +235,9 @@ impl Api {
             _ if !path.starts_with('/') => return Err(format!("{path:?} is not a path").into()),
             _ => {}
         }
-        let uri = [self.link.base.as_str(), path].concat();
-        let uri = Uri::try_from(uri).map_err(|e| format!("not a request: {e}"))?;
+        let endpoint = &self.config.endpoint;
+        let uri = Uri::try_from(format!("{endpoint}{}{path}", endpoint.prefix))
+            .map_err(|e| format!("not a request: {e}"))?;
         self.last = Some((path.to_owned(), uri.clone()));
         Ok(uri)
     }
@@ -281,11 +277,6 @@ impl Api {
             e => e.to_string().into(),
         }
     }
-}
-
-/// Whether a status is about the server and not about the request.
-fn is_sick(code: u16) -> bool {
-    code >= 500 || code == 429
 }
 
 fn agent(link: &Arc<Link>) -> Agent {

@@ -31,8 +31,6 @@ const LOOKUP_PART_WHERE_KNOWN: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) endpoint: Endpoint,
-    /// What is before the path of each request: `https://10.0.0.1:6443`, with the prefix.
-    pub(super) base: String,
     pub(super) proxy: Option<Proxy>,
     /// None for `http`.
     pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
@@ -79,7 +77,6 @@ impl Link {
             None
         };
         Ok(Self {
-            base: format!("{endpoint}{}", endpoint.prefix),
             endpoint,
             proxy: config.proxy.clone(),
             tls,

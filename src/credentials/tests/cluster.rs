@@ -486,7 +486,7 @@ impl Cluster {
     ) -> Answer {
         self.control(now);
         api.set_distrust(None);
-        if api.endpoint().host != self.host {
+        if api.config.endpoint.host != self.host {
             return Err("no such server".into());
         }
         if self.behavior == Behavior::Gone {

@@ -294,7 +294,7 @@ impl World {
             Turn::Sends(sent) => sent,
         };
         let api = agent.client(&sent);
-        let host = &api.endpoint().host;
+        let host = &api.config.endpoint.host;
         let server = self.clusters.iter_mut().find(|cluster| cluster.host == host);
         let outcome = server.unwrap().call(api, &sent.request, self.now, board);
         self.now += Duration::from_millis(match &outcome {
@@ -385,7 +385,7 @@ impl ClockAndNetwork for View {
         let world = &mut self.0.borrow_mut();
         let (now, board) = (world.now, world.board_wall());
         world.now += Duration::from_millis(20);
-        let host = api.endpoint().host.clone();
+        let host = api.config.endpoint.host.clone();
         let server = world.clusters.iter_mut().find(|cluster| cluster.host == host).unwrap();
         server.call(api, request, now, board)
     }

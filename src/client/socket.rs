@@ -27,7 +27,7 @@ const TOLERANCE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(super) struct Socket {
-    stream: Arc<Stream>,
+    pub(super) stream: Arc<Stream>,
     /// The end of the current call.
     deadline: Deadline,
     /// The end of the set-up of the connection; `None` once it is set up.
@@ -64,10 +64,6 @@ impl Socket {
         self.opening = None;
     }
 
-    pub(super) fn stream(&self) -> &Arc<Stream> {
-        &self.stream
-    }
-
     /// The time that the current call has left, or the set-up of the connection.
     fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.left()?;
@@ -93,16 +89,13 @@ impl Socket {
                 self.limit = Some(left);
             }
             match operation(tcp) {
-                Err(e) if is_early(&e) => {}
+                // A signal, or the limit in the kernel has passed: the deadline tells whether the
+                // call has ended.
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
                 result => return result,
             }
         }
     }
-}
-
-/// A signal, or the limit in the kernel has passed: the deadline tells whether the call has ended.
-fn is_early(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
 }
 
 /// What the kernel holds for a stream on which no answer is awaited.
@@ -234,7 +227,7 @@ mod tests {
     #[test]
     fn a_look_at_the_stream_is_good_for_one_request() {
         let (socket, mut far) = pair();
-        let stream = socket.stream();
+        let stream = socket.stream.clone();
         assert!(!stream.had_no_input(), "nobody looked");
         assert!(stream.has_no_input());
         assert!(stream.had_no_input());

@@ -41,7 +41,7 @@ impl Connector for Dialer {
         _: Option<()>,
     ) -> Result<Option<Connection>, ureq::Error> {
         let early = self.0.take_early();
-        let connection = match early.and_then(Connection::if_no_input) {
+        let connection = match early.and_then(|mut early| early.is_open().then_some(early)) {
             Some(early) => early,
             None => Connection::open(&self.0)?,
         };
@@ -72,29 +72,22 @@ impl Connection {
     }
 
     fn open(link: &Link) -> Result<Self, Failure> {
-        let opened = link.connect(|address, shares| Self::open_to(link, address, shares))?;
-        link.opened(opened.socket.stream());
-        Ok(opened)
+        link.connect(|address, shares| Self::open_to(link, address, shares))
     }
 
     /// TCP, the proxy's tunnel and TLS, within the time that is left divided by `shares`.
     fn open_to(link: &Link, address: SocketAddr, shares: usize) -> Result<Self, Failure> {
-        let failure = |e: &io::Error| link.at_first_hop(Failure::io(e, Stage::Connecting));
+        let failure = |e| link.at_first_hop(Failure::io(&e, Stage::Connecting));
         let shares = u32::try_from(shares).unwrap_or(u32::MAX).max(1);
-        let share = link.deadline.left().map_err(|e| failure(&e))? / shares;
+        let share = link.deadline.left().map_err(failure)? / shares;
         let share = share.max(Duration::from_millis(1));
         let start = since_boot();
-        let stream = TcpStream::connect_timeout(&address, share).map_err(|e| failure(&e))?;
+        let stream = TcpStream::connect_timeout(&address, share).map_err(failure)?;
         let tcp = since_boot().saturating_sub(start);
         // TLS may take what TCP has left of the share, or more after a slow TCP.
         let opens_in =
             share.saturating_sub(tcp).max(tcp.saturating_mul(TLS_PER_TCP - 1) + TLS_EXTRA);
-        let socket =
-            Socket::new(stream, link.deadline.clone(), opens_in).map_err(|e| failure(&e))?;
-        Self::new(link, socket)
-    }
-
-    fn new(link: &Link, mut socket: Socket) -> Result<Self, Failure> {
+        let mut socket = Socket::new(stream, link.deadline.clone(), opens_in).map_err(failure)?;
         if let Some(proxy) = &link.proxy {
             tunnel::open(&mut socket, proxy, &link.endpoint).map_err(|e| e.via(proxy))?;
         }
@@ -103,6 +96,7 @@ impl Connection {
             None => None,
         };
         socket.opened();
+        link.opened(&socket.stream);
         Ok(Self { buffers: ConnectionBuffers::default(), socket, tls, has_answered: false })
     }
 
@@ -165,21 +159,17 @@ impl Connection {
         }
     }
 
-    fn if_no_input(mut self) -> Option<Self> {
-        self.has_no_input().unwrap_or(false).then_some(self)
-    }
-
     /// Takes TLS messages that a server may send without a request; false if there is data, or the
     /// end of the connection.
     fn has_no_input(&mut self) -> io::Result<bool> {
         for _ in 0..IDLE_MESSAGES {
-            let seen = self.socket.stream().peek();
+            let seen = self.socket.stream.peek();
             let Some(tls) = &mut self.tls else {
                 return Ok(matches!(seen, Peek::Nothing));
             };
             if matches!(seen, Peek::Bytes) {
                 // Past the socket's deadline, which is that of the last request.
-                tls.read_tls(&mut self.socket.stream().without_deadline())?;
+                tls.read_tls(&mut self.socket.stream.without_deadline())?;
             }
             let state = tls.process_new_packets().map_err(io::Error::other)?;
             if state.peer_has_closed() || state.plaintext_bytes_to_read() > 0 {

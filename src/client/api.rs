@@ -262,9 +262,7 @@ impl Api {
                 // Connection reports any read as Stage::Answer; the caller knows head from body.
                 Some(Failure::TimedOut(Stage::Answer)) => timed_out(stage),
                 Some(Failure::TimedOut(stage)) => timed_out(*stage),
-                Some(
-                    Failure::Tls(fault) | Failure::Certificate(_, fault) | Failure::Other(fault),
-                ) => fault.clone(),
+                Some(Failure::Tls(_, fault) | Failure::Other(fault)) => fault.clone(),
                 None => other.to_string().into(),
             },
             ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {

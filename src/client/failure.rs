@@ -59,23 +59,10 @@ pub(crate) const ON_LOOPBACK: &str = "a loopback address is this board itself: d
 pub(super) enum Failure {
     /// The time ended; the caller adds how long it was.
     TimedOut(Stage),
-    /// TLS failed, on either side.
-    Tls(Fault),
-    /// The server's certificate cannot be verified.
-    Certificate(Distrust, Fault),
+    /// TLS failed, on either side; with a [`Distrust`] where the server's certificate is the cause.
+    Tls(Option<Distrust>, Fault),
     /// Any other cause.
     Other(Fault),
-}
-
-impl Distrust {
-    fn of(error: &CertificateError) -> Self {
-        match error {
-            CertificateError::UnknownIssuer => Self::Issuer,
-            CertificateError::NotValidYetContext { .. }
-            | CertificateError::ExpiredContext { .. } => Self::Date,
-            _ => Self::Other,
-        }
-    }
 }
 
 impl Failure {
@@ -88,16 +75,21 @@ impl Failure {
     }
 
     pub(super) fn tls(error: &Error, host: &str) -> Self {
-        let fault = tls_fault(error, host);
-        match error {
-            Error::InvalidCertificate(error) => Self::Certificate(Distrust::of(error), fault),
-            _ => Self::Tls(fault),
-        }
+        use CertificateError::{ExpiredContext, NotValidYetContext, UnknownIssuer};
+        let distrust = match error {
+            Error::InvalidCertificate(UnknownIssuer) => Some(Distrust::Issuer),
+            Error::InvalidCertificate(ExpiredContext { .. } | NotValidYetContext { .. }) => {
+                Some(Distrust::Date)
+            }
+            Error::InvalidCertificate(_) => Some(Distrust::Other),
+            _ => None,
+        };
+        Self::Tls(distrust, tls_fault(error, host))
     }
 
     pub(super) fn distrust(&self) -> Option<Distrust> {
         match self {
-            Self::Certificate(distrust, _) => Some(*distrust),
+            Self::Tls(distrust, _) => *distrust,
             _ => None,
         }
     }
@@ -136,7 +128,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut(stage) => write!(f, "timed out while {stage}"),
-            Self::Tls(fault) | Self::Certificate(_, fault) | Self::Other(fault) => fault.fmt(f),
+            Self::Tls(_, fault) | Self::Other(fault) => fault.fmt(f),
         }
     }
 }

@@ -105,7 +105,7 @@ impl Connection {
     fn send(&mut self) -> Result<(), Failure> {
         match self.flush() {
             Err(failure @ Failure::Other(_)) => match self.fill() {
-                Err(alert @ Failure::Tls(_)) => Err(alert),
+                Err(alert @ Failure::Tls(..)) => Err(alert),
                 _ => Err(failure),
             },
             result => result,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -59,7 +59,7 @@ pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, Fault> {
     client.alpn_protocols = vec![b"http/1.1".to_vec()];
     client.resumption = Resumption::in_memory_sessions(SESSIONS);
     if let Some(certificate) = &config.certificate {
-        let (certified, _) = certified(certificate, client.crypto_provider())?;
+        let (certified, _) = certified(certificate)?;
         client.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
     }
     Ok(Arc::new(client))
@@ -67,20 +67,17 @@ pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, Fault> {
 
 /// The first certificate of the chain, if TLS can use it with its key.
 pub fn check_certificate(certificate: &ClientCertificate) -> Result<Leaf, Fault> {
-    certified(certificate, &ring::default_provider()).map(|(_, leaf)| leaf)
+    certified(certificate).map(|(_, leaf)| leaf)
 }
 
 /// A certificate with its key, for TLS, and the first one of its chain.
-pub(crate) fn certified(
-    certificate: &ClientCertificate,
-    provider: &CryptoProvider,
-) -> Result<(CertifiedKey, Leaf), Fault> {
+pub(crate) fn certified(certificate: &ClientCertificate) -> Result<(CertifiedKey, Leaf), Fault> {
     let [chain, key] = [&certificate.chain, &certificate.key].map(|pem| &pem.source);
     let certificates = certificates(&certificate.chain)?;
     let private = private_key(&certificate.key.bytes).map_err(|why| why.at(key))?;
     let leaf = certificates.first().and_then(|leaf| Leaf::parse(leaf));
     let leaf = leaf.ok_or_else(|| format!("{chain}: not a usable certificate: not X.509"))?;
-    let signing = provider.key_provider.load_private_key(private);
+    let signing = ring::default_provider().key_provider.load_private_key(private);
     let signing = signing.map_err(|_| format!("{key}: {UNUSABLE}"))?;
     if signing.public_key().as_deref() != Some(leaf.public_key.as_slice()) {
         let line = format!("{key}: the key does not belong to the certificate in {chain}");

@@ -208,11 +208,10 @@ pub(super) fn server_config(
     ca: &ClientCa,
     only_tls13: bool,
 ) -> Result<Arc<ServerConfig>, Fault> {
-    let provider = Arc::new(ring::default_provider());
-    let (certified, _) = certified(certificate, &provider)?;
+    let (certified, _) = certified(certificate)?;
     let versions: &[&SupportedProtocolVersion] =
         if only_tls13 { &[&TLS13] } else { &[&TLS13, &TLS12] };
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(versions)
         .map_err(|e| format!("tls: {e}"))?
         .with_client_cert_verifier(Arc::new(ca.any_client()))

@@ -222,36 +222,28 @@ pub(crate) fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Fa
 
 /// The first private key in PEM text. The error does not name the source.
 pub(crate) fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, Fault> {
-    let mut labelled = PrivateKeyDer::from_pem_slice(text).map_err(|e| no_key(text, &e))?;
+    let mut labelled = PrivateKeyDer::from_pem_slice(text).map_err(|e| broken(text, &e))?;
     let key = keys::private_key(labelled.secret_der().to_vec());
     labelled.zeroize();
     key
 }
 
-/// Why there is no private key in `text`.
-fn no_key(text: &[u8], error: &PemError) -> Fault {
-    let has = |label: &str| {
-        String::from_utf8_lossy(text).contains(&format!("-----BEGIN {label} PRIVATE KEY-----"))
-    };
+/// Replaces the library's texts, which may quote lines of a private key.
+fn broken(text: &[u8], error: &PemError) -> Fault {
+    let text = String::from_utf8_lossy(text);
+    let has = |kind: &&str| text.contains(&format!("-----BEGIN {kind} PRIVATE KEY-----"));
     match error {
-        PemError::NoItemsFound if !has("ENCRYPTED") => {
-            match ["DSA", "OPENSSH"].into_iter().find(|label| has(label)) {
+        // Only where a private key is looked for.
+        PemError::NoItemsFound if !has(&"ENCRYPTED") => {
+            match ["DSA", "OPENSSH"].into_iter().find(has) {
                 Some(kind) => {
                     Fault::new(format!("the key is of {kind}, which is not supported"), OTHER_KEY)
                 }
                 None => "no private key in it".into(),
             }
         }
-        error => broken(text, error),
-    }
-}
-
-/// Replaces the library's texts, which may quote lines of a private key.
-fn broken(text: &[u8], error: &PemError) -> Fault {
-    // PKCS#8, and the header of the older form, whose section is not base64.
-    let is_encrypted = String::from_utf8_lossy(text).contains("ENCRYPTED");
-    match error {
-        _ if is_encrypted => {
+        // PKCS#8, and the header of the older form, whose section is not base64.
+        _ if text.contains("ENCRYPTED") => {
             Fault::new("the key is encrypted", "decrypt it: openssl pkey -in KEY -out NEW")
         }
         PemError::MissingSectionEnd { .. } => "not PEM: a section has no END line".into(),

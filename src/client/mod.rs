@@ -9,7 +9,6 @@ pub mod api_config;
 pub mod dns;
 pub mod endpoint;
 mod failure;
-pub(crate) mod handshake_signature;
 mod link;
 pub(crate) mod reach;
 mod socket;

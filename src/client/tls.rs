@@ -10,13 +10,19 @@ use std::time::Duration;
 
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls13_signature_with_raw_key};
 use rustls::pki_types::pem::{Error as PemError, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, PeerMisbehaved, RootCertStore,
+    SignatureScheme,
+};
+use webpki::RawPublicKeyEntity;
 use zeroize::Zeroize as _;
 
 use crate::kube::keys::{self, KeyKind, OTHER_KEY, UNUSABLE};
@@ -28,7 +34,6 @@ use crate::os::read::read;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
 use super::failure::{SUPPORTED_KEYS, cause_of_certificate};
-use super::handshake_signature::{verify_tls12_signature, verify_tls13_signature};
 
 /// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
 const SESSIONS: usize = 2;
@@ -139,6 +144,46 @@ impl ServerCertVerifier for AnyServer {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_schemes()
     }
+}
+
+/// The public key of a certificate.
+fn public_key(certificate: &CertificateDer<'_>) -> Result<SubjectPublicKeyInfoDer<'static>, Error> {
+    let leaf = Leaf::parse(certificate).ok_or(CertificateError::BadEncoding)?;
+    Ok(leaf.public_key.into())
+}
+
+/// Whether the peer of a handshake has the private key of its certificate. The functions of rustls
+/// with these names refuse a certificate of X.509 version 1; here only its public key is read.
+///
+/// A scheme of TLS 1.2 does not say the curve, so each algorithm of the scheme is tried.
+pub(crate) fn verify_tls12_signature(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+    supported: &WebPkiSupportedAlgorithms,
+) -> Result<HandshakeSignatureValid, Error> {
+    let bad = || Error::from(CertificateError::BadSignature);
+    let key = public_key(certificate)?;
+    let key = RawPublicKeyEntity::try_from(&key).map_err(|_| bad())?;
+    let (_, algorithms) = supported
+        .mapping
+        .iter()
+        .find(|(scheme, _)| *scheme == signed.scheme)
+        .ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
+    let is_signed = algorithms
+        .iter()
+        .any(|algorithm| key.verify_signature(*algorithm, message, signed.signature()).is_ok());
+    if is_signed { Ok(HandshakeSignatureValid::assertion()) } else { Err(bad()) }
+}
+
+/// As [`verify_tls12_signature`].
+pub(crate) fn verify_tls13_signature(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+    supported: &WebPkiSupportedAlgorithms,
+) -> Result<HandshakeSignatureValid, Error> {
+    verify_tls13_signature_with_raw_key(message, &public_key(certificate)?, signed, supported)
 }
 
 /// The name that the server's certificate must have. An IP address is not sent as SNI.

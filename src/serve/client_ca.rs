@@ -23,8 +23,7 @@ use webpki::{
 
 use super::access::{MAX_USER, User};
 use crate::client::api_config::Pem;
-use crate::client::handshake_signature::{verify_tls12_signature, verify_tls13_signature};
-use crate::client::tls::{roots, without_mark};
+use crate::client::tls::{roots, verify_tls12_signature, verify_tls13_signature, without_mark};
 use crate::kube::keys::KeyKind;
 use crate::kube::signed::{ANY_USAGE, CLIENT_AUTH, Signed};
 use crate::kube::text::Fault;

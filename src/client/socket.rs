@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::PollTimeout;
 use nix::sys::socket::{MsgFlags, recv};
 
 use crate::os::clock::since_boot;
@@ -158,12 +157,6 @@ impl Write for Socket {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-/// The time limit of a poll, rounded up: 0 ms would spin during the last millisecond.
-pub(super) fn poll_timeout(left: Duration) -> PollTimeout {
-    let left = left.saturating_add(Duration::from_millis(1));
-    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
 }
 
 /// Of the current or of the last call. The lock is for ureq, which wants its connections `Sync`:

@@ -9,10 +9,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::lookup::{Lookup, LookupResult, Shown};
-use crate::client::socket::poll_timeout;
 use crate::kube::instant::Mono;
 
 /// Bytes; see `message::LARGE`.
@@ -95,8 +94,10 @@ impl Exchange {
         let sockets = self.sockets.iter().filter_map(|(_, socket)| socket.as_ref().ok());
         let mut sockets: Vec<PollFd<'_>> =
             sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
+        // Rounded up: 0 ms would spin during the last millisecond.
+        let limit = PollTimeout::try_from(at_most.saturating_add(Duration::from_millis(1)));
         // EINTR ends the wait early; the caller calls again.
-        let _ = poll(&mut sockets, poll_timeout(at_most));
+        let _ = poll(&mut sockets, limit.unwrap_or(PollTimeout::MAX));
     }
 }
 

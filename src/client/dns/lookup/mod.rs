@@ -114,9 +114,8 @@ impl Lookup {
 
     /// A server cannot be reached.
     pub(super) fn fail(&mut self, server: usize, why: String) {
-        for question in &mut self.questions {
-            question.fail(server);
-        }
+        let states = self.questions.iter_mut().filter_map(|q| q.states.get_mut(server));
+        states.for_each(State::fail);
         self.trouble = Some(why);
     }
 
@@ -190,10 +189,8 @@ impl Lookup {
 
     /// A silent server has failed.
     fn end_attempt(&mut self) {
-        for server in 0..self.servers.len() {
-            for question in &mut self.questions {
-                question.fail(server);
-            }
+        for question in &mut self.questions {
+            question.states.iter_mut().for_each(State::fail);
         }
     }
 
@@ -272,6 +269,15 @@ enum State {
     Replied(Reply),
 }
 
+impl State {
+    /// A server that has not replied will not.
+    fn fail(&mut self) {
+        if matches!(self, Self::Due { .. } | Self::Waiting { .. }) {
+            *self = Self::Failed;
+        }
+    }
+}
+
 impl SentQuestion {
     fn new(name: &Name, kind: RecordType, servers: usize) -> Self {
         Self {
@@ -324,15 +330,6 @@ impl SentQuestion {
         match self.first()? {
             (server, State::Replied(reply)) => Some((server, reply)),
             _ => None,
-        }
-    }
-
-    /// A server that has not replied will not.
-    fn fail(&mut self, server: usize) {
-        if let Some(state @ (State::Due { .. } | State::Waiting { .. })) =
-            self.states.get_mut(server)
-        {
-            *state = State::Failed;
         }
     }
 

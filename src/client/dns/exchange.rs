@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::lookup::{Lookup, LookupResult, Shown};
+use super::lookup::{Lookup, LookupResult, shown};
 use crate::kube::instant::Mono;
 
 /// Bytes; see `message::LARGE`.
@@ -115,5 +115,5 @@ fn open(server: SocketAddr) -> io::Result<UdpSocket> {
 fn unreached(server: SocketAddr, error: &io::Error) -> String {
     let errno = error.raw_os_error().map(Errno::from_raw);
     let cause = errno.map_or_else(|| error.to_string(), |errno| errno.desc().to_ascii_lowercase());
-    format!("name server {}: {cause}", Shown(server))
+    format!("name server {}: {cause}", shown(server))
 }

@@ -11,7 +11,6 @@
 mod tests;
 
 use std::collections::hash_map::RandomState;
-use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -208,8 +207,7 @@ impl Lookup {
     fn answer(&self, now: Mono) -> LookupResult {
         let mut families = Vec::new();
         let mut holds = Duration::MAX;
-        let mut denied = None;
-        let mut empty = None;
+        let (mut denied, mut empty) = (None, None);
         for (server, reply) in self.questions.iter().filter_map(SentQuestion::reply) {
             match reply {
                 Reply::Addresses(addresses, ttl) => {
@@ -223,27 +221,24 @@ impl Lookup {
         if !families.is_empty() {
             return LookupResult::Addresses(in_turn(&families), holds);
         }
-        if let Some(server) = denied {
-            let why =
-                format!("no such name (NXDOMAIN) from {}{}", self.shown(server), first(server));
-            return LookupResult::Absent(why);
+        let absent = |what, server| {
+            let later = if server == 0 { "" } else { ", the first name server that answered" };
+            LookupResult::Absent(format!("{what} {}{later}", self.shown(server)))
+        };
+        let all_replied = self.questions.iter().all(|question| question.reply().is_some());
+        match (denied, empty, &self.trouble) {
+            (Some(server), ..) => absent("no such name (NXDOMAIN) from", server),
+            (_, Some(server), _) if all_replied => absent("the name has no address, says", server),
+            (.., Some(trouble)) => LookupResult::Failed(trouble.clone()),
+            _ if self.servers.is_empty() => {
+                LookupResult::Failed("no usable name server in resolv.conf".to_owned())
+            }
+            _ => LookupResult::Failed(silence(now.since(self.started))),
         }
-        if let Some(server) = empty
-            && self.questions.iter().all(|question| question.reply().is_some())
-        {
-            let why =
-                format!("the name has no address, says {}{}", self.shown(server), first(server));
-            return LookupResult::Absent(why);
-        }
-        LookupResult::Failed(match &self.trouble {
-            Some(trouble) => trouble.clone(),
-            None if self.servers.is_empty() => "no usable name server in resolv.conf".to_owned(),
-            None => silence(now.since(self.started)),
-        })
     }
 
     fn shown(&self, server: usize) -> String {
-        self.servers.get(server).map_or_else(String::new, |address| Shown(*address).to_string())
+        self.servers.get(server).copied().map_or_else(String::new, shown)
     }
 }
 
@@ -360,11 +355,6 @@ fn in_turn(families: &[&[IpAddr]]) -> Vec<IpAddr> {
         .collect()
 }
 
-/// The answer is not that of the first server in the list.
-fn first(server: usize) -> &'static str {
-    if server == 0 { "" } else { ", the first name server that answered" }
-}
-
 /// In tenths of a second, so that the text does not change during one outage.
 fn silence(waited: Duration) -> String {
     let tenths = (waited.as_millis() + 50) / 100;
@@ -376,13 +366,6 @@ fn silence(waited: Duration) -> String {
 }
 
 /// A server's address, without the standard port.
-pub(super) struct Shown(pub(super) SocketAddr);
-
-impl fmt::Display for Shown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.port() {
-            PORT => self.0.ip().fmt(f),
-            _ => self.0.fmt(f),
-        }
-    }
+pub(super) fn shown(server: SocketAddr) -> String {
+    if server.port() == PORT { server.ip().to_string() } else { server.to_string() }
 }

@@ -31,7 +31,7 @@ impl Exchange {
     pub(super) fn new(lookup: Lookup) -> Self {
         let open =
             |server: &SocketAddr| (*server, open(*server).map_err(|e| unreached(*server, &e)));
-        let sockets = lookup.servers().iter().map(open).collect();
+        let sockets = lookup.resolver.servers.iter().map(open).collect();
         Self { lookup, sockets }
     }
 

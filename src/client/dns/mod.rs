@@ -45,7 +45,7 @@ pub struct Resolver {
     pub ndots: usize,
     /// How long a server may be silent.
     pub timeout: Duration,
-    /// How often a question is sent while all servers fail.
+    /// How often a question is sent while all servers fail; at least once.
     pub attempts: u32,
     /// The hosts file, read by each lookup.
     pub hosts: PathBuf,
@@ -155,9 +155,9 @@ impl Resolver {
         let all = left();
         let clock = || Mono::START.after(all.saturating_sub(left()));
         let end = Mono::START.after(all);
-        let lookup = Lookup::new(self, name, clock(), end)
+        let mut exchange = Lookup::new(self.clone(), name, clock(), end)
+            .map(Exchange::new)
             .ok_or_else(|| Fault::from(format!("{name:?} cannot be a host name")))?;
-        let mut exchange = Exchange::new(lookup);
         match exchange.run(end, clock).unwrap_or_else(|| exchange.result(clock())) {
             LookupResult::Addresses(addresses, _) => Ok(addresses),
             LookupResult::Absent(why) | LookupResult::Failed(why) => Err(Fault::new(why, REMEDY)),
@@ -230,7 +230,7 @@ impl NodeName {
         if self.pending.is_none() && start >= self.due {
             let resolver = self.resolver.clone().unwrap_or_else(Resolver::system);
             let forever = start.after(Duration::MAX);
-            let lookup = Lookup::new(&resolver, &self.name, start, forever);
+            let lookup = Lookup::new(resolver, &self.name, start, forever);
             self.pending = lookup.map(Exchange::new);
             self.due = start.after(HOLDS.1);
         }

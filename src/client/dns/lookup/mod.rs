@@ -37,7 +37,7 @@ pub(super) enum LookupResult {
 
 #[derive(Debug)]
 pub(super) struct Lookup {
-    servers: Vec<SocketAddr>,
+    pub(super) resolver: Resolver,
     /// Candidates after the current one.
     names: vec::IntoIter<Name>,
     /// Why the candidates before the current one gave no address.
@@ -48,10 +48,6 @@ pub(super) struct Lookup {
     trouble: Option<String>,
     started: Mono,
     ends: Mono,
-    /// How long a server may be silent.
-    timeout: Duration,
-    /// How often a question is sent.
-    attempts: u32,
     /// When the current attempt began, and its time limit.
     attempted: (Mono, Duration),
     attempts_left: u32,
@@ -62,22 +58,19 @@ pub(super) struct Lookup {
 impl Lookup {
     /// A lookup that takes the time until `ends` at most. `None` where no candidate is a valid
     /// name.
-    pub(super) fn new(resolver: &Resolver, name: &str, now: Mono, ends: Mono) -> Option<Self> {
+    pub(super) fn new(resolver: Resolver, name: &str, now: Mono, ends: Mono) -> Option<Self> {
         let names = resolver.candidates(name);
         let names: Vec<Name> = names.iter().filter_map(|name| Name::new(name)).collect();
         let mut names = names.into_iter();
         let first = names.next()?;
-        let servers = resolver.servers.clone();
         let mut lookup = Self {
-            questions: questions(&first, servers.len()),
-            servers,
+            questions: questions(&first, resolver.servers.len()),
+            resolver,
             names,
             earlier: None,
             trouble: None,
             started: now,
             ends,
-            timeout: resolver.timeout,
-            attempts: resolver.attempts.max(1),
             attempted: (now, Duration::ZERO),
             attempts_left: 0,
             addressed: None,
@@ -86,14 +79,10 @@ impl Lookup {
         Some(lookup)
     }
 
-    pub(super) fn servers(&self) -> &[SocketAddr] {
-        &self.servers
-    }
-
     /// Passes each packet that is due to `send`, with the index of its server. An error is the
     /// failure of this server.
     pub(super) fn send(&mut self, mut send: impl FnMut(usize, &[u8]) -> Result<(), String>) {
-        for server in 0..self.servers.len() {
+        for server in 0..self.resolver.servers.len() {
             let due = self.questions.iter_mut().filter_map(|question| question.take_due(server));
             // The second send may report the ICMP error of the first.
             let failure = due.map(|packet| send(server, &packet)).find_map(Result::err);
@@ -150,7 +139,7 @@ impl Lookup {
         {
             self.earlier = Some(result);
             self.trouble = None;
-            self.questions = questions(&name, self.servers.len());
+            self.questions = questions(&name, self.resolver.servers.len());
             self.begin(now);
             return None;
         }
@@ -181,9 +170,10 @@ impl Lookup {
     /// Each attempt for each candidate that is left gets an equal part of the time.
     fn begin(&mut self, now: Mono) {
         let names = u32::try_from(self.names.len() + 1).unwrap_or(u32::MAX);
-        let share = self.ends.since(now) / names.saturating_mul(self.attempts);
-        self.attempted = (now, self.timeout.min(share));
-        self.attempts_left = self.attempts - 1;
+        let Resolver { attempts, timeout, .. } = self.resolver;
+        let share = self.ends.since(now) / names.saturating_mul(attempts);
+        self.attempted = (now, timeout.min(share));
+        self.attempts_left = attempts - 1;
     }
 
     /// A silent server has failed.
@@ -230,7 +220,7 @@ impl Lookup {
             (Some(server), ..) => absent("no such name (NXDOMAIN) from", server),
             (_, Some(server), _) if all_replied => absent("the name has no address, says", server),
             (.., Some(trouble)) => LookupResult::Failed(trouble.clone()),
-            _ if self.servers.is_empty() => {
+            _ if self.resolver.servers.is_empty() => {
                 LookupResult::Failed("no usable name server in resolv.conf".to_owned())
             }
             _ => LookupResult::Failed(silence(now.since(self.started))),
@@ -238,7 +228,7 @@ impl Lookup {
     }
 
     fn shown(&self, server: usize) -> String {
-        self.servers.get(server).copied().map_or_else(String::new, shown)
+        self.resolver.servers.get(server).copied().map_or_else(String::new, shown)
     }
 }
 

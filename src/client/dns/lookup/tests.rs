@@ -46,7 +46,7 @@ fn look_up_in_turns(
 ) -> (String, u64) {
     let addresses = (1..=servers.len()).map(|n| ([10, 0, 0, n.try_into().unwrap()], PORT).into());
     let resolver = Resolver { servers: addresses.collect(), ..Resolver::parse(conf, "") };
-    let mut lookup = Lookup::new(&resolver, name, at(0), at(budget)).unwrap();
+    let mut lookup = Lookup::new(resolver, name, at(0), at(budget)).unwrap();
     let mut now = at(0);
     let mut under_way: Vec<(Mono, usize, Vec<u8>)> = Vec::new();
     let mut received = vec![0; servers.len()];

@@ -54,20 +54,19 @@ pub struct Resolver {
 impl Resolver {
     /// This machine's configuration, read now.
     pub fn system() -> Self {
+        Self::read(Path::new("/etc/resolv.conf"), "/etc/hosts")
+    }
+
+    /// A resolv.conf that cannot be read counts as empty.
+    pub fn read(resolv_conf: &Path, hosts: impl Into<PathBuf>) -> Self {
         let host = gethostname().unwrap_or_default();
-        let conf = text(Path::new("/etc/resolv.conf"));
-        Self::of_host(&host.to_string_lossy(), &conf, "/etc/hosts")
+        Self::of_host(&host.to_string_lossy(), &text(resolv_conf), hosts)
     }
 
     /// Without a search list the domain of the machine's name is one, as in Go and glibc.
     fn of_host(host: &str, resolv_conf: &str, hosts: impl Into<PathBuf>) -> Self {
         let domain = host.split_once('.').map_or("", |(_, domain)| domain);
         Self::parse(&format!("domain {domain}\n{resolv_conf}"), hosts)
-    }
-
-    /// A resolv.conf that cannot be read counts as empty.
-    pub fn read(resolv_conf: &Path, hosts: impl Into<PathBuf>) -> Self {
-        Self::parse(&text(resolv_conf), hosts)
     }
 
     /// The text of resolv.conf as glibc reads it (`resolv/res_init.c`), man 5 resolv.conf. A

@@ -186,13 +186,12 @@ impl Proxy {
 
     /// The URL, with its password.
     pub fn url(&self) -> String {
-        let endpoint = self.endpoint.to_string();
-        match (&self.authorization, endpoint.split_once("://")) {
-            (Some(Authorization::Basic { username, password }), Some((scheme, rest))) => {
+        match &self.authorization {
+            Some(Authorization::Basic { username, password }) => {
                 let (username, password) = (encode(username), encode(password.reveal()));
-                format!("{scheme}://{username}:{password}@{rest}")
+                format!("http://{username}:{password}@{}", self.endpoint.authority())
             }
-            _ => endpoint,
+            _ => self.endpoint.to_string(),
         }
     }
 }

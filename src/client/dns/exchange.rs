@@ -21,7 +21,7 @@ const MOST_PACKETS: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Exchange {
-    lookup: Lookup,
+    pub(super) lookup: Lookup,
     /// Of each server; why there is none, where this machine has no route.
     sockets: Vec<(SocketAddr, Result<UdpSocket, String>)>,
 }
@@ -50,11 +50,6 @@ impl Exchange {
             }
             self.wait(self.lookup.due().min(end).since(now));
         }
-    }
-
-    /// The result so far.
-    pub(super) fn result(&mut self, now: Mono) -> LookupResult {
-        self.lookup.result(now)
     }
 
     fn send(&mut self) {

@@ -157,7 +157,7 @@ impl Resolver {
         let mut exchange = Lookup::new(self.clone(), name, clock(), end)
             .map(Exchange::new)
             .ok_or_else(|| Fault::from(format!("{name:?} cannot be a host name")))?;
-        match exchange.run(end, clock).unwrap_or_else(|| exchange.result(clock())) {
+        match exchange.run(end, clock).unwrap_or_else(|| exchange.lookup.result(clock())) {
             LookupResult::Addresses(addresses, _) => Ok(addresses),
             LookupResult::Absent(why) | LookupResult::Failed(why) => Err(Fault::new(why, REMEDY)),
         }

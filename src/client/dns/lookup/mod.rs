@@ -264,13 +264,6 @@ impl State {
 }
 
 impl SentQuestion {
-    fn new(name: &Name, kind: RecordType, servers: usize) -> Self {
-        Self {
-            question: Question { id: random(), name: name.clone(), kind },
-            states: vec![State::Due { is_large: false }; servers],
-        }
-    }
-
     fn is_due(&self) -> bool {
         self.states.iter().any(|state| matches!(state, State::Due { .. }))
     }
@@ -327,7 +320,10 @@ impl SentQuestion {
 }
 
 fn questions(name: &Name, servers: usize) -> [SentQuestion; 2] {
-    [RecordType::A, RecordType::Aaaa].map(|kind| SentQuestion::new(name, kind, servers))
+    [RecordType::A, RecordType::Aaaa].map(|kind| SentQuestion {
+        question: Question { id: random(), name: name.clone(), kind },
+        states: vec![State::Due { is_large: false }; servers],
+    })
 }
 
 /// A number that cannot be guessed: std seeds its hash maps from the kernel's random numbers.

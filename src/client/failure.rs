@@ -111,12 +111,13 @@ impl Failure {
         }
     }
 
-    /// Names the address.
-    pub(super) fn at(self, address: SocketAddr) -> Self {
+    /// Names the address. A proxy at a loopback address is a usual one, a server there is not.
+    pub(super) fn at(self, address: SocketAddr, is_proxy: bool) -> Self {
         match self {
             Self::Other(fault) => {
                 let what = format!("{} (at {address})", fault.what);
-                let remedy = if address.ip().is_loopback() { ON_LOOPBACK } else { "" };
+                let is_wrong = address.ip().is_loopback() && !is_proxy;
+                let remedy = if is_wrong { ON_LOOPBACK } else { "" };
                 Self::Other(Fault { what, ..fault }.or_remedy(remedy))
             }
             other => other,
@@ -288,7 +289,7 @@ mod tests {
         for (address, is_loopback) in
             [("127.0.0.1:6444", true), ("[::1]:6443", true), ("10.0.0.1:6443", false)]
         {
-            let line = refused().at(address.parse().unwrap()).to_string();
+            let line = refused().at(address.parse().unwrap(), false).to_string();
             assert!(line.starts_with(&format!("connection refused (at {address})")), "{line}");
             assert_eq!(line.ends_with(&format!("; {ON_LOOPBACK}")), is_loopback, "{line}");
         }

@@ -147,7 +147,7 @@ impl Link {
             // Half of the time: a lookup and the addresses that it finds need the rest.
             match attempt(good, 2) {
                 Ok(opened) => return Ok(opened),
-                Err(e) => failure = Some(e.at(good)),
+                Err(e) => failure = Some(e.at(good, self.proxy.is_some())),
             }
         }
         let looked_up = self.look_up();
@@ -164,7 +164,7 @@ impl Link {
             }
             match attempt(*address, shares) {
                 Ok(opened) => return Ok(opened),
-                Err(e) => failure = Some(e.at(*address)),
+                Err(e) => failure = Some(e.at(*address, self.proxy.is_some())),
             }
         }
         self.with(LinkState::end_round);
@@ -446,6 +446,21 @@ mod tests {
         assert_eq!(order, [] as [IpAddr; 0]);
         let why = opened.unwrap_err();
         assert!(why.contains("no usable name server in resolv.conf; is the name right"), "{why}");
+    }
+
+    #[test]
+    fn a_proxy_on_this_board_is_named_without_the_remedy_of_a_server_on_it() {
+        let tree = Tree::new("link-proxy");
+        tree.write("hosts", b"127.0.0.1 localhost\n");
+        let mut config = ApiConfig::of("http://api.test:6443").unwrap();
+        let proxy = Proxy::parse("http://localhost:3128").unwrap();
+        config.resolver = Some(Resolver::parse("", tree.path().join("hosts")));
+        config.proxy = Some(proxy.clone());
+        let link = Link::new(&config).unwrap();
+        link.deadline.begin(Duration::from_secs(2));
+        let refused = |_, _| Err::<(), _>(Failure::other("it answered 503").via(&proxy));
+        let why = link.connect(refused).unwrap_err().to_string();
+        assert_eq!(why, "proxy http://localhost:3128: it answered 503 (at 127.0.0.1:3128)");
     }
 
     #[test]

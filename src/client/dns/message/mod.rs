@@ -170,7 +170,9 @@ pub fn parse(packet: &[u8], question: &Question) -> Option<Reply> {
             // One with an address is used as it is; Go and glibc would ask again by TCP.
             Some(Reply::NoAddress) if truncated => Reply::Truncated,
             // As in Go and glibc: it has no authority, offers no recursion, and knows nothing.
-            Some(Reply::NoAddress) if flags & 0x0480 == 0 && word(packet, 10)? == 0 => {
+            Some(Reply::NoAddress)
+                if flags & 0x0480 == 0 && word(packet, 6)? == 0 && word(packet, 10)? == 0 =>
+            {
                 Reply::Failed("a referral to other servers")
             }
             Some(reply) => reply,

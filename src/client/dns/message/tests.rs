@@ -200,6 +200,9 @@ fn what_is_no_answer() {
     ] {
         assert_eq!(answer(&reply(RecordType::A, flags, &[])), Some(want), "{flags:x}");
     }
+    // An alias is an answer.
+    let alias = reply(RecordType::A, 0x8100, &[record(ASKED, 5, &wire("x"))]);
+    assert_eq!(answer(&alias), Some(Reply::NoAddress));
     let good = reply(RecordType::A, OK, &[record(ASKED, 1, &[192, 0, 2, 1])]);
     for (case, at, byte) in [
         ("id", 0, 0xbf),

@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use super::{Finding, Mark};
 use crate::client::api::{Api, Distrust};
-use crate::client::api_config::{ApiConfig, Pem};
-use crate::client::endpoint::Endpoint;
+use crate::client::api_config::{ApiConfig, Endpoint, Pem};
 use crate::kube::message::{Accept, Request};
 use crate::kube::object;
 use crate::kube::text::Fault;

@@ -11,10 +11,9 @@ use std::time::Duration;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
-use super::api_config::{ApiConfig, Proxy};
+use super::api_config::{ApiConfig, Endpoint, Proxy};
 use super::dns::Resolver;
 use super::dns::message::MAX_ADDRESSES;
-use super::endpoint::Endpoint;
 use super::failure::{Distrust, Failure};
 use super::socket::{Deadline, Stream};
 use super::tls;

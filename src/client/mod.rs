@@ -7,7 +7,6 @@
 pub mod api;
 pub mod api_config;
 pub mod dns;
-pub mod endpoint;
 mod failure;
 mod link;
 pub(crate) mod reach;

@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use super::api_config::Endpoint;
 use super::dns::Resolver;
-use super::endpoint::Endpoint;
 use super::failure::ON_LOOPBACK;
 use crate::kube::finding::Finding;
 use crate::os::clock::Clock;

@@ -2,8 +2,7 @@
 
 use std::io::{Read, Write};
 
-use super::api_config::Proxy;
-use super::endpoint::Endpoint;
+use super::api_config::{Endpoint, Proxy};
 use super::failure::{Failure, Stage};
 use crate::kube::text::Fault;
 

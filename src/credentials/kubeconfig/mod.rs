@@ -15,8 +15,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
-use crate::client::api_config::{ApiConfig, Authorization, ClientCertificate, Pem, Proxy, Secret};
-use crate::client::endpoint::Endpoint;
+use crate::client::api_config::{
+    ApiConfig, Authorization, ClientCertificate, Endpoint, Pem, Proxy, Secret,
+};
 use crate::kube::text::Fault;
 use crate::kube::yaml;
 use crate::os::guard::exists;

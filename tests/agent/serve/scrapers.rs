@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use apidouble::Double;
 use nodelet::client::api::Api;
-use nodelet::client::endpoint::Endpoint;
+use nodelet::client::api_config::Endpoint;
 use nodelet::credentials::kubeconfig;
 use nodelet::kube::message::{Accept, Request, Response};
 use serde_json::{Value, json};

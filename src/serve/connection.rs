@@ -325,19 +325,20 @@ impl<S: PortStream> PortConnection<S> {
         self.verified = OnceCell::new();
     }
 
-    /// Begins to send an answer with the journal behind its head: the last one.
-    pub(super) fn answer_with(&mut self, journal: Journal, head: &[u8], now: Mono) -> Next {
-        self.journal = Some(journal);
-        self.begin(ConnectionState::Journal, head, true, now)
-    }
-
-    /// Begins to send the answer, rendered, to [`PortConnection::head`].
-    pub(super) fn answer(&mut self, bytes: &[u8], is_last: bool, now: Mono) -> Next {
-        self.begin(ConnectionState::Answer, bytes, is_last, now)
-    }
-
-    fn begin(&mut self, state: ConnectionState, bytes: &[u8], is_last: bool, now: Mono) -> Next {
-        (self.was_answered, self.is_last) = (true, is_last);
+    /// Begins to send the answer, rendered, to [`PortConnection::head`]. One with a journal behind
+    /// it is the last one.
+    pub(super) fn answer(
+        &mut self,
+        bytes: &[u8],
+        is_last: bool,
+        journal: Option<Journal>,
+        now: Mono,
+    ) -> Next {
+        let state = match journal {
+            Some(_) => ConnectionState::Journal,
+            None => ConnectionState::Answer,
+        };
+        (self.was_answered, self.is_last, self.journal) = (true, is_last, journal);
         self.head = Zeroizing::default();
         self.enter(state, now);
         let sent = self.tls.writer().write_all(bytes).and_then(|()| {

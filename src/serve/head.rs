@@ -91,38 +91,29 @@ fn bearer(value: &str) -> Option<&str> {
 }
 
 impl Answer {
-    /// The answer as bytes. One to HEAD has no body. Without a date the time is not known.
+    /// The answer as bytes, without its journal. One to HEAD has no body. Without a date the time
+    /// is not known.
     pub(super) fn render(&self, is_head: bool, is_last: bool, date: Option<Wall>) -> Vec<u8> {
-        let mut bytes = self.head(Some(self.body.len()), is_last, date);
-        if !is_head {
-            bytes.extend_from_slice(&self.body);
-        }
-        bytes
-    }
-
-    /// The head of the answer. A body without a length ends with the connection.
-    pub(super) fn head(&self, length: Option<usize>, is_last: bool, date: Option<Wall>) -> Vec<u8> {
         let (code, reason, kind) = (self.code, reason(self.code), self.content_type);
         let mut text = format!("HTTP/1.1 {code} {reason}\r\nContent-Type: {kind}\r\n");
-        if let Some(length) = length {
-            text += &format!("Content-Length: {length}\r\n");
+        if self.journal.is_none() {
+            text += &format!("Content-Length: {}\r\n", self.body.len());
         }
         for (name, value) in &self.headers {
-            text += name;
-            text += ": ";
-            text += value;
-            text += "\r\n";
+            text += &format!("{name}: {value}\r\n");
         }
         if let Some(date) = date {
-            text += "Date: ";
-            text += &date.rfc1123().replace("+0000", "GMT");
-            text += "\r\n";
+            text += &format!("Date: {}\r\n", date.rfc1123().replace("+0000", "GMT"));
         }
         if is_last {
             text += "Connection: close\r\n";
         }
         text += "\r\n";
-        text.into_bytes()
+        let mut bytes = text.into_bytes();
+        if !is_head {
+            bytes.extend_from_slice(&self.body);
+        }
+        bytes
     }
 }
 
@@ -215,10 +206,9 @@ mod tests {
     #[test]
     fn an_answer_to_head_has_its_length_and_no_body() {
         let answer = Answer {
-            code: 405,
             content_type: "text/plain",
             headers: vec![("Allow", "GET".to_owned())],
-            body: b"no\n".to_vec(),
+            ..Answer::text(405, "no\n")
         };
         let head = "HTTP/1.1 405 Method Not Allowed\r\nContent-Type: text/plain\r\n\
                     Content-Length: 3\r\nAllow: GET\r\n";

@@ -69,49 +69,35 @@ pub(super) fn path(path: &str) -> Option<&str> {
     path.strip_prefix("/logs").filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The answer to a request for `/logs` and `path`, and the journal that follows its head.
-/// `is_busy`: another answer has it.
+/// The answer to a request for `/logs` and `path`. `is_busy`: another answer has the journal.
 pub(super) fn answer(
     asked: &Asked<'_>,
     path: &str,
     socket: Option<&Path>,
     is_busy: bool,
-) -> (Answer, Option<Journal>) {
-    let mut journal = None;
-    let answer = match socket {
+) -> Answer {
+    let Some(socket) = socket else {
         // As a kubelet that serves no logs.
-        None => Answer::plain(405, "--enable-system-log-query is not set\n"),
-        Some(socket) => Answer::to(&["GET"], asked, || match query(asked.query, path, is_busy) {
-            Some(refusal) => refusal,
-            None => match Journal::open(socket, asked.query) {
-                Ok(opened) => {
-                    journal = Some(opened);
-                    Answer { content_type: KIND, ..Answer::text(200, "") }
-                }
-                Err(e) => Answer::plain(500, unavailable(socket, &e)),
-            },
-        }),
+        return Answer::plain(405, "--enable-system-log-query is not set\n");
     };
-    (answer, journal)
-}
-
-/// Why there is no journal for a query.
-fn query(query: &str, path: &str, is_busy: bool) -> Option<Answer> {
-    match arguments(query) {
-        Err(refused) => Some(Answer::plain(refused.code, refused.text + "\n")),
+    Answer::to(&["GET"], asked, || match arguments(asked.query) {
+        Err(refused) => Answer::plain(refused.code, refused.text + "\n"),
         // A path below /var/log: there are none.
-        Ok(None) => Some(Answer::refusal(404)),
-        Ok(Some(_)) if path.len() > 1 => {
-            Some(Answer::plain(406, "a query has no path behind /logs/\n"))
-        }
+        Ok(None) => Answer::refusal(404),
+        Ok(Some(_)) if path.len() > 1 => Answer::plain(406, "a query has no path behind /logs/\n"),
         Ok(Some(_)) if is_busy => {
             let text = "the journal is being read for another request; try again\n";
             let mut busy = Answer::plain(429, text);
             busy.headers.push(("Retry-After", "1".to_owned()));
-            Some(busy)
+            busy
         }
-        Ok(Some(_)) => None,
-    }
+        Ok(Some(_)) => match Journal::open(socket, asked.query) {
+            Ok(journal) => {
+                Answer { content_type: KIND, journal: Some(journal), ..Answer::text(200, "") }
+            }
+            Err(e) => Answer::plain(500, unavailable(socket, &e)),
+        },
+    })
 }
 
 fn unavailable(socket: &Path, error: &io::Error) -> String {
@@ -206,8 +192,8 @@ mod tests {
     fn refusal(method: &str, target: &str, socket: Option<&Path>, is_busy: bool) -> (u16, String) {
         let (whole, query) = target.split_once('?').unwrap_or((target, ""));
         let asked = Asked { method, path: whole, query, token: None };
-        let (answer, journal) = answer(&asked, path(whole).unwrap(), socket, is_busy);
-        assert!(journal.is_none(), "{target}");
+        let answer = answer(&asked, path(whole).unwrap(), socket, is_busy);
+        assert!(answer.journal.is_none(), "{target}");
         (answer.code, String::from_utf8(answer.body).unwrap())
     }
 
@@ -257,9 +243,9 @@ mod tests {
         let listener = UnixListener::bind(&socket).unwrap();
         let query = "query=nodelet&tailLines=50";
         let asked = Asked { method: "GET", path: "/logs/", query, token: None };
-        let (answer, journal) = answer(&asked, "/", Some(&socket), false);
+        let answer = answer(&asked, "/", Some(&socket), false);
         assert_eq!((answer.code, answer.content_type), (200, "text/plain;charset=UTF-8"));
-        let mut journal = journal.unwrap();
+        let mut journal = answer.journal.unwrap();
         assert_eq!(journal.read(&mut [0; 9]), None);
         let mut line = String::new();
         BufReader::new(listener.accept().unwrap().0).read_line(&mut line).unwrap();

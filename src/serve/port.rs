@@ -20,7 +20,7 @@ use super::connection::{Next, PortConnection, PortStream};
 use super::connections::Connections;
 use super::head::Head;
 use super::listener;
-use super::logs::{self, Journal};
+use super::logs;
 use super::readings::Readings;
 use super::reviews::Reviews;
 use super::tls::Certificates;
@@ -227,7 +227,6 @@ impl Port {
         if next != Next::Answer {
             return next;
         }
-        let mut journal = None;
         let (answer, is_head, is_last) = match connection.head() {
             Head::Partial => return Next::Wait,
             Head::Refused(code) => {
@@ -240,20 +239,14 @@ impl Port {
                     self.client_log.failed(&why, start.mono);
                     None
                 });
-                let answer;
-                (answer, journal) =
-                    self.responder.answer(user, connection.peer, &asked, reads_journal);
+                let answer = self.responder.answer(user, connection.peer, &asked, reads_journal);
+                let is_last = is_last || answer.journal.is_some();
                 (answer, asked.method == "HEAD", is_last)
             }
         };
         let now = self.clock.now();
-        let date = self.responder.readings.wall(now);
-        let next = match journal {
-            Some(journal) => {
-                connection.answer_with(journal, &answer.head(None, true, date), now.mono)
-            }
-            None => connection.answer(&answer.render(is_head, is_last, date), is_last, now.mono),
-        };
+        let bytes = answer.render(is_head, is_last, self.responder.readings.wall(now));
+        let next = connection.answer(&bytes, is_last, answer.journal, now.mono);
         // A judgement takes up to 4 s.
         self.connections.skip_time(start.mono, now.mono);
         next
@@ -261,26 +254,25 @@ impl Port {
 }
 
 impl Responder {
-    /// The answer, and the journal that follows its head.
     fn answer(
         &mut self,
         user: Option<&User>,
         peer: IpAddr,
         asked: &Asked<'_>,
         reads_journal: bool,
-    ) -> (Answer, Option<Journal>) {
+    ) -> Answer {
         let asker = Asker { user, token: asked.token, peer };
         let verdict = self.access.judge(&asker, asked.method, asked.path, &mut self.reviews);
         self.readings.served.reviews = self.access.counts();
         self.readings.served.client_not_after = self.reviews.client_not_after;
-        let (answer, journal) = match verdict {
+        let answer = match verdict {
             Verdict::Allowed if let Some(path) = logs::path(asked.path) => {
                 logs::answer(asked, path, self.log_socket.as_deref(), reads_journal)
             }
-            Verdict::Allowed => (answer(asked, &mut self.readings, self.clock.now()), None),
-            refused => (Answer::refused(refused), None),
+            Verdict::Allowed => answer(asked, &mut self.readings, self.clock.now()),
+            refused => Answer::refused(refused),
         };
         self.readings.served.count(answer.code);
-        (answer, journal)
+        answer
     }
 }

@@ -238,7 +238,7 @@ fn a_connection_is_kept_from_answer_to_answer() {
             assert_eq!(pair.send(rest, at(second)), Next::Answer);
             let Head::Whole { asked, is_last: false } = pair.server.head() else { panic!() };
             assert_eq!(asked.path, "/healthz");
-            assert_eq!(pair.server.answer(ANSWER.as_bytes(), false, at(second)), Next::Wait);
+            assert_eq!(pair.server.answer(ANSWER.as_bytes(), false, None, at(second)), Next::Wait);
             assert_eq!(pair.state(), (ConnectionState::Idle, at(second + 90)));
             assert_eq!(pair.run(at(second)), Next::Wait);
             assert_eq!(pair.received(), ANSWER);
@@ -252,7 +252,7 @@ fn the_last_answer_is_followed_by_the_end_of_tls_and_a_second_of_patience() {
     let mut pair = Pair::of(&config(&no_ca()));
     assert_eq!(pair.send(&[REQUEST, REQUEST].concat(), at(1)), Next::Answer);
     assert!(matches!(pair.server.head(), Head::Whole { is_last: true, .. }));
-    assert_eq!(pair.server.answer(ANSWER.as_bytes(), true, at(2)), Next::Wait);
+    assert_eq!(pair.server.answer(ANSWER.as_bytes(), true, None, at(2)), Next::Wait);
     assert_eq!(pair.state(), (ConnectionState::Closing, at(3)));
     assert_eq!(pair.send(REQUEST, at(2)), Next::Wait);
     assert_eq!(pair.received(), ANSWER);
@@ -267,7 +267,7 @@ fn the_last_answer_is_followed_by_the_end_of_tls_and_a_second_of_patience() {
 fn a_client_that_does_not_read_is_not_read_from() {
     let mut pair = Pair::of(&config(&no_ca()));
     assert_eq!(pair.send(REQUEST, at(1)), Next::Answer);
-    assert_eq!(pair.server.answer(&vec![b'x'; 1 << 20], false, at(1)), Next::Wait);
+    assert_eq!(pair.server.answer(&vec![b'x'; 1 << 20], false, None, at(1)), Next::Wait);
     for second in 2..9 {
         pair.end.write_all(&[0; 100]).unwrap();
         assert_eq!(pair.server.turn(at(second)), Next::Wait);
@@ -284,7 +284,7 @@ fn with_journal() -> (Pair, UnixStream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     let journal = Journal::new(ours.try_clone().unwrap());
-    assert_eq!(pair.server.answer_with(journal, ANSWER.as_bytes(), at(1)), Next::Wait);
+    assert_eq!(pair.server.answer(ANSWER.as_bytes(), true, Some(journal), at(1)), Next::Wait);
     (pair, ours, theirs)
 }
 

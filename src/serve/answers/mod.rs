@@ -7,6 +7,7 @@
 use std::fmt;
 
 use super::access::Verdict;
+use super::logs::Journal;
 use super::readings::Readings;
 use super::{metrics, summary};
 use crate::kube::instant::Now;
@@ -33,7 +34,7 @@ impl fmt::Debug for Asked<'_> {
 }
 
 /// An answer to a whole request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Answer {
     /// Status code of HTTP.
     pub code: u16,
@@ -43,6 +44,8 @@ pub struct Answer {
     pub headers: Vec<(&'static str, String)>,
     /// The body.
     pub body: Vec<u8>,
+    /// What follows the body. Its length is not known, so the connection ends with it.
+    pub(super) journal: Option<Journal>,
 }
 
 /// What Go says of a text without a type.
@@ -58,7 +61,8 @@ const START_TIME: &str = "Process-Start-Time-Unix";
 impl Answer {
     /// A text as Go writes it without a header.
     pub(super) fn text(code: u16, body: impl Into<Vec<u8>>) -> Self {
-        Self { code, content_type: TEXT, headers: Vec::new(), body: body.into() }
+        let (headers, body) = (Vec::new(), body.into());
+        Self { code, content_type: TEXT, headers, body, journal: None }
     }
 
     /// A text of a health check or of a refusal: a browser must not guess its type.

@@ -1,13 +1,12 @@
 //! One connection: a state with a time limit, TLS, and the bytes of one head.
 //!
 //! It reads 4 KiB at most when its turn comes, so no client keeps the others waiting, and reads
-//! nothing while an answer is under way. Time is an argument and the stream a trait, so the tests
-//! need no port and no waiting.
+//! nothing while an answer is under way. Time is an argument, so the tests need no waiting.
 
 use std::cell::OnceCell;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,12 +31,6 @@ const HANDSHAKE_RECORD: u8 = 0x16;
 /// What Go's server says to a client that does not speak TLS.
 const NOT_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS \
                          server.\n";
-
-/// A stream that never blocks.
-pub(super) trait PortStream: Read + Write {
-    /// Sends the end of the stream; it can still be read.
-    fn finish(&self);
-}
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +77,9 @@ pub(super) enum Next {
 }
 
 /// A connection.
-pub(super) struct PortConnection<S> {
-    pub(super) stream: S,
+pub(super) struct PortConnection {
+    /// It never blocks.
+    pub(super) stream: TcpStream,
     /// Where it is from.
     pub(super) peer: IpAddr,
     tls: ServerConnection,
@@ -106,15 +100,15 @@ pub(super) struct PortConnection<S> {
     verified: OnceCell<Verified>,
 }
 
-impl<S> fmt::Debug for PortConnection<S> {
+impl fmt::Debug for PortConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PortConnection({:?})", self.state)
     }
 }
 
-impl<S: PortStream> PortConnection<S> {
+impl PortConnection {
     pub(super) fn new(
-        stream: S,
+        stream: TcpStream,
         peer: IpAddr,
         tls: Arc<ServerConfig>,
         now: Mono,
@@ -165,6 +159,12 @@ impl<S: PortStream> PortConnection<S> {
         sent.and_then(|()| self.receive(now)).unwrap_or(Next::Close)
     }
 
+    /// Sends the end of the stream; it can still be read.
+    fn finish(&mut self, now: Mono) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        self.enter(ConnectionState::Closing, now);
+    }
+
     fn enter(&mut self, state: ConnectionState, now: Mono) {
         (self.state, self.since) = (state, now);
     }
@@ -180,8 +180,7 @@ impl<S: PortStream> PortConnection<S> {
         }
         if !self.wants_read() && !self.has_journal() {
             if self.is_last {
-                self.stream.finish();
-                self.enter(ConnectionState::Closing, now);
+                self.finish(now);
             } else {
                 self.enter(ConnectionState::Idle, now);
             }
@@ -239,9 +238,8 @@ impl<S: PortStream> PortConnection<S> {
                 if self.received == 0 && bytes.first() != Some(&HANDSHAKE_RECORD) {
                     // The socket has room for the first bytes, or the client misses a hint.
                     let _ = self.stream.write(NOT_TLS)?;
-                    self.stream.finish();
                     self.was_answered = true;
-                    self.enter(ConnectionState::Closing, now);
+                    self.finish(now);
                     return Ok(Next::Wait);
                 }
                 self.received += bytes.len();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::connection::{ConnectionState, PortConnection, PortStream};
+use super::connection::{ConnectionState, PortConnection};
 use crate::kube::instant::Mono;
 
 /// Most connections. A scraper keeps one.
@@ -13,9 +13,9 @@ const YOUNG: Duration = Duration::from_secs(2);
 
 /// The open connections, at most [`MOST`].
 #[derive(Debug)]
-pub(super) struct Connections<S>(pub(super) Vec<PortConnection<S>>);
+pub(super) struct Connections(pub(super) Vec<PortConnection>);
 
-impl<S: PortStream> Connections<S> {
+impl Connections {
     pub(super) fn new() -> Self {
         Self(Vec::with_capacity(MOST))
     }
@@ -30,12 +30,12 @@ impl<S: PortStream> Connections<S> {
 
     /// Adds a connection. Of those that had an answer the one that does nothing for the longest
     /// time makes room, else the one of the others that waits for the longest time.
-    pub(super) fn add(&mut self, new: PortConnection<S>, now: Mono) {
+    pub(super) fn add(&mut self, new: PortConnection, now: Mono) {
         if self.0.len() >= MOST {
             let spare = self.0.iter().enumerate().filter(|(_, connection)| {
                 Self::spare_from(connection).is_some_and(|from| from <= now)
             });
-            let order = |c: &PortConnection<S>| (!Self::is_content(c), c.since);
+            let order = |c: &PortConnection| (!Self::is_content(c), c.since);
             let Some((index, _)) = spare.min_by_key(|(_, connection)| order(connection)) else {
                 return;
             };
@@ -45,7 +45,7 @@ impl<S: PortStream> Connections<S> {
     }
 
     /// From when on a connection may be closed for another one.
-    fn spare_from(connection: &PortConnection<S>) -> Option<Mono> {
+    fn spare_from(connection: &PortConnection) -> Option<Mono> {
         match connection.state {
             ConnectionState::Answer | ConnectionState::Journal => None,
             _ if Self::is_content(connection) => Some(connection.since),
@@ -54,7 +54,7 @@ impl<S: PortStream> Connections<S> {
     }
 
     /// Whether its client has what it asked for.
-    fn is_content(connection: &PortConnection<S>) -> bool {
+    fn is_content(connection: &PortConnection) -> bool {
         let is_quiet = matches!(connection.state, ConnectionState::Idle | ConnectionState::Closing);
         is_quiet && connection.was_answered
     }

@@ -1,7 +1,7 @@
 //! The loop of the port: one poll over the listener and the connections, no thread.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::access::{Access, Asker, User, Verdict};
 use super::answers::{Answer, Asked, answer};
 use super::client_ca::ClientCa;
 use super::config::ServeConfig;
-use super::connection::{Next, PortConnection, PortStream};
+use super::connection::{Next, PortConnection};
 use super::connections::Connections;
 use super::head::Head;
 use super::listener;
@@ -36,12 +36,6 @@ use crate::os::read::cause;
 /// Pause after an accept or a poll that failed, as without memory or descriptors.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
 
-impl PortStream for TcpStream {
-    fn finish(&self) {
-        let _ = self.shutdown(Shutdown::Write);
-    }
-}
-
 /// The port and what it needs to answer.
 #[derive(Debug)]
 pub(super) struct Port {
@@ -49,7 +43,7 @@ pub(super) struct Port {
     /// The listener is not polled before.
     rests: Mono,
     accept_log: OutageLog,
-    connections: Connections<TcpStream>,
+    connections: Connections,
     tls: Arc<ServerConfig>,
     ca: ClientCa,
     certificates: Certificates,

@@ -1,7 +1,8 @@
 //! The connection machine with a real TLS client, over a Unix socket and in virtual time.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Shutdown};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, SupportedProtocolVers
 
 use super::client_ca::{ClientCa, issuers};
 use super::config::ServeConfig;
-use super::connection::{ConnectionState, Next, PortConnection, PortStream};
+use super::connection::{ConnectionState, Next, PortConnection};
 use super::connections::{Connections, MOST};
 use super::head::{self, Head};
 use super::logs::Journal;
@@ -42,18 +43,12 @@ fn at(seconds: u64) -> Mono {
     Mono::START.after(Duration::from_secs(seconds))
 }
 
-/// The two ends of a connection.
-fn ends() -> (UnixStream, UnixStream) {
+/// The two ends of a connection. std reads, writes and shuts down a TCP stream by the same calls.
+fn ends() -> (TcpStream, UnixStream) {
     let (server, client) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     client.set_nonblocking(true).unwrap();
-    (server, client)
-}
-
-impl PortStream for UnixStream {
-    fn finish(&self) {
-        self.shutdown(Shutdown::Write).unwrap();
-    }
+    (OwnedFd::from(server).into(), client)
 }
 
 /// A CA, and certificates for clients.
@@ -149,7 +144,7 @@ fn config(ca: &ClientCa) -> Arc<ServerConfig> {
 
 /// A connection and its client.
 struct Pair {
-    server: PortConnection<UnixStream>,
+    server: PortConnection,
     client: ClientConnection,
     end: UnixStream,
 }
@@ -259,7 +254,7 @@ fn the_last_answer_is_followed_by_the_end_of_tls_and_a_second_of_patience() {
     assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
     assert_eq!(pair.end.read(&mut [0]).unwrap(), 0);
     assert_eq!(pair.state(), (ConnectionState::Closing, at(3)));
-    pair.end.finish();
+    pair.end.shutdown(Shutdown::Write).unwrap();
     assert_eq!(pair.server.turn(at(2)), Next::Close);
 }
 
@@ -411,7 +406,7 @@ fn a_handshake_has_32_kib_and_a_head_8() {
 fn an_end_without_a_request_or_garbage_closes_a_connection() {
     let tls = config(&no_ca());
     let mut pair = Pair::of(&tls);
-    pair.end.finish();
+    pair.end.shutdown(Shutdown::Write).unwrap();
     assert_eq!(pair.server.turn(at(1)), Next::Close);
     for (request, next) in [(&b""[..], Next::Close), (REQUEST, Next::Answer)] {
         let mut pair = Pair::of(&tls);
@@ -595,7 +590,7 @@ fn a_full_house_closes_the_longest_idle_then_whoever_waits_longest() {
     // Each one a handshake: the oldest may go after 2 s.
     assert_eq!(all.room(), Some(at(2)));
     all.add(new(8), at(8));
-    let begun = |all: &Connections<UnixStream>| {
+    let begun = |all: &Connections| {
         let mut begun: Vec<Mono> = all.0.iter().map(|connection| connection.since).collect();
         begun.sort_unstable();
         begun

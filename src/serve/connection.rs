@@ -1,4 +1,4 @@
-//! One connection: a state with a time limit, TLS, and the bytes of one head.
+//! The connections. Each is a state with a time limit, TLS, and the bytes of one head.
 //!
 //! It reads 4 KiB at most when its turn comes, so no client keeps the others waiting, and reads
 //! nothing while an answer is under way. Time is an argument, so the tests need no waiting.
@@ -21,6 +21,11 @@ use super::logs::Journal;
 use crate::kube::instant::Mono;
 use crate::kube::time::Wall;
 
+/// Most connections. A scraper keeps one.
+pub(super) const MOST: usize = 8;
+/// In the first 2 s of a handshake or a head a connection is not closed to make room for another
+/// one: its link may be slow. Nor is one whose client had no answer yet.
+const YOUNG: Duration = Duration::from_secs(2);
 /// Most bytes of one read.
 const READ: usize = 4 << 10;
 /// Most bytes that a client may send before the handshake is complete: a certificate chain has
@@ -136,6 +141,21 @@ impl PortConnection {
         self.since.after(self.state.limit())
     }
 
+    /// From when on it may be closed for another one.
+    fn spare_from(&self) -> Option<Mono> {
+        match self.state {
+            ConnectionState::Answer | ConnectionState::Journal => None,
+            _ if self.is_content() => Some(self.since),
+            _ => Some(self.since.after(YOUNG)),
+        }
+    }
+
+    /// Whether its client has what it asked for.
+    fn is_content(&self) -> bool {
+        let is_quiet = matches!(self.state, ConnectionState::Idle | ConnectionState::Closing);
+        is_quiet && self.was_answered
+    }
+
     pub(super) fn wants_read(&self) -> bool {
         !matches!(self.state, ConnectionState::Answer | ConnectionState::Journal)
     }
@@ -232,25 +252,21 @@ impl PortConnection {
             }
             Err(e) => return Err(e),
         };
-        match self.state {
-            ConnectionState::Closing => return Ok(Next::Wait),
-            ConnectionState::Handshake => {
-                if self.received == 0 && bytes.first() != Some(&HANDSHAKE_RECORD) {
-                    // The socket has room for the first bytes, or the client misses a hint.
-                    let _ = self.stream.write(NOT_TLS)?;
-                    self.was_answered = true;
-                    self.finish(now);
-                    return Ok(Next::Wait);
-                }
-                self.received += bytes.len();
-                if self.received > LONGEST_HANDSHAKE {
-                    return Ok(Next::Close);
-                }
+        if self.state == ConnectionState::Closing {
+            return Ok(Next::Wait);
+        }
+        if self.state == ConnectionState::Handshake {
+            if self.received == 0 && bytes.first() != Some(&HANDSHAKE_RECORD) {
+                // The socket has room for the first bytes, or the client misses a hint.
+                let _ = self.stream.write(NOT_TLS)?;
+                self.was_answered = true;
+                self.finish(now);
+                return Ok(Next::Wait);
             }
-            ConnectionState::Head
-            | ConnectionState::Answer
-            | ConnectionState::Journal
-            | ConnectionState::Idle => {}
+            self.received += bytes.len();
+            if self.received > LONGEST_HANDSHAKE {
+                return Ok(Next::Close);
+            }
         }
         self.decrypt(bytes, now)
     }
@@ -346,5 +362,52 @@ impl PortConnection {
             self.send(now)
         });
         if sent.is_ok() { Next::Wait } else { Next::Close }
+    }
+}
+
+/// The open connections, at most [`MOST`].
+#[derive(Debug)]
+pub(super) struct Connections(pub(super) Vec<PortConnection>);
+
+impl Connections {
+    pub(super) fn new() -> Self {
+        Self(Vec::with_capacity(MOST))
+    }
+
+    /// From when on another connection has room; `None` while each one is busy.
+    pub(super) fn room(&self) -> Option<Mono> {
+        if self.0.len() < MOST {
+            return Some(Mono::START);
+        }
+        self.0.iter().filter_map(PortConnection::spare_from).min()
+    }
+
+    /// Adds a connection. Of those that had an answer the one that does nothing for the longest
+    /// time makes room, else the one of the others that waits for the longest time.
+    pub(super) fn add(&mut self, new: PortConnection, now: Mono) {
+        if self.0.len() >= MOST {
+            let is_spare = |c: &PortConnection| c.spare_from().is_some_and(|from| from <= now);
+            let spare = self.0.iter().enumerate().filter(|(_, connection)| is_spare(connection));
+            let order = |c: &PortConnection| (!c.is_content(), c.since);
+            let Some((index, _)) = spare.min_by_key(|(_, connection)| order(connection)) else {
+                return;
+            };
+            self.0.swap_remove(index);
+        }
+        self.0.push(new);
+    }
+
+    /// Does not count the time since `start`, in which none of them had a turn: what a client sent
+    /// meanwhile is not read yet.
+    pub(super) fn skip_time(&mut self, start: Mono, now: Mono) {
+        for connection in &mut self.0 {
+            connection.since = connection.since.after(now.since(start));
+        }
+    }
+
+    /// Closes those whose time is over. Returns when the next one's is.
+    pub(super) fn expire(&mut self, now: Mono) -> Option<Mono> {
+        self.0.retain_mut(|connection| now < connection.deadline() || connection.outlives(now));
+        self.0.iter().map(PortConnection::deadline).min()
     }
 }

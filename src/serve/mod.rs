@@ -10,7 +10,6 @@ mod client_ca;
 mod cluster_certificate;
 mod config;
 mod connection;
-mod connections;
 pub mod head;
 pub mod log_query;
 pub mod logs;

@@ -21,8 +21,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, SupportedProtocolVers
 
 use super::client_ca::{ClientCa, issuers};
 use super::config::ServeConfig;
-use super::connection::{ConnectionState, Next, PortConnection};
-use super::connections::{Connections, MOST};
+use super::connection::{ConnectionState, Connections, MOST, Next, PortConnection};
 use super::head::{self, Head};
 use super::logs::Journal;
 use super::tls::{Certificates, server_config};

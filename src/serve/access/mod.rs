@@ -1,15 +1,15 @@
 //! Who may ask `nodelet serve`, and what: the API server decides, and its answers are cached.
 //!
 //! As in the kubelet: a client certificate, else a bearer token (TokenReview), then one
-//! SubjectAccessReview for each subresource, until one is allowed. `cmd/kubelet/app/auth.go`,
-//! `pkg/kubelet/server/server.go` InstallAuthFilter.
+//! SubjectAccessReview for each subresource of the Node, until one is allowed.
+//! `cmd/kubelet/app/auth.go`, `pkg/kubelet/server/server.go` InstallAuthFilter and `auth.go`
+//! GetRequestAttributes, with KubeletFineGrainedAuthz.
 //!
 //! Unlike in the kubelet, an invalid token is cached, too, and an address can cause one review of
 //! unknown tokens a second: neither a scraper with an old token nor an attacker makes the API
 //! server busy. A token that was valid once is reviewed without a rate limit. An invalid token
 //! never evicts a valid one.
 
-mod attributes;
 mod cache;
 
 use std::net::IpAddr;
@@ -164,7 +164,7 @@ impl Access {
         path: &str,
         context: &mut dyn ReviewContext,
     ) -> Verdict {
-        let (verb, subresources) = (attributes::verb(method), attributes::subresources(path));
+        let (verb, subresources) = (verb(method), subresources(path));
         let deadline = context.now().after(BUDGET);
         let of_token = match (asker.user, asker.token) {
             (None, Some(token)) if self.config.accepts_tokens => {
@@ -371,6 +371,41 @@ fn user_of_status(status: &Value) -> Option<User> {
         groups: groups.filter_map(Value::as_str).map(str::to_owned).collect(),
         extra: extra.cloned().unwrap_or_default(),
     })
+}
+
+/// The verb of the API for a method; empty for every other method.
+fn verb(method: &str) -> &'static str {
+    match method {
+        "GET" => "get",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "",
+    }
+}
+
+/// The subresources of a path, in the order in which they are asked for; the first that is allowed
+/// is enough.
+fn subresources(path: &str) -> &'static [&'static str] {
+    const TABLE: &[(&str, &[&str])] = &[
+        ("/pods", &["pods", "proxy"]),
+        ("/healthz", &["healthz", "proxy"]),
+        ("/configz", &["configz", "proxy"]),
+        ("/runningpods", &["pods", "proxy"]),
+        ("/stats", &["stats"]),
+        ("/metrics", &["metrics"]),
+        ("/logs", &["log"]),
+        ("/checkpoint", &["checkpoint"]),
+        ("/statusz", &["statusz"]),
+        ("/flagz", &["configz"]),
+    ];
+    let is_below = |above| {
+        let rest = path.strip_prefix(above);
+        rest.is_some_and(|rest: &str| rest.is_empty() || rest.starts_with('/'))
+    };
+    let found = TABLE.iter().find(|(above, _)| is_below(*above));
+    found.map_or(&["proxy"], |(_, subresources)| subresources)
 }
 
 #[cfg(test)]

@@ -151,7 +151,7 @@ fn silent() -> Option<Answer> {
 }
 
 /// TestAuthFilters, and `auth_test.go` TestFineGrainedAuthz. The rows of the paths are in
-/// `attributes`.
+/// `test_get_request_attributes`.
 #[test]
 fn test_auth_filters() {
     let user = phibby();
@@ -415,4 +415,53 @@ fn a_judgement_has_4_s_for_all_its_reviews() {
     let questions = port.server.questions.len();
     assert_eq!(judge(&mut port), (Verdict::Failed, 4));
     assert_eq!(port.server.questions.len(), questions);
+}
+
+/// `pkg/kubelet/server/auth_test.go` TestGetRequestAttributes, with the gate that 1.36 has
+/// locked, and TestIsSubPath.
+#[test]
+fn test_get_request_attributes() {
+    for (path, want) in [
+        ("/attach/{podNamespace}/{podID}/{containerName}", &["proxy"][..]),
+        ("/checkpoint/{podNamespace}/{podID}/{containerName}", &["checkpoint"]),
+        ("/configz", &["configz", "proxy"]),
+        ("/flagz", &["configz"]),
+        ("/statusz", &["statusz"]),
+        ("/containerLogs/{podNamespace}/{podID}/{containerName}", &["proxy"]),
+        ("/debug/flags/v", &["proxy"]),
+        ("/debug/pprof/{subpath:*}", &["proxy"]),
+        ("/exec/{podNamespace}/{podID}/{containerName}", &["proxy"]),
+        ("/healthz", &["healthz", "proxy"]),
+        ("/healthz/log", &["healthz", "proxy"]),
+        ("/logs/", &["log"]),
+        ("/metrics", &["metrics"]),
+        ("/metrics/slis", &["metrics"]),
+        ("/metrics/cadvisor", &["metrics"]),
+        ("/metrics/probes", &["metrics"]),
+        ("/metrics/resource", &["metrics"]),
+        ("/pods/", &["pods", "proxy"]),
+        ("/portForward/{podNamespace}/{podID}", &["proxy"]),
+        ("/run/{podNamespace}/{podID}/{containerName}", &["proxy"]),
+        ("/runningpods/", &["pods", "proxy"]),
+        ("/stats/", &["stats"]),
+        ("/stats/summary", &["stats"]),
+        // Not in the table of upstream.
+        ("/", &["proxy"]),
+        ("//metrics", &["proxy"]),
+        ("/metricsx", &["proxy"]),
+        ("/%6detrics", &["proxy"]),
+    ] {
+        assert_eq!(subresources(path), want, "{path}");
+    }
+    for (method, want) in [
+        ("POST", "create"),
+        ("GET", "get"),
+        ("PUT", "update"),
+        ("PATCH", "patch"),
+        ("DELETE", "delete"),
+        ("HEAD", ""),
+        ("get", ""),
+    ] {
+        assert_eq!(verb(method), want, "{method}");
+    }
 }

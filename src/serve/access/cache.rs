@@ -124,18 +124,12 @@ impl Buckets {
     pub(super) fn of(&mut self, peer: IpAddr, now: Mono) -> &mut TokenBucket {
         let peer = network(peer);
         self.peers.retain(|(known, bucket)| *known == peer || bucket.tokens(now) < BURST);
-        let at = self.peers.iter().position(|(known, _)| *known == peer);
-        let at = match at {
-            None if self.peers.len() < MAX_PEERS => {
-                self.peers.push((peer, TokenBucket::new(EVERY, BURST)));
-                Some(self.peers.len() - 1)
-            }
-            at => at,
-        };
-        match at.and_then(|at| self.peers.get_mut(at)) {
-            Some((_, bucket)) => bucket,
-            None => &mut self.others,
+        let is_new = self.peers.iter().all(|(known, _)| *known != peer);
+        if is_new && self.peers.len() < MAX_PEERS {
+            self.peers.push((peer, TokenBucket::new(EVERY, BURST)));
         }
+        let found = self.peers.iter_mut().find(|(known, _)| *known == peer);
+        found.map_or(&mut self.others, |(_, bucket)| bucket)
     }
 }
 

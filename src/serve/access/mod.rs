@@ -120,7 +120,7 @@ pub(super) struct Access {
     buckets: Buckets,
     /// No review is sent before.
     pause_until: Mono,
-    counts: ReviewCounts,
+    pub(super) counts: ReviewCounts,
     token_log: OutageLog,
     access_log: OutageLog,
 }
@@ -149,11 +149,6 @@ impl Access {
             token_log: OutageLog::new("tokenreviews"),
             access_log: OutageLog::new("subjectaccessreviews"),
         }
-    }
-
-    /// How many reviews were sent.
-    pub(super) fn counts(&self) -> ReviewCounts {
-        self.counts
     }
 
     /// Whether `asker` may send `method` to `path`, which has no query. Takes [`BUDGET`] at most.

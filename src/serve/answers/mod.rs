@@ -100,7 +100,6 @@ impl Answer {
 pub(super) fn reason(code: u16) -> &'static str {
     match code {
         200 => "OK",
-        307 => "Temporary Redirect",
         400 => "Bad Request",
         401 => "Unauthorized",
         403 => "Forbidden",
@@ -109,7 +108,6 @@ pub(super) fn reason(code: u16) -> &'static str {
         406 => "Not Acceptable",
         429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
-        503 => "Service Unavailable",
         _ => "Internal Server Error",
     }
 }

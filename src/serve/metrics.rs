@@ -3,7 +3,7 @@
 //! `pkg/kubelet/metrics/collectors/resource_metrics.go`, component-base
 //! `metrics/processstarttime.go`. Values are plain decimals, where Go writes an exponent from 1e6.
 
-use super::readings::Readings;
+use super::readings::{Readings, started, wall};
 use crate::host::usage::resident_bytes;
 use crate::kube::instant::Now;
 use crate::kube::time::Wall;
@@ -40,7 +40,7 @@ impl Text {
 /// scrapes of one reading are not taken for two; without it the scraper takes its own.
 pub(super) fn resource(readings: &mut Readings, now: Now) -> String {
     let (usage, age) = readings.usage(now.mono);
-    let read = readings.wall(now).map(|wall| wall.before(age));
+    let read = wall(now).map(|wall| wall.before(age));
     let time = read.map(|at| format!(" {}", at.nanos() / 1_000_000));
     let is_unread =
         usage.cpu.is_err() || usage.working_set_bytes.is_err() || usage.swap_bytes.is_err();
@@ -75,13 +75,13 @@ pub(super) fn resource(readings: &mut Readings, now: Now) -> String {
 
 /// `/metrics/cadvisor`, `/metrics/probes` and `/metrics/slis`, which are about containers: a
 /// scraper finds a target that is up.
-pub(super) fn start_time(readings: &Readings, now: Now) -> String {
+pub(super) fn start_time(now: Now) -> String {
     let mut text = Text::default();
     text.one(
         "process_start_time_seconds",
         "gauge",
         "[ALPHA] Start time of the process since unix epoch in seconds.",
-        readings.started(now).map(|at| at.seconds()),
+        started(now).map(|at| at.seconds()),
     );
     text.text
 }
@@ -89,7 +89,7 @@ pub(super) fn start_time(readings: &Readings, now: Now) -> String {
 /// `/metrics`: this process and the agent's Lease.
 pub(super) fn own(readings: &Readings, now: Now) -> String {
     let served = &readings.served;
-    let wall = readings.wall(now);
+    let wall = wall(now);
     let left = |end: Option<Wall>| {
         let (end, wall) = (end?.seconds(), wall?.seconds());
         Some(i128::from(end) - i128::from(wall))
@@ -151,7 +151,7 @@ pub(super) fn own(readings: &Readings, now: Now) -> String {
         "process_start_time_seconds",
         "gauge",
         "Start time of the process since unix epoch in seconds.",
-        readings.started(now).map(|at| at.seconds()),
+        started(now).map(|at| at.seconds()),
     );
     text.text
 }

@@ -20,7 +20,7 @@ use super::connection::{Connections, Next, PortConnection};
 use super::head::Head;
 use super::listener;
 use super::logs;
-use super::readings::Readings;
+use super::readings::{Readings, wall};
 use super::reviews::Reviews;
 use super::tls::Certificates;
 use crate::config::Config;
@@ -238,7 +238,7 @@ impl Port {
             }
         };
         let now = self.clock.now();
-        let bytes = answer.render(is_head, is_last, self.responder.readings.wall(now));
+        let bytes = answer.render(is_head, is_last, wall(now));
         let next = connection.answer(&bytes, is_last, answer.journal, now.mono);
         // A judgement takes up to 4 s.
         self.connections.skip_time(start.mono, now.mono);

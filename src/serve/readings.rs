@@ -25,7 +25,6 @@ pub(super) struct Readings {
     pub(super) node_name: String,
     pub(super) host: Host,
     state_file: PathBuf,
-    built: Wall,
     /// The last reading, and when it was made.
     last: Option<(Mono, Usage)>,
     /// The reading before, for the rate.
@@ -66,27 +65,10 @@ impl Readings {
             node_name: config.node.name.clone(),
             host,
             state_file: serve.state_file.clone(),
-            built: clock::built(),
             last: None,
             before: None,
             served: Served::default(),
         }
-    }
-
-    /// The wall time, while it can be right. The timekeeper is another process, and its rule is the
-    /// build time: without NTP and RTC, a board shows 1970.
-    pub(super) fn wall(&self, now: Now) -> Option<Wall> {
-        Some(now.wall).filter(|wall| *wall >= self.built)
-    }
-
-    /// When this process started, if the wall time can be right.
-    pub(super) fn started(&self, now: Now) -> Option<Wall> {
-        Some(self.wall(now)?.before(now.mono.since(Mono::START)))
-    }
-
-    /// When the machine started, if the wall time can be right.
-    pub(super) fn booted(&self, now: Now) -> Option<Wall> {
-        Some(self.wall(now)?.before(since_boot()))
     }
 
     /// The use of CPU, memory and swap, and its age: at most a second.
@@ -126,6 +108,22 @@ impl Readings {
     pub(super) fn lease(&self) -> Result<(), String> {
         lease(self.lease_report(), since_boot())
     }
+}
+
+/// The wall time, while it can be right. The timekeeper is another process, and its rule is the
+/// build time: without NTP and RTC, a board shows 1970.
+pub(super) fn wall(now: Now) -> Option<Wall> {
+    Some(now.wall).filter(|wall| *wall >= clock::built())
+}
+
+/// When this process started, if the wall time can be right.
+pub(super) fn started(now: Now) -> Option<Wall> {
+    Some(wall(now)?.before(now.mono.since(Mono::START)))
+}
+
+/// When the machine started, if the wall time can be right.
+pub(super) fn booted(now: Now) -> Option<Wall> {
+    Some(wall(now)?.before(since_boot()))
 }
 
 /// The last attempt was a moment ago. With a long Lease the attempts are rare.

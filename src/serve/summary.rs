@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::readings::Readings;
+use super::readings::{Readings, booted, wall};
 use crate::host::usage::Traffic;
 use crate::kube::facts::FileSystem;
 use crate::kube::instant::Now;
@@ -19,8 +19,8 @@ const NODE_INTERFACE: &str = "eth0";
 pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> String {
     let (usage, age) = readings.usage(now.mono);
     let time = |wall: Option<Wall>| wall.map(|wall| wall.time());
-    let read = time(readings.wall(now).map(|wall| wall.before(age)));
-    let started = time(readings.booted(now));
+    let read = time(wall(now).map(|wall| wall.before(age)));
+    let started = time(booted(now));
     let mut node = json!({"nodeName": readings.node_name, "startTime": started});
     let mut set = |member, value| object::set(&mut node, &[member], value);
     if let Ok(cpu) = usage.cpu {
@@ -43,7 +43,7 @@ pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> Stri
         set("swap", json!({"time": read, "swapAvailableBytes": free, "swapUsageBytes": used}));
     }
     if !is_short {
-        let now = time(readings.wall(now));
+        let now = time(wall(now));
         if let Ok(traffic) = readings.host.traffic() {
             set("network", network(&traffic, &now));
         }

@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::access::Verdict;
 use super::logs::Journal;
-use super::readings::Readings;
+use super::readings::{Readings, started};
 use super::{metrics, summary};
 use crate::kube::instant::Now;
 use crate::kube::text::query;
@@ -119,10 +119,10 @@ pub(super) fn answer(asked: &Asked<'_>, readings: &mut Readings, now: Now) -> An
         "/healthz/ping" | "/healthz/log" => Answer::text(200, "ok"),
         "/healthz/syncloop" => check(readings.sync_loop()),
         "/healthz/lease" => check(readings.lease()),
-        "/metrics" => of_metrics(metrics::own(readings, now), readings, now),
-        "/metrics/resource" => of_metrics(metrics::resource(readings, now), readings, now),
+        "/metrics" => of_metrics(metrics::own(readings, now), now),
+        "/metrics/resource" => of_metrics(metrics::resource(readings, now), now),
         "/metrics/cadvisor" | "/metrics/probes" | "/metrics/slis" => {
-            of_metrics(metrics::start_time(readings, now), readings, now)
+            of_metrics(metrics::start_time(now), now)
         }
         "/pods" | "/pods/" | "/runningpods/" => Answer::to(&["GET"], asked, || Answer {
             content_type: JSON,
@@ -140,8 +140,8 @@ pub(super) fn answer(asked: &Asked<'_>, readings: &mut Readings, now: Now) -> An
 }
 
 /// A text of metrics. Like a kubelet's registry, with the time when this process started.
-fn of_metrics(text: String, readings: &Readings, now: Now) -> Answer {
-    let started = readings.started(now).map(|at| (START_TIME, at.seconds().to_string()));
+fn of_metrics(text: String, now: Now) -> Answer {
+    let started = started(now).map(|at| (START_TIME, at.seconds().to_string()));
     let headers = started.into_iter().collect();
     Answer { content_type: METRICS, headers, ..Answer::text(200, text) }
 }

@@ -3,6 +3,8 @@
 //! `pkg/kubelet/metrics/collectors/resource_metrics.go`, component-base
 //! `metrics/processstarttime.go`. Values are plain decimals, where Go writes an exponent from 1e6.
 
+use std::fmt::Display;
+
 use super::readings::{Readings, started, wall};
 use crate::host::usage::resident_bytes;
 use crate::kube::instant::Now;
@@ -18,20 +20,18 @@ struct Text {
 }
 
 impl Text {
-    /// What precedes the values of a metric.
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        for part in ["# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n"] {
-            self.text += part;
-        }
+    /// What precedes the values of a metric. By Prometheus' rule for names a counter ends with
+    /// `_total`; all others here are gauges.
+    fn head(&mut self, name: &str, help: &str) {
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        self.text += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
     }
 
     /// A metric with one value; none if it is not known.
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: Option<impl ToString>) {
+    fn one(&mut self, name: &str, help: &str, value: Option<impl Display>) {
         if let Some(value) = value {
-            self.head(name, kind, help);
-            for part in [name, " ", &value.to_string(), &self.time, "\n"] {
-                self.text += part;
-            }
+            self.head(name, help);
+            self.text += &format!("{name} {value}{}\n", self.time);
         }
     }
 }
@@ -47,26 +47,22 @@ pub(super) fn resource(readings: &mut Readings, now: Now) -> String {
     let mut text = Text { time: time.unwrap_or_default(), ..Text::default() };
     text.one(
         "node_cpu_usage_seconds_total",
-        "counter",
         "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
         usage.cpu.ok().map(|cpu| format!("{}.{:06}", cpu.as_secs(), cpu.subsec_micros())),
     );
     text.one(
         "node_memory_working_set_bytes",
-        "gauge",
         "[STABLE] Current working set of the node in bytes",
         usage.working_set_bytes.ok(),
     );
     text.one(
         "node_swap_usage_bytes",
-        "gauge",
         "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems",
         usage.swap_bytes.ok().map(|(total, free)| total.saturating_sub(free)),
     );
     text.time.clear();
     text.one(
         "resource_scrape_error",
-        "gauge",
         "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
         Some(u8::from(is_unread)),
     );
@@ -79,7 +75,6 @@ pub(super) fn start_time(now: Now) -> String {
     let mut text = Text::default();
     text.one(
         "process_start_time_seconds",
-        "gauge",
         "[ALPHA] Start time of the process since unix epoch in seconds.",
         started(now).map(|at| at.seconds()),
     );
@@ -97,59 +92,48 @@ pub(super) fn own(readings: &Readings, now: Now) -> String {
     let mut text = Text::default();
     text.one(
         "kubelet_certificate_manager_client_ttl_seconds",
-        "gauge",
         "[ALPHA] Seconds until the client certificate expires, negative if it has expired.",
         left(served.client_not_after),
     );
     text.one(
         "kubelet_certificate_manager_server_ttl_seconds",
-        "gauge",
         "[ALPHA] Seconds until the serving certificate expires, negative if it has expired.",
         left(served.server_not_after),
     );
     let name = "kubelet_node_name";
-    text.head(name, "gauge", "[ALPHA] The node's name. The count is always 1.");
+    text.head(name, "[ALPHA] The node's name. The count is always 1.");
     text.text += &format!("{name}{{node={:?}}} 1\n", readings.node_name);
     let report = readings.lease_report();
     text.one(
         "nodelet_lease_age_seconds",
-        "gauge",
         "Time since the last renewal of the Lease.",
         report.and_then(|report| Some(since_boot().saturating_sub(report.renewed?).as_secs())),
     );
     text.one(
         "nodelet_lease_failures_total",
-        "counter",
         "Attempts to renew the Lease that failed, since the start of the agent.",
         report.map(|report| report.failures),
     );
     text.one(
         "nodelet_lease_renewals_total",
-        "counter",
         "Renewals of the Lease since the start of the agent.",
         report.map(|report| report.renewals),
     );
     let name = "nodelet_serve_requests_total";
-    text.head(name, "counter", "Requests before this one, by the status code of the answer.");
+    text.head(name, "Requests before this one, by the status code of the answer.");
     for (code, count) in &served.requests {
         text.text += &format!("{name}{{code=\"{code}\"}} {count}\n");
     }
     let name = "nodelet_serve_reviews_total";
-    text.head(name, "counter", "Reviews that the API server was asked for, by kind.");
+    text.head(name, "Reviews that the API server was asked for, by kind.");
     let (tokens, access) = (served.reviews.tokens, served.reviews.access);
     for (kind, count) in [("SubjectAccessReview", access), ("TokenReview", tokens)] {
         text.text += &format!("{name}{{kind=\"{kind}\"}} {count}\n");
     }
-    text.one(
-        "process_resident_memory_bytes",
-        "gauge",
-        "Resident memory size in bytes.",
-        resident_bytes(),
-    );
+    text.one("process_resident_memory_bytes", "Resident memory size in bytes.", resident_bytes());
     // As client_golang has it, which registers it here in a kubelet: without a stability.
     text.one(
         "process_start_time_seconds",
-        "gauge",
         "Start time of the process since unix epoch in seconds.",
         started(now).map(|at| at.seconds()),
     );

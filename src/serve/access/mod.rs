@@ -30,6 +30,8 @@ use self::cache::{Buckets, KeyedHash, Tokens, Verdicts};
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+const ANONYMOUS: &str = "system:anonymous";
 
 /// Time limit of one judgement, all its reviews together: each other connection waits meanwhile.
 pub(super) const BUDGET: Duration = Duration::from_secs(4);
@@ -318,7 +320,9 @@ fn token_review(token: &str) -> Request {
 
 fn access_review(user: &User, verb: &str, node_name: &str, subresource: &str) -> Request {
     let mut groups = user.groups.clone();
-    if !groups.iter().any(|group| group == AUTHENTICATED) {
+    // Upstream: apiserver `authentication/group/authenticated_group_adder.go`.
+    let is_said = groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED);
+    if !is_said && user.name != ANONYMOUS {
         groups.push(AUTHENTICATED.to_owned());
     }
     let mut review = json!({

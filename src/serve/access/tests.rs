@@ -183,6 +183,23 @@ fn test_auth_filters() {
     }
 }
 
+#[test]
+fn a_user_is_in_system_authenticated_unless_the_name_or_a_group_says_otherwise() {
+    for (name, groups, want) in [
+        ("phibby", json!([]), json!(["system:authenticated"])),
+        ("phibby", json!(["a"]), json!(["a", "system:authenticated"])),
+        ("phibby", json!(["system:authenticated", "a"]), json!(["system:authenticated", "a"])),
+        ("phibby", json!(["system:unauthenticated"]), json!(["system:unauthenticated"])),
+        ("system:anonymous", json!(["a"]), json!(["a"])),
+    ] {
+        let groups = serde_json::from_value(groups).unwrap();
+        let user = User { name: name.to_owned(), groups, ..User::default() };
+        let mut port = Port::new();
+        port.judge(&with_certificate(&user), "GET", "/metrics");
+        assert_eq!(port.server.questions[0]["groups"], want);
+    }
+}
+
 /// TestAuthenticationError: the authorizer fails.
 #[test]
 fn test_authentication_error() {

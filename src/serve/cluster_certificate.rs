@@ -43,6 +43,8 @@ pub(super) struct ClusterCertificate {
     jitter: Jitter,
     /// The Node is read then.
     read_at: Mono,
+    /// Of the reads of the Node.
+    read_log: OutageLog,
     /// Without a certificate until the addresses are known.
     rotation: Rotation,
     log: OutageLog,
@@ -61,6 +63,7 @@ impl ClusterCertificate {
             pki: ServingPki::open(folder, kind)?,
             jitter,
             read_at: Mono::START.after(FIRST_READ),
+            read_log: OutageLog::new("serving certificate: the Node's addresses"),
             rotation: Rotation::new(None),
             log: OutageLog::new("serving certificate"),
         })
@@ -112,24 +115,21 @@ impl ClusterCertificate {
         None
     }
 
-    /// Reads the Node, and begins anew if its names are others.
     fn read_names(&mut self, reviews: &mut Reviews) {
         let path = format!("/api/v1/nodes/{}", self.node_name);
         let deadline = reviews.now().after(BUDGET);
         let response = accepted(reviews.call(&Request::get(path, Accept::Object), deadline));
-        let now = reviews.now();
-        self.read_at = now.after(RETRY);
         let names = response
             .map_err(|error| error.why.to_string())
             .and_then(|response| names(&json::parse(&response.body).unwrap_or_default()));
-        let names = match names {
-            Ok(names) => names,
-            Err(why) => {
-                self.log.failed(&format!("the Node's addresses: {why}"), now);
-                return;
-            }
-        };
-        self.read_at = now.after(READ_EVERY);
+        self.take_names(names, reviews.now());
+    }
+
+    /// Takes the names of the Node. Begins anew if they are others.
+    fn take_names(&mut self, names: Result<Vec<AltName>, String>, now: Mono) {
+        self.read_log.ended(names.as_ref().err().map(String::as_str), now);
+        self.read_at = now.after(if names.is_ok() { READ_EVERY } else { RETRY });
+        let Ok(names) = names else { return };
         let node_name = &self.node_name;
         let subject = if self.kind.is_at_supervisor() {
             Subject { common_name: node_name.clone(), ..Subject::default() }
@@ -185,6 +185,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::os::tree::Tree;
 
     fn node(addresses: &[(&str, &str)]) -> Value {
         let addresses: Vec<Value> = addresses
@@ -230,5 +231,23 @@ mod tests {
             ..Subject::default()
         };
         assert_eq!(ips(&subject), "192.0.2.7,fd00::7");
+    }
+
+    /// Else the same reason would not be logged again in the life of the process.
+    #[test]
+    fn a_read_of_the_addresses_ends_the_outage_of_reads() {
+        let folder = Tree::empty("serving-names");
+        let at = |seconds| Mono::START.after(Duration::from_secs(seconds));
+        let open = ClusterCertificate::open(&Config::default(), folder.path(), Jitter::NONE);
+        let mut certificate = open.unwrap();
+        for (read, read_at) in [
+            (Err("no answer".to_owned()), at(161)),
+            (Ok(vec![AltName::Dns("pi".into())]), at(701)),
+            (Err("no answer".to_owned()), at(161)),
+        ] {
+            certificate.take_names(read.clone(), at(101));
+            assert_eq!(certificate.read_log.last_error(), read.err().as_deref());
+            assert_eq!(certificate.read_at, read_at);
+        }
     }
 }

@@ -4,7 +4,6 @@
 //! nothing while an answer is under way. Time is an argument, so the tests need no waiting.
 
 use std::cell::OnceCell;
-use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::fd::BorrowedFd;
@@ -81,7 +80,7 @@ pub(super) enum Next {
     Close,
 }
 
-/// A connection.
+/// A connection. Without Debug: its head may have a token.
 pub(super) struct PortConnection {
     /// It never blocks.
     pub(super) stream: TcpStream,
@@ -103,12 +102,6 @@ pub(super) struct PortConnection {
     journal: Option<Journal>,
     /// Whom the client certificate names, once it was verified.
     verified: OnceCell<Verified>,
-}
-
-impl fmt::Debug for PortConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PortConnection({:?})", self.state)
-    }
 }
 
 impl PortConnection {
@@ -366,7 +359,6 @@ impl PortConnection {
 }
 
 /// The open connections, at most [`MOST`].
-#[derive(Debug)]
 pub(super) struct Connections(pub(super) Vec<PortConnection>);
 
 impl Connections {

@@ -36,7 +36,6 @@ use crate::os::read::cause;
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
 
 /// The port and what it needs to answer.
-#[derive(Debug)]
 pub(super) struct Port {
     listener: TcpListener,
     /// The listener is not polled before.

@@ -134,13 +134,13 @@ impl Certificates {
             return None;
         }
         self.due = now.after(CHECK_EVERY);
-        let (mut certificate, mut ca) = (None, None);
+        let mut is_new = false;
         let read = match &mut self.certificate_files {
             Some(files) => files.check(|[chain, key]| {
                 let new = read_certificate(chain, key)?;
                 check_certificate(&new)?;
                 log::info!("{}: read again", new.chain.source);
-                certificate = Some(new);
+                (self.certificate, is_new) = (new, true);
                 Ok(())
             }),
             None => Ok(()),
@@ -150,29 +150,23 @@ impl Certificates {
                 let new = read_pem(path)?;
                 ClientCa::new(Some(&new))?;
                 log::info!("{}: read again", new.source);
-                ca = Some(Some(new));
+                (self.ca, is_new) = (Some(new), true);
                 Ok(())
             }),
             None => {
                 let new = cluster_ca();
                 if new != self.ca {
                     log_without(new.as_ref());
-                    ca = Some(new);
+                    (self.ca, is_new) = (new, true);
                 }
                 Ok(())
             }
         };
         let failed = [read, ca_read].into_iter().filter_map(|read| Some(read.err()?.to_string()));
-        let failed: Vec<String> = failed.collect();
-        let failed = failed.join("; ");
+        let failed = failed.collect::<Vec<_>>().join("; ");
         let error = (!failed.is_empty()).then(|| format!("{failed}; the old one stays in use"));
         self.log.ended(error.as_deref(), now);
-        if certificate.is_none() && ca.is_none() {
-            return None;
-        }
-        self.certificate = certificate.unwrap_or_else(|| self.certificate.clone());
-        self.ca = ca.unwrap_or_else(|| self.ca.take());
-        self.tls().ok()
+        is_new.then(|| self.tls().ok()).flatten()
     }
 }
 

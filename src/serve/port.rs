@@ -221,10 +221,7 @@ impl Port {
         }
         let (answer, is_head, is_last) = match connection.head() {
             Head::Partial => return Next::Wait,
-            Head::Refused(code) => {
-                self.responder.readings.served.count(code);
-                (Answer::refusal(code), false, true)
-            }
+            Head::Refused(code) => (Answer::refusal(code), false, true),
             Head::Whole { asked, is_last } => {
                 let user = connection.user(&self.ca, start.wall).unwrap_or_else(|why| {
                     let why = format!("not used: from {}, {why}", connection.peer);
@@ -236,6 +233,7 @@ impl Port {
                 (answer, asked.method == "HEAD", is_last)
             }
         };
+        self.responder.readings.served.count(answer.code);
         let now = self.clock.now();
         let bytes = answer.render(is_head, is_last, wall(now));
         let next = connection.answer(&bytes, is_last, answer.journal, now.mono);
@@ -257,14 +255,12 @@ impl Responder {
         let verdict = self.access.judge(&asker, asked.method, asked.path, &mut self.reviews);
         self.readings.served.reviews = self.access.counts;
         self.readings.served.client_not_after = self.reviews.client_not_after;
-        let answer = match verdict {
+        match verdict {
             Verdict::Allowed if let Some(path) = logs::path(asked.path) => {
                 logs::answer(asked, path, self.log_socket.as_deref(), reads_journal)
             }
             Verdict::Allowed => answer(asked, &mut self.readings, self.clock.now()),
             refused => Answer::refused(refused),
-        };
-        self.readings.served.count(answer.code);
-        answer
+        }
     }
 }

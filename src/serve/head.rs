@@ -1,10 +1,9 @@
-//! The head of a request in HTTP/1.1 (RFC 9112), and the text of an answer.
+//! The head of a request in HTTP/1.1 (RFC 9112).
 //!
 //! The first bytes of a stranger that this program reads by itself. No request has a body here:
 //! one with a body is refused, so where the next head begins is never a question.
 
-use crate::kube::time::Wall;
-use crate::serve::answers::{Answer, Asked, reason};
+use crate::serve::answers::Asked;
 
 /// Longest head, in bytes.
 pub(super) const LONGEST: usize = 8 << 10;
@@ -88,33 +87,6 @@ fn bearer(value: &str) -> Option<&str> {
     let scheme = words.next()?;
     let token = words.next()?;
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
-impl Answer {
-    /// The answer as bytes, without its journal. One to HEAD has no body. Without a date the time
-    /// is not known.
-    pub(super) fn render(&self, is_head: bool, is_last: bool, date: Option<Wall>) -> Vec<u8> {
-        let (code, reason, kind) = (self.code, reason(self.code), self.content_type);
-        let mut text = format!("HTTP/1.1 {code} {reason}\r\nContent-Type: {kind}\r\n");
-        if self.journal.is_none() {
-            text += &format!("Content-Length: {}\r\n", self.body.len());
-        }
-        for (name, value) in &self.headers {
-            text += &format!("{name}: {value}\r\n");
-        }
-        if let Some(date) = date {
-            text += &format!("Date: {}\r\n", date.rfc1123().replace("+0000", "GMT"));
-        }
-        if is_last {
-            text += "Connection: close\r\n";
-        }
-        text += "\r\n";
-        let mut bytes = text.into_bytes();
-        if !is_head {
-            bytes.extend_from_slice(&self.body);
-        }
-        bytes
-    }
 }
 
 #[cfg(test)]
@@ -201,26 +173,5 @@ mod tests {
         let found: Vec<usize> = (1..=text.len()).filter(|length| ends(*length)).collect();
         assert_eq!(found, [text.len()]);
         assert!(may_end(b"GET / HTTP/1.0\n\n", 15) && may_end(text, 0));
-    }
-
-    #[test]
-    fn an_answer_to_head_has_its_length_and_no_body() {
-        let answer = Answer {
-            content_type: "text/plain",
-            headers: vec![("Allow", "GET".to_owned())],
-            ..Answer::text(405, "no\n")
-        };
-        let head = "HTTP/1.1 405 Method Not Allowed\r\nContent-Type: text/plain\r\n\
-                    Content-Length: 3\r\nAllow: GET\r\n";
-        let text = |is_head, is_last, date| {
-            String::from_utf8(answer.render(is_head, is_last, date)).unwrap()
-        };
-        assert_eq!(text(false, false, None), format!("{head}\r\nno\n"));
-        let date = Wall::parse("2026-11-23T14:55:00Z");
-        assert_eq!(
-            text(true, true, date),
-            format!("{head}Date: Mon, 23 Nov 2026 14:55:00 GMT\r\nConnection: close\r\n\r\n")
-        );
-        assert_eq!(Answer::refusal(431).body, b"431 Request Header Fields Too Large\n");
     }
 }

@@ -12,6 +12,7 @@ use super::readings::{Readings, started};
 use super::{metrics, summary};
 use crate::kube::instant::Now;
 use crate::kube::text::query;
+use crate::kube::time::Wall;
 
 /// The head of a request.
 #[derive(Clone, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl fmt::Debug for Asked<'_> {
     }
 }
 
-/// An answer to a whole request.
+/// An answer to a request.
 #[derive(Debug)]
 pub struct Answer {
     /// Status code of HTTP.
@@ -94,10 +95,35 @@ impl Answer {
         refusal.headers.push(("Allow", methods.join(", ")));
         refusal
     }
+
+    /// The answer as bytes, without its journal. One to HEAD has no body. Without a date the time
+    /// is not known.
+    pub(super) fn render(&self, is_head: bool, is_last: bool, date: Option<Wall>) -> Vec<u8> {
+        let (code, reason, kind) = (self.code, reason(self.code), self.content_type);
+        let mut text = format!("HTTP/1.1 {code} {reason}\r\nContent-Type: {kind}\r\n");
+        if self.journal.is_none() {
+            text += &format!("Content-Length: {}\r\n", self.body.len());
+        }
+        for (name, value) in &self.headers {
+            text += &format!("{name}: {value}\r\n");
+        }
+        if let Some(date) = date {
+            text += &format!("Date: {}\r\n", date.rfc1123().replace("+0000", "GMT"));
+        }
+        if is_last {
+            text += "Connection: close\r\n";
+        }
+        text += "\r\n";
+        let mut bytes = text.into_bytes();
+        if !is_head {
+            bytes.extend_from_slice(&self.body);
+        }
+        bytes
+    }
 }
 
 /// The words behind a status code.
-pub(super) fn reason(code: u16) -> &'static str {
+fn reason(code: u16) -> &'static str {
     match code {
         200 => "OK",
         400 => "Bad Request",

@@ -10,7 +10,6 @@ use crate::config::flags::Flags;
 use crate::host::Host;
 use crate::kube::instant::Mono;
 use crate::kube::lease_report::LeaseReport;
-use crate::kube::time::Wall;
 use crate::os::clock::{self, since_boot};
 use crate::os::root::HostRoot;
 use crate::os::tree::Tree;
@@ -289,4 +288,24 @@ fn a_query_is_decoded_as_by_go() {
     ] {
         assert_eq!(query(text, "a").collect::<Vec<_>>(), want, "{text}");
     }
+}
+
+#[test]
+fn an_answer_to_head_has_its_length_and_no_body() {
+    let answer = Answer {
+        content_type: "text/plain",
+        headers: vec![("Allow", "GET".to_owned())],
+        ..Answer::text(405, "no\n")
+    };
+    let head = "HTTP/1.1 405 Method Not Allowed\r\nContent-Type: text/plain\r\n\
+                Content-Length: 3\r\nAllow: GET\r\n";
+    let text =
+        |is_head, is_last, date| String::from_utf8(answer.render(is_head, is_last, date)).unwrap();
+    assert_eq!(text(false, false, None), format!("{head}\r\nno\n"));
+    let date = Wall::parse("2026-11-23T14:55:00Z");
+    assert_eq!(
+        text(true, true, date),
+        format!("{head}Date: Mon, 23 Nov 2026 14:55:00 GMT\r\nConnection: close\r\n\r\n")
+    );
+    assert_eq!(Answer::refusal(431).body, b"431 Request Header Fields Too Large\n");
 }

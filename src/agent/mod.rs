@@ -116,9 +116,6 @@ impl Agent {
             }
             // The time limits count from here, after the read.
             let start = self.clock.now();
-            if let Some(by) = self.facts.runtime_due.take() {
-                self.kubelet.compute_status_by(by);
-            }
             let mut others = others(&mut self.credentials.rotation, self.kubelet.moment(start));
             others.has_change |= !self.changes.is_empty();
             let api = &self.credentials.current.api;
@@ -229,8 +226,8 @@ impl Agent {
         self.kubelet.on_signs(self.health.take_signs(), now.mono);
         let (node, may_wait) = (self.kubelet.node_config(), self.kubelet.may_wait());
         let watched = self.wakeup.watches_network();
-        self.facts.refresh(node, may_wait, watched, || clock.now().mono);
-        self.kubelet.on_facts(self.clock.now().mono);
+        let change = self.facts.refresh(node, may_wait, watched, || clock.now().mono);
+        self.kubelet.on_facts(change, self.clock.now().mono);
     }
 
     /// Records this boot, once a response has shown that the clock is right.

@@ -36,8 +36,6 @@ pub struct ReadCache {
     pub host: Host,
     /// The file of `nodelet runtime`; `None` without an endpoint.
     pub runtime: Option<RuntimeFile>,
-    /// When a status must be computed because of the container runtime.
-    pub runtime_due: Option<Mono>,
     name: NodeName,
     facts: Facts,
     /// The network was announced to have changed, and was not read since.
@@ -52,7 +50,6 @@ impl ReadCache {
         Self {
             host,
             runtime: None,
-            runtime_due: None,
             name: NodeName::new(node_name, None),
             facts,
             network_changed: false,
@@ -78,14 +75,14 @@ impl ReadCache {
 
     /// Reads what is due for the next status. With `may_wait` a name lookup may block for a moment.
     /// If changes of the network are not reported (`network_is_watched`), or it could not be read,
-    /// it is read once a minute.
+    /// it is read once a minute. Returns when the state of the container runtime may change.
     pub fn refresh(
         &mut self,
         node: &NodeConfig,
         may_wait: bool,
         network_is_watched: bool,
         clock: impl Fn() -> Mono,
-    ) {
+    ) -> Option<Mono> {
         let now = clock();
         let period = if self.host.root.is_real() { ALL_EVERY } else { UNANNOUNCED_EVERY };
         let minute_passed = now >= self.unannounced_due;
@@ -109,18 +106,19 @@ impl ReadCache {
             self.host.refresh_usage(&mut self.facts);
         }
         self.network_changed = false;
-        if let Some(file) = &mut self.runtime {
-            let (runtime, due) = file.facts(now, since_boot());
+        let change = self.runtime.as_mut().and_then(|file| {
+            let (runtime, change) = file.facts(now, since_boot());
             let folder = runtime.image_folder.as_deref();
             self.facts.image_fs = folder.map(|folder| self.host.image_fs(folder));
             self.facts.runtime = Some(runtime);
-            self.runtime_due = due;
-        }
+            change
+        });
         // Their file is on the root.
         if may_wait || !self.host.root_can_block() {
             let root = &self.host.root;
             ask_name_servers(root, &mut self.facts, &mut self.name, node, may_wait, clock);
         }
+        change
     }
 }
 

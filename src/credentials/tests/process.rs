@@ -95,7 +95,7 @@ impl Process {
                 }
             }
             Action::ReadFacts => {
-                kubelet.on_facts(start.mono);
+                kubelet.on_facts(None, start.mono);
                 return Turn::Other;
             }
             Action::Connect(_)

@@ -71,6 +71,8 @@ pub struct Kubelet {
     registered: bool,
     /// The end of the last [`Action::ReadFacts`], until its facts are used.
     facts_at: Option<Mono>,
+    /// When these facts may change without an announcement, until the status is computed from them.
+    facts_change: Option<Mono>,
     /// What the next turn does first: it follows from the last response, and waits for nothing.
     follow_up: Option<Action>,
     /// The first turn is over.
@@ -122,6 +124,7 @@ impl Kubelet {
             pressures: Pressures::default(),
             registered: false,
             facts_at: None,
+            facts_change: None,
             follow_up: None,
             has_begun: false,
             node_created: None,
@@ -182,6 +185,12 @@ impl Kubelet {
             };
         }
         self.wall_clock.log_state(now);
+        // The computation that uses the facts comes first, and sets the time of the next one.
+        if self.facts_at.is_none()
+            && let Some(at) = self.facts_change.take()
+        {
+            self.compute_status_by(at);
+        }
         match self.schedule.next(now.mono, &self.due_times(now.mono, others), connected) {
             Action::Send(RequestKind::Certificate, budget) => Action::Credentials(budget),
             Action::Send(RequestKind::WriteNode, _) if !self.has_facts(now.mono) => {
@@ -200,9 +209,11 @@ impl Kubelet {
         self.facts_at.is_some_and(is_new)
     }
 
-    /// The [`Action::ReadFacts`] has ended.
-    pub fn on_facts(&mut self, now: Mono) {
+    /// The [`Action::ReadFacts`] has ended. Its facts may change at `change`, which nothing will
+    /// announce.
+    pub fn on_facts(&mut self, change: Option<Mono>, now: Mono) {
         self.facts_at = Some(now);
+        self.facts_change = change;
     }
 
     /// Whether there is no Lease to renew: a read of facts may then block for longer.

@@ -102,6 +102,8 @@ struct World {
     /// Turns that waited, and those that told the supervisor of the registration.
     waits: usize,
     registered: usize,
+    /// Time from a read of facts until they change without an announcement.
+    facts_change: Option<Duration>,
     fault: Fault,
 }
 
@@ -227,6 +229,7 @@ impl World {
             sent: Vec::new(),
             waits: 0,
             registered: 0,
+            facts_change: None,
             fault: Fault::None,
         }
     }
@@ -300,7 +303,8 @@ impl World {
         if action == Action::ReadFacts {
             let read_at = start;
             self.now = self.now.after(Self::slow(step));
-            self.kubelet.on_facts(self.now);
+            let change = self.facts_change.map(|time| self.now.after(time));
+            self.kubelet.on_facts(change, self.now);
             start.mono = self.now;
             action = match self.fault {
                 Fault::WholeBudgetAfterARead => self.next(read_at, step.connected),
@@ -487,7 +491,7 @@ fn a_node_is_written_although_each_read_takes_longer_than_its_request_may() {
             reads += 1;
             assert!(reads < 3, "{:?}", &world.sent[before..]);
             world.now = world.now.after(Duration::from_secs(16));
-            world.kubelet.on_facts(world.now);
+            world.kubelet.on_facts(None, world.now);
             // No other thing may be between a slow read and the Lease.
             world.last = None;
             let action = world.next(now(&world), true);
@@ -671,7 +675,7 @@ fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_
             world.now = due;
         }
         assert_eq!(world.next(now(&world), false), Action::ReadFacts);
-        world.kubelet.on_facts(world.now);
+        world.kubelet.on_facts(None, world.now);
         let write = Action::Send(RequestKind::WriteNode, limit);
         assert_eq!(world.next(now(&world), false), write);
         assert_eq!(world.kubelet.node_log.last_error(), Some("tested"));
@@ -1016,6 +1020,18 @@ fn with_the_servers_time_the_board_becomes_ready() {
         };
         let off = renewed(&world).since(clock).max(clock.since(renewed(&world)));
         assert!(off < Duration::from_secs(15), "{wall}: {off:?} off");
+    }
+}
+
+/// A container runtime that has not answered yet: nothing announces that it does.
+#[test]
+fn a_status_is_computed_when_its_facts_change_without_an_announcement() {
+    let second = Duration::from_secs(1);
+    let mut world = World { facts_change: Some(second), ..World::new() };
+    while world.now < Mono::START.after(second * 30) {
+        let start = world.now;
+        world.turn(&correct()).unwrap();
+        assert!(world.now <= start.after(second), "waits from {start:?} to {:?}", world.now);
     }
 }
 

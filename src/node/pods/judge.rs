@@ -1,4 +1,4 @@
-//! What to do with one stray pod, and the request that does it.
+//! What to do with each stray pod, and the request that does it.
 
 use std::time::Duration;
 
@@ -8,6 +8,8 @@ use crate::kube::message::{Accept, Request};
 use crate::kube::names::is_dns_subdomain;
 use crate::kube::object::{self, MIRROR};
 use crate::kube::time::Wall;
+
+use super::PODS_A_LIST;
 
 /// The folder of the namespaces' objects.
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -21,15 +23,14 @@ const MESSAGE: &str = "Pod was rejected: Node didn't have enough resource: pods,
 /// be behind, and `Date` has whole seconds.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
-/// What to do with a pod.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum StrayAction {
-    /// It was never started here, or before this boot.
-    Change(PodChange),
-    /// A kubelet may run its containers now.
-    Leave(String),
-    /// It is not bound to this Node, has ended, or has no valid name.
-    Ignore,
+/// The stray pods of a list. A pod is ignored that is not bound to this Node, has ended, or has no
+/// valid name.
+#[derive(Debug, Default)]
+pub(super) struct StrayPods {
+    /// Those that were never started here, or before this boot.
+    pub(super) changes: Vec<PodChange>,
+    /// The names of those whose containers a kubelet may run now.
+    pub(super) left: Vec<String>,
 }
 
 /// A change of one pod.
@@ -83,37 +84,48 @@ impl PodChange {
     }
 }
 
-/// What to do with `pod`, as the server listed it. `boot` is the time of this boot by the server's
-/// clock, if known.
-pub(super) fn judge(pod: &Value, node_name: &str, boot: Option<Wall>) -> StrayAction {
-    let text = |path: &[&str]| object::text(pod, path);
-    let (namespace, pod_name) = (text(&["metadata", "namespace"]), text(&["metadata", "name"]));
-    let uid = text(&["metadata", "uid"]);
-    let has_ended = ["Failed", "Succeeded"].contains(&text(&["status", "phase"]));
-    // The path of a request is made of them.
-    let is_named = is_dns_subdomain(namespace) && is_dns_subdomain(pod_name);
-    let is_identified = (1..=64).contains(&uid.len());
-    if text(&["spec", "nodeName"]) != node_name || has_ended || !is_named || !is_identified {
-        return StrayAction::Ignore;
+impl StrayPods {
+    /// Judges the pods of a list; `None` if it is no PodList. `boot` is the time of this boot by
+    /// the server's clock, if known.
+    pub(super) fn of_list(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<Self> {
+        let is_list = object::text(list, &["kind"]) == "PodList";
+        let mut strays = Self::default();
+        for pod in object::list(list, &["items"]).iter().take(PODS_A_LIST) {
+            strays.add(pod, node_name, boot);
+        }
+        is_list.then_some(strays)
     }
-    let name = format!("{namespace}/{pod_name}");
-    if may_run(pod, boot) {
-        return StrayAction::Leave(name);
+
+    fn add(&mut self, pod: &Value, node_name: &str, boot: Option<Wall>) {
+        let text = |path: &[&str]| object::text(pod, path);
+        let (namespace, pod_name) = (text(&["metadata", "namespace"]), text(&["metadata", "name"]));
+        let uid = text(&["metadata", "uid"]);
+        let has_ended = ["Failed", "Succeeded"].contains(&text(&["status", "phase"]));
+        // The path of a request is made of them.
+        let is_named = is_dns_subdomain(namespace) && is_dns_subdomain(pod_name);
+        let is_identified = (1..=64).contains(&uid.len());
+        if text(&["spec", "nodeName"]) != node_name || has_ended || !is_named || !is_identified {
+            return;
+        }
+        let name = format!("{namespace}/{pod_name}");
+        if may_run(pod, boot) {
+            return self.left.push(name);
+        }
+        let is_deleted = !text(&["metadata", "deletionTimestamp"]).is_empty();
+        let is_mirror = object::at(pod, &["metadata", "annotations", MIRROR]).is_some();
+        let generation = object::at(pod, &["metadata", "generation"]).and_then(Value::as_u64);
+        self.changes.push(PodChange {
+            name,
+            uid: uid.to_owned(),
+            created: text(&["metadata", "creationTimestamp"]).to_owned(),
+            kind: if is_deleted || is_mirror {
+                ChangeKind::Delete
+            } else {
+                ChangeKind::Reject(generation)
+            },
+            path: format!("{NAMESPACES}/{namespace}/pods/{pod_name}"),
+        });
     }
-    let is_deleted = !text(&["metadata", "deletionTimestamp"]).is_empty();
-    let is_mirror = object::at(pod, &["metadata", "annotations", MIRROR]).is_some();
-    let generation = object::at(pod, &["metadata", "generation"]).and_then(Value::as_u64);
-    StrayAction::Change(PodChange {
-        name,
-        uid: uid.to_owned(),
-        created: text(&["metadata", "creationTimestamp"]).to_owned(),
-        kind: if is_deleted || is_mirror {
-            ChangeKind::Delete
-        } else {
-            ChangeKind::Reject(generation)
-        },
-        path: format!("{NAMESPACES}/{namespace}/pods/{pod_name}"),
-    })
 }
 
 /// Whether a kubelet started the pod, or one of its containers, since this boot. Then its

@@ -24,7 +24,7 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::node::Progress;
 
-use self::judge::{ChangeKind, PodChange, StrayAction, judge};
+use self::judge::{ChangeKind, PodChange, StrayPods};
 
 /// All pods.
 const PODS: &str = "/api/v1/pods";
@@ -67,17 +67,8 @@ fn limited_path(node_name: &str, limit: usize) -> String {
 /// How many of the pods in a list would be ended, and how many left; `None` if `list`
 /// is no PodList.
 pub fn count(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<(usize, usize)> {
-    let actions = actions(list, node_name, boot)?;
-    let is_change = |action: &&StrayAction| matches!(action, StrayAction::Change(_));
-    let is_left = |action: &&StrayAction| matches!(action, StrayAction::Leave(_));
-    let changes = actions.iter().filter(is_change).count();
-    Some((changes, actions.iter().filter(is_left).count()))
-}
-
-fn actions(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<Vec<StrayAction>> {
-    let is_list = object::text(list, &["kind"]) == "PodList";
-    let items = object::list(list, &["items"]).iter().take(PODS_A_LIST);
-    is_list.then(|| items.map(|pod| judge(pod, node_name, boot)).collect())
+    let strays = StrayPods::of_list(list, node_name, boot)?;
+    Some((strays.changes.len(), strays.left.len()))
 }
 
 /// The pods of one Node, and when to list them.
@@ -91,7 +82,8 @@ pub struct Pods {
     /// Lists follow each other until then.
     lists_until: Mono,
     rejections: TokenBucket,
-    /// Pods of the last list, oldest first.
+    /// Pods of the last list, oldest first. The first one is that of the request in flight; without
+    /// any, a request is a list.
     changes: VecDeque<PodChange>,
     /// The pods of the last attempts, oldest first.
     tried: VecDeque<Tried>,
@@ -108,7 +100,7 @@ struct Tried {
 }
 
 /// What may be sent.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum PodsState {
     /// The Node offers pods, or `--reject-pods=false`: nothing.
     Off,
@@ -116,10 +108,6 @@ enum PodsState {
     Forbidden,
     /// A list, or the next change.
     Ready,
-    /// A list was sent.
-    Listing,
-    /// A change was sent.
-    Changing(PodChange),
 }
 
 impl Pods {
@@ -145,7 +133,7 @@ impl Pods {
 
     /// When the next request is due, if one is.
     pub fn due(&self) -> Option<Mono> {
-        match (&self.state, self.changes.is_empty()) {
+        match (self.state, self.changes.is_empty()) {
             (PodsState::Off | PodsState::Forbidden, _) => None,
             (_, false) => Some(Mono::START),
             (_, true) => self.due,
@@ -172,17 +160,14 @@ impl Pods {
 
     /// The next request: a list, or a change of a pod of the last one.
     pub fn request(&mut self, now: Mono) -> Request {
-        match self.changes.pop_front() {
+        match self.changes.front() {
             Some(change) => {
                 if let ChangeKind::Reject(_) = change.kind {
                     self.rejections.take(now);
                 }
-                let request = change.request();
-                self.state = PodsState::Changing(change);
-                request
+                change.request()
             }
             None => {
-                self.state = PodsState::Listing;
                 self.due = None;
                 self.listed_at = Some(now);
                 let path = limited_path(&self.node_name, self.limit);
@@ -202,38 +187,33 @@ impl Pods {
         boot: Option<Wall>,
         now: Mono,
     ) -> Result<Progress, RequestError> {
-        let sent = std::mem::replace(&mut self.state, PodsState::Ready);
-        let error = match (sent, accepted(answer)) {
-            (PodsState::Listing, Ok(response)) => {
+        let error = match (self.changes.pop_front(), accepted(answer)) {
+            (None, Ok(response)) => {
                 let list = json::parse(&response.body).unwrap_or_default();
-                let actions = actions(&list, &self.node_name, boot);
-                let actions = actions.ok_or_else(|| Refused::nonsense("a PodList"))?;
-                if actions.is_empty() {
-                    self.limit = PODS_A_LIST;
-                }
-                return self.on_list(actions, now);
+                let strays = StrayPods::of_list(&list, &self.node_name, boot);
+                let strays = strays.ok_or_else(|| Refused::nonsense("a PodList"))?;
+                return self.on_list(strays, now);
             }
-            (PodsState::Changing(change), Ok(response)) => {
+            (Some(change), Ok(response)) => {
                 let pod = json::parse(&response.body).unwrap_or_default();
                 return Ok(self.on_changed(change, &pod, now));
             }
-            (_, Ok(_)) => return Ok(Progress::Continue),
             (sent, Err(error)) => match (sent, error.refused.as_deref()) {
-                (PodsState::Listing, Some(refused)) if refused.code == 403 => {
+                (None, Some(refused)) if refused.code == 403 => {
                     self.state = PodsState::Forbidden;
                     return Ok(self.on_forbidden(refused));
                 }
                 // The list is too large.
-                (PodsState::Listing, Some(Refused { code: 200..300, .. })) if self.limit > 1 => {
+                (None, Some(Refused { code: 200..300, .. })) if self.limit > 1 => {
                     self.limit = 1;
                     self.due = Some(now);
                     return Ok(Progress::Continue);
                 }
                 // It is another pod of the same name, or gone.
-                (PodsState::Changing(_), Some(Refused { code: 404 | 409 | 422, .. })) => {
+                (Some(_), Some(Refused { code: 404 | 409 | 422, .. })) => {
                     return Ok(Progress::Continue);
                 }
-                (PodsState::Changing(change), Some(Refused { code: 403, .. })) => {
+                (Some(change), Some(Refused { code: 403, .. })) => {
                     self.remember(change.uid, now);
                     error
                 }
@@ -259,14 +239,10 @@ impl Pods {
         ))
     }
 
-    fn on_list(&mut self, actions: Vec<StrayAction>, now: Mono) -> Result<Progress, RequestError> {
-        let (mut changes, mut left) = (Vec::new(), Vec::new());
-        for action in actions {
-            match action {
-                StrayAction::Change(change) => changes.push(change),
-                StrayAction::Leave(name) => left.push(name),
-                StrayAction::Ignore => {}
-            }
+    fn on_list(&mut self, strays: StrayPods, now: Mono) -> Result<Progress, RequestError> {
+        let StrayPods { mut changes, left } = strays;
+        if changes.is_empty() && left.is_empty() {
+            self.limit = PODS_A_LIST;
         }
         let waits =
             |tried: &Tried, uid: &str| tried.uid == uid && now.since(tried.at) < RETRY_PERIOD;

@@ -183,10 +183,8 @@ impl Node {
     /// What is due at [`Self::due`]: [`Self::read`], or [`Self::write`], which needs facts.
     pub fn next(&self) -> RequestKind {
         match self.state {
-            NodeState::Create | NodeState::Creating | NodeState::Patch(_) => RequestKind::WriteNode,
-            NodeState::Read(_) | NodeState::Reading(_) | NodeState::Patching { .. } => {
-                RequestKind::ReadNode
-            }
+            NodeState::Create | NodeState::Patch(_) => RequestKind::WriteNode,
+            NodeState::Read(_) | NodeState::Patching { .. } => RequestKind::ReadNode,
         }
     }
 
@@ -210,7 +208,6 @@ impl Node {
 
     /// The request that reads the Node.
     pub fn read(&mut self, config: &Config) -> Request {
-        self.state = NodeState::Reading(self.state.round().unwrap_or_default());
         self.wants_uid &= self.uid().is_none();
         let accept = if self.wants_uid { Accept::Metadata } else { Accept::Object };
         Request::get(path(config), accept)
@@ -261,7 +258,7 @@ impl Node {
                 };
                 content.and_then(|content| self.patch(config, node, content, now))
             }
-            _ => Some(self.create(node)),
+            _ => Some(Request::post(NODES, Accept::Object, &node)),
         };
         if request.is_none() {
             self.state = NodeState::Patch(Round::default());
@@ -295,11 +292,6 @@ impl Node {
             (Some(seen), Some(_)) => status::desired(config, facts, pressures, seen, now.wall()),
             _ => initial(),
         }
-    }
-
-    fn create(&mut self, node: Value) -> Request {
-        self.state = NodeState::Creating;
-        Request::post(NODES, Accept::Object, &node)
     }
 
     /// Never `None`: only a Node with a resourceVersion is cached.
@@ -347,7 +339,7 @@ impl Node {
         self.last_noop = None;
         self.times.computed(now);
         let is_partial = self.wants_uid;
-        if matches!(sent, NodeState::Reading(_)) {
+        if matches!(sent, NodeState::Read(_)) {
             self.wants_uid = !is_partial;
         }
         let response = match accepted(answer) {
@@ -364,7 +356,7 @@ impl Node {
         let body = message::parse_without(&response.body, &[]);
         let body = body.filter(|body| is_identified(body, name));
         match sent {
-            NodeState::Creating => {
+            NodeState::Create => {
                 let Some(node) = body.and_then(whole) else {
                     self.times.back_off(now);
                     return Err(not_whole(&response.body).into());
@@ -375,7 +367,7 @@ impl Node {
                 self.times.reported(true, now, jitter);
                 Ok(Progress::Created)
             }
-            NodeState::Reading(round) => {
+            NodeState::Read(round) => {
                 self.state = NodeState::Read(round);
                 let Some(node) = body.and_then(whole) else {
                     self.times.back_off(now);
@@ -419,8 +411,8 @@ impl Node {
                 self.times.reported(is_changed, now, jitter);
                 Ok(if round.adopts { Progress::Adopted } else { Progress::Done })
             }
-            not_sent => {
-                self.state = not_sent;
+            NodeState::Patch(_) => {
+                self.state = sent;
                 Ok(Progress::Continue)
             }
         }
@@ -461,13 +453,13 @@ impl Node {
     ) -> Result<Progress, RequestError> {
         match (sent, refused.code, refused.reason.as_str()) {
             // It exists, or another client must create it: read and adopt it.
-            (NodeState::Creating, 403, _) | (NodeState::Creating, 409, "AlreadyExists") => {
+            (NodeState::Create, 403, _) | (NodeState::Create, 409, "AlreadyExists") => {
                 self.state = NodeState::Read(Round::ADOPTION);
                 self.times.due = now;
                 self.forbidden = (refused.code == 403).then_some(refused);
                 Ok(Progress::Continue)
             }
-            (NodeState::Reading(_) | NodeState::Patching { .. }, 404, _)
+            (NodeState::Read(_) | NodeState::Patching { .. }, 404, _)
                 if refused.is_missing("nodes", &config.node.name) =>
             {
                 self.partial_uid = None;

@@ -1,18 +1,14 @@
-//! The state of the Node's requests: the next request, or the one that was sent.
+//! The state of the Node's requests: the next request, which is then the one in flight.
 
 use serde_json::Value;
 
-/// While a request is in flight, the state holds what its response needs.
+/// A patch that was sent has a state of its own, which holds what its response needs.
 #[derive(Debug)]
 pub(super) enum NodeState {
     /// The Node must be created.
     Create,
-    /// The create was sent.
-    Creating,
     /// The Node must be read: it is not known, or may have changed on the server.
     Read(Round),
-    /// The read was sent.
-    Reading(Round),
     /// The cached Node is the server's. It is patched if its desired state differs.
     Patch(Round),
     /// The patch was sent.
@@ -53,11 +49,8 @@ impl NodeState {
     /// The current round; `None` before the Node is created.
     pub(super) fn round(&self) -> Option<Round> {
         match self {
-            Self::Create | Self::Creating => None,
-            Self::Read(round)
-            | Self::Reading(round)
-            | Self::Patch(round)
-            | Self::Patching { round, .. } => Some(*round),
+            Self::Create => None,
+            Self::Read(round) | Self::Patch(round) | Self::Patching { round, .. } => Some(*round),
         }
     }
 

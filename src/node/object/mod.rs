@@ -353,7 +353,8 @@ impl Node {
             }
         };
         let name = config.node.name.as_str();
-        let body = message::parse_without(&response.body, &[]);
+        // They are half of a Node's bytes and unused.
+        let body = message::parse_without(&response.body, &["managedFields"]);
         let body = body.filter(|body| is_identified(body, name));
         match sent {
             NodeState::Create => {
@@ -547,8 +548,7 @@ fn is_drift(seen: Option<&Value>, amounts: &Value) -> bool {
 
 /// A body that is a whole Node.
 fn whole(body: Value) -> Option<Value> {
-    let is_node = object::text(&body, &["kind"]) == "Node";
-    is_node.then(|| without_managed_fields(body))
+    (object::text(&body, &["kind"]) == "Node").then_some(body)
 }
 
 /// Why a body is no whole Node.
@@ -569,8 +569,7 @@ fn uid(body: &[u8], name: &str) -> Option<String> {
 }
 
 /// The Node after a patch: the metadata of the response and the rest as sent.
-fn patched(body: Value, sent: Value) -> Option<Value> {
-    let mut body = without_managed_fields(body);
+fn patched(mut body: Value, sent: Value) -> Option<Value> {
     if object::text(&body, &["kind"]) == "Node" {
         return Some(body);
     }
@@ -585,12 +584,6 @@ fn is_identified(body: &Value, name: &str) -> bool {
     object::text(body, &["metadata", "name"]) == name
         && !object::text(body, &["metadata", "uid"]).is_empty()
         && patch::is_precondition(resource_version(body))
-}
-
-/// managedFields are half of a Node's bytes and unused.
-fn without_managed_fields(mut body: Value) -> Value {
-    object::members(&mut body, &["metadata"]).remove("managedFields");
-    body
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ use crate::kube::instant::Mono;
 use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::{VERBOSE, one_line};
-use crate::node::Progress;
 use crate::node::conditions;
 use crate::node::wall_clock::ClusterNow;
 
@@ -270,18 +269,18 @@ impl EventQueue {
     }
 
     /// Takes the answer to the last request.
-    pub fn on_response(&mut self, answer: Answer) -> Result<Progress, RequestError> {
+    pub fn on_response(&mut self, answer: Answer) -> Result<(), RequestError> {
         let Some(mut first) = self.waiting.pop_front() else {
-            return Ok(Progress::Continue);
+            return Ok(());
         };
         first.tries += 1;
-        let counted = self.sent.iter().position(|sent| sent.event == first.event);
+        let counted = self.sent.iter_mut().find(|sent| sent.event == first.event);
         if let Err(error) = accepted(answer) {
             match (error.refused.as_deref(), counted) {
                 (None, _) => self.retry(first),
                 // The server deletes events after an hour: create a new one.
-                (Some(Refused { code: 404, .. }), Some(index)) => {
-                    self.sent.remove(index);
+                (Some(Refused { code: 404, .. }), Some(_)) => {
+                    self.sent.retain(|sent| sent.event != first.event);
                     self.retry(first);
                 }
                 // Without an RTC an earlier boot may have used the same time in a name.
@@ -294,11 +293,7 @@ impl EventQueue {
             return Err(error);
         }
         match counted {
-            Some(index) => {
-                if let Some(sent) = self.sent.get_mut(index) {
-                    sent.count = sent.count.saturating_add(1);
-                }
-            }
+            Some(sent) => sent.count = sent.count.saturating_add(1),
             None => {
                 self.sent.truncate(MAX_SENT - 1);
                 self.sent.push_front(Sent {
@@ -308,7 +303,7 @@ impl EventQueue {
                 });
             }
         }
-        Ok(Progress::Done)
+        Ok(())
     }
 
     fn retry(&mut self, waiting: QueuedEvent) {

@@ -371,7 +371,7 @@ impl Kubelet {
             }
             RequestKind::Version => self.on_version_response(answer),
             RequestKind::Pods => self.on_pods_response(answer, now.mono),
-            RequestKind::Event => self.events.on_response(answer).map(drop),
+            RequestKind::Event => self.events.on_response(answer),
             RequestKind::Time => {
                 self.wall_clock.log_state(now);
                 answer.map(drop).map_err(RequestError::from)
@@ -394,17 +394,14 @@ impl Kubelet {
                 self.pods_log.failed(&why.to_string(), now);
                 return;
             }
-            RequestKind::Certificate => return,
             RequestKind::Version => {
                 let reported = &self.config.node.kubelet_version;
                 return log::warn!("version: {why}; {reported} is reported");
             }
-            RequestKind::Event => {
-                if refused.is_some() {
-                    log::info!(target: VERBOSE, "event: {why}");
-                }
-                return;
+            RequestKind::Event if refused.is_some() => {
+                return log::info!(target: VERBOSE, "event: {why}");
             }
+            RequestKind::Event | RequestKind::Certificate => return,
         };
         let failures = log.failed(&why.to_string(), now);
         self.leave_server(kind, error, failures);

@@ -1,4 +1,5 @@
-//! The loop: ask the kubelet for the next step, wait or do one thing, ping the watchdog.
+//! The agent: its start, and its loop, which asks the kubelet for the next step, waits or does one
+//! thing, and pings the watchdog.
 //!
 //! Everything that can block is called from here, one thing a turn: the wait, a read of facts, an
 //! operation of a file change, or a request with a time limit. `node::kubelet` decides what to do
@@ -6,21 +7,22 @@
 //! loop.
 
 mod read_cache;
-mod start;
 mod state_file;
 
-pub use start::run;
-
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
 use self::read_cache::ReadCache;
 use self::state_file::StateFile;
+use crate::check::board::{ASKED_ONCE, ASKED_ONCE_REMEDY};
+use crate::check::setup::Setup;
 use crate::client::api::Api;
-use crate::config::Config;
-use crate::credentials::Credentials;
+use crate::config::flags::Flags;
 use crate::credentials::rotation::{Rotation, Step};
-use crate::health::config::HealthConfig;
+use crate::credentials::{Credentials, IdentitySource};
 use crate::health::monitor::Health;
+use crate::kube::delay::Jitter;
 use crate::kube::instant::{Moment, Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::text::{Fault, VERBOSE};
@@ -28,9 +30,11 @@ use crate::node::kubelet::{FAST_TICK, Kubelet, Others};
 use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
 use crate::os::clock::{self, Clock};
+use crate::os::command::{self, CommandFailure, End, env};
 use crate::os::notify::Notify;
 use crate::os::wakeup::{Wakeup, Woken};
 use crate::os::write::{self, Changes, Disk};
+use crate::runtime::file::RuntimeFile;
 
 /// Delay after a network change, because addresses, routes and interfaces change together.
 const NETWORK_SETTLES: Duration = Duration::from_secs(1);
@@ -50,9 +54,15 @@ enum Purpose {
     Boots,
 }
 
+/// Runs the agent until a signal asks to stop.
+pub fn run(flags: Box<Flags>) -> End {
+    Agent::open(flags)?.run();
+    Ok(())
+}
+
 /// The loop and all of its parts.
 #[derive(Debug)]
-pub struct Agent {
+struct Agent {
     kubelet: Kubelet,
     facts: ReadCache,
     health: Health,
@@ -72,26 +82,50 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// `seed` is any number that differs between boards.
-    pub fn new(
-        config: Config,
-        health: &HealthConfig,
-        facts: ReadCache,
-        credentials: Credentials,
-        wakeup: Wakeup,
-        notify: Notify,
-        seed: u64,
-    ) -> Self {
+    /// An agent that has sent no request yet. Not inlined, and boxed: what a start takes of the
+    /// stack would lie below the loop for the life of the process (28 KiB, measured).
+    #[inline(never)]
+    fn open(flags: Box<Flags>) -> Result<Box<Self>, CommandFailure> {
+        // Before the facts are read, so that no later change of the network is missed.
+        let wakeup = Wakeup::new().map_err(|e| CommandFailure::Other(format!("signalfd: {e}")))?;
+        let mut setup = Setup::for_a_run(*flags)?;
+        if setup.config.state_file.is_none() {
+            let folder = command::systemd_folder("RUNTIME_DIRECTORY");
+            setup.config.state_file = folder.map(|folder| folder.join("state"));
+        }
+        let path = setup.config.kubeconfig.as_ref().ok_or_else(|| {
+            let line = "--kubeconfig is missing: nodelet join gets one and starts the unit; \
+                        nodelet inspect prints the Node that would be registered";
+            CommandFailure::Usage(line.to_owned())
+        })?;
+        let seed = RandomState::new().build_hasher().finish();
+        let source = IdentitySource::new(&setup.config, path, command::credentials_folder());
+        let opened = source.open(clock::wall(), Jitter::new(seed));
+        let credentials = opened.map_err(|why| CommandFailure::Other(why.to_string()))?;
+        let access = &credentials.current.api.config;
+        if access.insecure {
+            log::warn!(
+                "{}: insecure-skip-tls-verify: any server at {} is trusted and gets our \
+                 credentials; give the cluster's CA in certificate-authority",
+                path.display(),
+                access.endpoint
+            );
+        }
+        if setup.facts.node_fs.as_ref().is_ok_and(|fs| fs.asked_once) {
+            log::warn!("--root-dir: {ASKED_ONCE}; {ASKED_ONCE_REMEDY}");
+        }
+        if let (Some(name), None) = (command::proxy_variable(), &access.proxy) {
+            log::info!("{name} is not used; set proxy-url in the kubeconfig");
+        }
+        let notify = Notify::new(env("NOTIFY_SOCKET").as_deref(), env("WATCHDOG_USEC").as_deref());
         let clock = Clock::start();
+        let health = setup.board_health(clock);
+        let Setup { config, runtime, host, facts: first, .. } = setup;
+        let mut facts = ReadCache::new(host, &config.node.name, first);
+        facts.runtime = runtime.map(|runtime| RuntimeFile::new(runtime.facts_file));
         let wall_clock = WallClock::new(clock::built(), clock.boot_to_start());
-        Self {
-            health: Health::new(
-                &facts.host.root,
-                &facts.host.node_root_dir,
-                health,
-                clock::built(),
-                move || clock.now(),
-            ),
+        Ok(Box::new(Self {
+            health,
             facts,
             state_file: config.state_file.as_ref().map(StateFile::new),
             kubelet: Kubelet::new(config, wall_clock, seed, clock.now().mono),
@@ -103,12 +137,12 @@ impl Agent {
             network_rests: Mono::START,
             has_waited: false,
             polled: None,
-        }
+        }))
     }
 
     /// Runs until a signal asks to stop. Node and Lease stay on the server, because a package
     /// upgrade is not an outage. During a planned shutdown Ready becomes False first.
-    pub fn run(mut self: Box<Self>) {
+    fn run(mut self: Box<Self>) {
         loop {
             let turn_begins = self.clock.now();
             if self.credentials.refresh(self.kubelet.moment(turn_begins)) {

@@ -31,11 +31,11 @@ const ALL_EVERY: Duration = Duration::from_secs(3600);
 
 /// The machine and its cached facts.
 #[derive(Debug)]
-pub struct ReadCache {
+pub(super) struct ReadCache {
     /// The source of the facts.
-    pub host: Host,
+    pub(super) host: Host,
     /// The file of `nodelet runtime`; `None` without an endpoint.
-    pub runtime: Option<RuntimeFile>,
+    pub(super) runtime: Option<RuntimeFile>,
     name: NodeName,
     facts: Facts,
     /// The network was announced to have changed, and was not read since.
@@ -46,7 +46,7 @@ pub struct ReadCache {
 
 impl ReadCache {
     /// A cache of facts that were read when the process started, without a container runtime.
-    pub fn new(host: Host, node_name: &str, facts: Facts) -> Self {
+    pub(super) fn new(host: Host, node_name: &str, facts: Facts) -> Self {
         Self {
             host,
             runtime: None,
@@ -59,24 +59,24 @@ impl ReadCache {
     }
 
     /// Interfaces, addresses or routes changed.
-    pub fn on_network_change(&mut self) {
+    pub(super) fn on_network_change(&mut self) {
         self.network_changed = true;
     }
 
     /// Sets the conditions about the board's health.
-    pub fn set_health(&mut self, health: HealthConditions) {
+    pub(super) fn set_health(&mut self, health: HealthConditions) {
         self.facts.health = health;
     }
 
     /// The facts of the last refresh.
-    pub fn facts(&self) -> &Facts {
+    pub(super) fn facts(&self) -> &Facts {
         &self.facts
     }
 
     /// Reads what is due for the next status. With `may_wait` a name lookup may block for a moment.
     /// If changes of the network are not reported (`network_is_watched`), or it could not be read,
     /// it is read once a minute. Returns when the state of the container runtime may change.
-    pub fn refresh(
+    pub(super) fn refresh(
         &mut self,
         node: &NodeConfig,
         may_wait: bool,

@@ -83,7 +83,7 @@ impl Setup {
     }
 
     /// The health of the board; reads nothing yet.
-    pub(super) fn board_health(&self, clock: Clock) -> Health {
+    pub(crate) fn board_health(&self, clock: Clock) -> Health {
         let Host { root, node_root_dir, .. } = &self.host;
         Health::new(root, node_root_dir, &self.health, clock::built(), move || clock.now())
     }

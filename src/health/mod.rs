@@ -2,8 +2,8 @@
 //! node-problem-detector.
 //!
 //! A condition type is True while there is a problem. A source that the board does not have gives
-//! no condition. The conditions never touch `Ready`, taints or the pressures. `node::health` puts
-//! them on the Node.
+//! no condition. The conditions never touch `Ready`, taints or the pressures. `node::conditions`
+//! puts them on the Node.
 //!
 //! A file of this folder has all that belongs to one condition: its row of [`KINDS`], its files,
 //! what a look finds in them, and its rule, which is a function of that and of the time.

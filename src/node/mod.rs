@@ -8,7 +8,6 @@
 pub mod conditions;
 pub mod events;
 pub mod eviction;
-pub mod health;
 pub mod kubelet;
 pub mod lease;
 pub mod object;

@@ -222,7 +222,7 @@ impl Node {
         pressures: Pressures,
         now: ClusterNow,
     ) -> (Option<Request>, Vec<String>) {
-        let report = self.times.is_report_due(now.mono());
+        let report = now.mono() >= self.times.report_due;
         let check = self.times.is_check_due(now.mono());
         if let Some(last) = &mut self.last_noop
             && last.pressures == pressures

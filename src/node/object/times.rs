@@ -108,11 +108,6 @@ impl Times {
         self.confirmed_at = now;
     }
 
-    /// Whether the next write is a report, which is sent even if nothing changed.
-    pub(super) fn is_report_due(&self, now: Mono) -> bool {
-        now >= self.report_due
-    }
-
     /// The Lease was not renewed for a while, or not yet.
     pub(super) fn check_often(&mut self, now: Mono) {
         self.frequent_checks_end = now.after(FREQUENT_CHECKS);

@@ -286,8 +286,7 @@ impl Agent {
         let (answer, now) = self.call(kind, &request, budget, start.mono);
         self.kubelet.on_response(kind, answer, start.mono, now);
         if let (RequestKind::Lease, Some(file)) = (kind, &mut self.state_file) {
-            let boot_to_start = self.clock.boot_to_start();
-            file.write(&self.kubelet.lease_report(start.mono, boot_to_start), now.mono);
+            file.write(&self.kubelet.lease_report(start.mono), now.mono);
         }
         self.write_boots(now);
     }

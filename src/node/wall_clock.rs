@@ -42,7 +42,7 @@ pub struct WallClock {
     /// The server's last `Date`, and when it arrived.
     server: Option<(Mono, Wall)>,
     /// Time from the boot to the start of the process.
-    boot_to_start: Duration,
+    pub(super) boot_to_start: Duration,
     log: OutageLog,
 }
 

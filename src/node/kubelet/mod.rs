@@ -312,8 +312,8 @@ impl Kubelet {
     }
 
     /// The state of the Lease after the attempt that began at `start`, for `nodelet serve`.
-    pub fn lease_report(&self, start: Mono, boot_to_start: Duration) -> LeaseReport {
-        let since_boot = |at: Mono| boot_to_start + at.since(Mono::START);
+    pub fn lease_report(&self, start: Mono) -> LeaseReport {
+        let since_boot = |at: Mono| self.wall_clock.boot_to_start + at.since(Mono::START);
         LeaseReport {
             attempted: since_boot(start),
             renewed: self.renewed.map(since_boot),

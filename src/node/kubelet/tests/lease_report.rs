@@ -9,12 +9,13 @@ fn writes(world: &World) -> u64 {
 }
 
 fn report(world: &World) -> LeaseReport {
-    world.kubelet.lease_report(world.last.unwrap().0, Duration::from_secs(1000))
+    world.kubelet.lease_report(world.last.unwrap().0)
 }
 
 #[test]
 fn renewals_and_failures_are_counted_and_times_are_since_boot() {
     let mut world = settled();
+    world.kubelet.wall_clock = WallClock::new(built(), Duration::from_secs(1000));
     let renewals = writes(&world);
     assert!(renewals >= 3, "{:?}", world.sent);
     let at = world.last.unwrap().0.since(Mono::START) + Duration::from_secs(1000);

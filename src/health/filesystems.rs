@@ -46,8 +46,8 @@ pub(super) struct ReadonlyFilesystem {
     table: RereadFile,
     read_at: Option<Mono>,
     mounted: Read<Vec<Mounted>>,
-    /// The mount points that fstab wants read-only.
-    read_only: Vec<PathBuf>,
+    /// The mount points that fstab wants read-only; `None` before it was read.
+    read_only: Option<Vec<PathBuf>>,
     pub(super) found: IfPresent<Rc<[Filesystem]>>,
     memories: Vec<FilesystemHistory>,
 }
@@ -58,7 +58,7 @@ impl Default for ReadonlyFilesystem {
             table: RereadFile::new(MOUNTINFO),
             read_at: None,
             mounted: Ok(Vec::new()),
-            read_only: Vec::new(),
+            read_only: None,
             found: None,
             memories: Vec::new(),
         }
@@ -163,11 +163,13 @@ impl ReadonlyFilesystem {
         let is_wanted: fn(&str) -> bool = |fs_type| WATCHED.contains(&fs_type);
         let mut take = |line: &str| superblocks.extend(parse_superblock(line, is_wanted));
         let table = reader.reread_bytes(&mut self.table, LARGE, &mut each_line(&mut take));
-        let old = std::mem::replace(&mut self.mounted, Ok(Vec::new()));
-        if self.read_at.is_none() || !reader.root_can_block {
-            self.read_only = read_only_in_fstab(&reader.word("etc", "fstab"));
+        let old = std::mem::replace(&mut self.mounted, Ok(Vec::new())).unwrap_or_default();
+        // A root that can block is only asked at the start.
+        if !reader.root_can_block {
+            self.read_only = None;
         }
-        let (old, read_only) = (old.unwrap_or_default(), &self.read_only);
+        let fstab = || read_only_in_fstab(&reader.word("etc", "fstab"));
+        let read_only = self.read_only.get_or_insert_with(fstab);
         self.mounted = table.map(|_| mounted(superblocks, old, read_only, reader));
     }
 }
@@ -297,6 +299,9 @@ fn stopped(fs: &Filesystem) -> String {
 pub(super) mod tests {
     use super::*;
     use crate::health::tests::{Board, WALL, unread};
+    use crate::kube::instant::Now;
+    use crate::os::root::HostRoot;
+    use crate::os::tree::Tree;
     use serde_json::json;
 
     type Look = IfPresent<Rc<[Filesystem]>>;
@@ -447,5 +452,26 @@ pub(super) mod tests {
         assert_eq!(board.look(60, &None), "none", "unmounted");
         let mut board = new_board();
         assert_eq!(board.look(0, &unread()), "none");
+    }
+    /// A new error makes the table of mounts be read again.
+    #[test]
+    fn of_a_root_that_can_block_fstab_is_read_only_at_the_start() {
+        let tree = Tree::new("health-fstab");
+        tree.write(MOUNTINFO, b"1 0 179:2 / / rw - ext4 /dev/mmcblk0p2 rw\n");
+        for root_can_block in [false, true] {
+            let mut reader = HealthReader::new(HostRoot::new(tree.path()), Now::default);
+            reader.root_can_block = root_can_block;
+            let mut source = ReadonlyFilesystem::default();
+            let mut look = |errors: &[u8], options: &str| {
+                tree.write("sys/fs/ext4/mmcblk0p2/errors_count", errors);
+                let fstab = format!("/dev/mmcblk0p2 / ext4 {options} 0 1\n");
+                tree.write("etc/fstab", fstab.as_bytes());
+                source.look(&mut reader);
+                source.found.clone().unwrap().unwrap()[0].is_read_only_in_fstab
+            };
+            assert!(!look(b"0\n", "rw"));
+            assert!(!look(b"1\n", "rw"));
+            assert_eq!(look(b"1\n", "ro"), !root_can_block);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What `nodelet serve` reads: the agent's line, kernel files of its own, the query of a request.
 #![no_main]
 
-use nodelet::node::lease_report::LeaseReport;
+use nodelet::kube::lease_report::LeaseReport;
 use nodelet::host::usage;
 use nodelet::kube::text::query;
 

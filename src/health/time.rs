@@ -102,9 +102,12 @@ impl Time {
         self.ntp.on_look(timesync, uptime.unwrap_or_default(), now.wall);
         if is_first {
             let text = read(&self.boots).ok();
-            let text = text.as_deref().map(String::from_utf8_lossy);
+            self.history.load(text.as_deref().map(String::from_utf8_lossy).as_deref());
+        }
+        // The first look may not have come so far.
+        if self.history.id.is_empty() {
             let id = reader.root().text("proc/sys/kernel/random/boot_id", SMALL);
-            self.history.load(text.as_deref(), id.unwrap_or_default().trim());
+            id.unwrap_or_default().trim().clone_into(&mut self.history.id);
         }
     }
 
@@ -328,12 +331,11 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Takes the file, if it exists, and the id of this boot.
-    pub(super) fn load(&mut self, text: Option<&str>, id: &str) {
+    /// Takes the file, if it exists.
+    pub(super) fn load(&mut self, text: Option<&str>) {
         self.exists = text.is_some();
         self.boots = text.unwrap_or_default().lines().filter_map(parse).collect();
         self.trim();
-        id.clone_into(&mut self.id);
     }
 
     /// Drops all but the last lines, which alone count.
@@ -567,8 +569,8 @@ mod tests {
     }
 
     fn history(text: &str, id: &str) -> History {
-        let mut history = History::default();
-        history.load(Some(text), id);
+        let mut history = History { id: id.to_owned(), ..History::default() };
+        history.load(Some(text));
         history
     }
 
@@ -614,8 +616,8 @@ mod tests {
 
     #[test]
     fn a_boot_is_recorded_once_and_a_stop_makes_it_orderly() {
-        let mut first = History::default();
-        first.load(None, "a");
+        let mut first = History { id: "a".to_owned(), ..History::default() };
+        first.load(None);
         assert_eq!(first.judge(Some(100)), RuleResult::Waiting);
         assert_eq!(first.stop(), None, "not recorded");
         assert_eq!(first.record(7).as_deref(), Some("7 a\n"));

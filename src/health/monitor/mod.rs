@@ -44,6 +44,7 @@ pub struct Health {
     reader: HealthReader,
     looked: Option<Mono>,
     discovered: Option<Mono>,
+    /// Those that came to their end.
     discoveries: u64,
     /// One for each of [`KINDS`].
     conditions: Vec<Condition>,
@@ -113,6 +114,7 @@ impl Health {
             self.discover();
             // One that did not come to its end is repeated by the next look.
             self.discovered = self.reader.root().may_read().is_ok().then_some(now);
+            self.discoveries += u64::from(self.discovered.is_some());
         }
         self.look_at(false);
         self.time.look(&mut self.reader, is_first);
@@ -123,7 +125,10 @@ impl Health {
         let is_new_boot = !self.time.history.knows_this_boot();
         let signs = self.event_sources.judge(is_new_boot, now.mono);
         self.signs.extend(signs);
-        self.judge(true, now);
+        // Without all sources, conditions would be deleted.
+        if self.discovered.is_some() {
+            self.judge(true, now);
+        }
         true
     }
 
@@ -142,11 +147,10 @@ impl Health {
             let vendor = b"raspberrypi,";
             names.windows(vendor.len()).any(|part| part == vendor)
         });
-        self.discoveries += 1;
         for source in self.conditions.iter_mut().filter_map(|one| one.source.as_mut()) {
             source.discover(reader);
         }
-        self.event_sources.discover(reader, self.discoveries == 1);
+        self.event_sources.discover(reader, self.discoveries == 0);
         self.time.discover(reader);
     }
 

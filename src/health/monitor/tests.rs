@@ -23,6 +23,12 @@ impl Watch {
         self.health.look()
     }
 
+    /// Each question for the time takes so many milliseconds, and each read asks three times.
+    fn slow_look(&mut self, seconds: u64, millis: u64) {
+        self.clock.0.set((Duration::from_secs(seconds), Duration::from_millis(millis)));
+        assert!(self.health.look());
+    }
+
     /// The status of the condition; `None` if there is none.
     fn status(&self, name: &str) -> Option<bool> {
         let known = self.health.conditions().known;
@@ -61,10 +67,9 @@ fn a_look_is_due_once_a_minute_or_every_10_seconds_while_a_source_is_suspect() {
     assert!(watch.health.voltage_descriptor().is_some());
 }
 
-/// Each question for the time takes 50 ms, and each read asks three times.
-#[test]
-fn sensors_are_the_last_files_and_a_discovery_that_ends_early_is_repeated() {
-    let tree = pi("health-slow");
+/// A Raspberry Pi with twelve thermal zones.
+fn pi_with_zones(name: &str) -> Tree {
+    let tree = pi(name);
     tree.write("proc/sys/kernel/tainted", b"0\n");
     for zone in 0..12 {
         let folder = format!("sys/class/thermal/thermal_zone{zone}");
@@ -77,23 +82,53 @@ fn sensors_are_the_last_files_and_a_discovery_that_ends_early_is_repeated() {
             tree.write(&format!("{folder}/{file}"), bytes.as_bytes());
         }
     }
+    tree
+}
+
+#[test]
+fn sensors_are_the_last_files_and_a_discovery_that_ends_early_is_repeated() {
+    let tree = pi_with_zones("health-slow");
     let mut watch = watch(&tree);
     assert!(watch.look(0));
     assert_eq!(watch.status("KernelDeadlock"), Some(false));
-    let slow = |watch: &mut Watch, seconds| {
-        watch.clock.0.set((Duration::from_secs(seconds), Duration::from_millis(50)));
-        assert!(watch.health.look());
-    };
     tree.write("proc/sys/kernel/tainted", b"128\n");
-    slow(&mut watch, 60);
+    watch.slow_look(60, 50);
     assert!(watch.health.reader.cut_off("").is_some());
     assert_eq!(watch.status("KernelDeadlock"), Some(true));
-    slow(&mut watch, 3600);
+    watch.slow_look(3600, 50);
     let cut_off = watch.health.discoveries;
     for second in [3700, 3800] {
         assert!(watch.look(second));
         assert_eq!(watch.health.discoveries, cut_off + 1);
     }
+}
+
+#[test]
+fn a_discovery_that_ends_early_deletes_no_condition() {
+    let tree = pi_with_zones("health-cut-off");
+    let mut watch = watch(&tree);
+    assert!(watch.look(0));
+    assert_eq!(watch.status("ThermalThrottling"), Some(false));
+    watch.slow_look(3600, 500);
+    assert_eq!(watch.status("ThermalThrottling"), Some(false));
+}
+
+#[test]
+fn what_the_first_look_does_not_come_to_is_read_by_the_next_one() {
+    let tree = pi_with_zones("health-first");
+    tree.write("proc/device-tree/compatible", b"radxa,rock-4\0");
+    tree.write("sys/class/watchdog/watchdog0/bootstatus", b"32\n");
+    tree.write("proc/sys/kernel/random/boot_id", b"abc\n");
+    tree.write("proc/uptime", b"10.0 7.0\n");
+    tree.write("var/lib/nodelet/boots", b"1 old\n");
+    let mut watch = watch(&tree);
+    watch.slow_look(0, 500);
+    assert!(watch.health.take_signs().is_empty());
+    assert!(watch.look(60));
+    let signs = watch.health.take_signs();
+    assert!(signs.iter().any(|(reason, _)| *reason == "WatchdogReset"), "{signs:?}");
+    watch.health.on_date(at(60).wall, at(60).mono, at(60));
+    assert!(watch.health.record_boot(at(60)).is_some());
 }
 
 #[test]

@@ -91,9 +91,12 @@ impl ReadCache {
             self.network_changed |= !network_is_watched || is_unread(&self.facts.network);
         }
         if now >= self.all_read.after(period) && !self.host.root_can_block() {
-            let health = std::mem::take(&mut self.facts.health);
-            self.facts = self.host.read(&node.name);
-            self.facts.health = health;
+            let old = std::mem::replace(&mut self.facts, self.host.read(&node.name));
+            self.facts.health = old.health;
+            // The paths of --ready-when-exists come last.
+            if self.host.root.may_read().is_err() {
+                self.facts.unhealthy = old.unhealthy;
+            }
             self.all_read = now;
         } else {
             self.host.refresh_mounts();
@@ -269,6 +272,25 @@ mod tests {
         assert!(!read(&mut cache, true, 122).contains("interfaces"));
         cache.facts.network.default_routes = Err(missing());
         assert!(read(&mut cache, true, 181).contains("interfaces"), "it was unread");
+    }
+
+    /// The first answer begins the look, and the next one is after its end.
+    #[test]
+    fn a_node_stays_unhealthy_if_the_read_of_the_hour_does_not_come_to_its_paths() {
+        let mut cache = spoilt(&HostRoot::default());
+        cache.host.ready_when_exists = vec!["/no/such".into()];
+        read(&mut cache, true, 1);
+        let at = Mono::START.after(Duration::from_secs(3600));
+        cache.facts.unhealthy = cache.host.unhealthy();
+        let is_over = std::cell::Cell::new(false);
+        let clock = move || match is_over.replace(true) {
+            false => at,
+            true => at.after(Duration::from_secs(1)),
+        };
+        let _look = cache.host.root.begin_look(clock);
+        cache.refresh(&config(), false, true, || at);
+        assert!(cache.facts().memory.is_err(), "the look was over");
+        assert_eq!(cache.facts().unhealthy, cache.host.unhealthy());
     }
 
     #[test]

@@ -91,87 +91,41 @@ const RECENT: u8 = 0b11_1111;
 /// Heat slows the CPU down, or is close to shutting the board down.
 #[derive(Debug, Default)]
 pub(super) struct ThermalThrottling {
-    sensors: Sensors,
-    pub(super) found: IfPresent<Heat>,
-    rule: Throttling,
-}
-
-impl Source for ThermalThrottling {
-    fn discover(&mut self, reader: &mut HealthReader) {
-        self.sensors = Sensors::discover(reader);
-    }
-
-    fn look(&mut self, reader: &mut HealthReader) {
-        self.found = self.sensors.look(reader);
-    }
-
-    fn is_slow(&self) -> bool {
-        true
-    }
-
-    fn judge(&mut self, _: &mut RuleInput<'_>) -> RuleResult {
-        self.rule.judge(&self.found)
-    }
-
-    fn is_suspect(&self) -> bool {
-        self.rule.is_suspect
-    }
-
-    fn paths(&self) -> Vec<String> {
-        let zones = self.sensors.zones.iter().map(|(_, file)| file);
-        let coolers = self.sensors.coolers.iter().map(|(_, file)| file);
-        zones.chain(coolers).map(|file| file.path.clone()).collect()
-    }
-}
-
-/// The files that are looked at.
-#[derive(Debug, Default)]
-struct Sensors {
+    /// Each with its `temp`.
     zones: Vec<(Zone, RereadFile)>,
     /// `max_state` and `cur_state`.
     coolers: Vec<(i64, RereadFile)>,
     /// Each with its `scaling_max_freq`.
     policies: Vec<(Policy, RereadFile)>,
+    pub(super) found: IfPresent<Heat>,
+    /// A source was readable before.
+    was_seen: bool,
+    /// One bit for each look, the last one lowest.
+    near: u8,
+    slow: u8,
+    /// By the policy's name the highest cap while the CPU was not throttled, in kHz.
+    free_caps: Vec<(String, u64)>,
+    is_suspect: bool,
 }
 
-impl Sensors {
-    fn discover(reader: &mut HealthReader) -> Self {
-        let mut found = Self::default();
-        for zone in reader.names(THERMAL, &|name| is_numbered(name, "thermal_zone")) {
-            found.zones.extend(zone_of(&join(THERMAL, &zone), reader));
-        }
-        for cooler in reader.names(THERMAL, &|name| is_numbered(name, "cooling_device")) {
-            let folder = join(THERMAL, &cooler);
-            let kind = reader.word(&folder, "type");
-            let cools_cpu = kind == "Processor"
-                || kind.starts_with("cpufreq-")
-                || kind.starts_with("thermal-cpufreq-");
-            if cools_cpu
-                && let Some(max) = reader.value(&folder, "max_state")
-                && max > 0
-            {
-                found.coolers.push((max, RereadFile::new(join(&folder, "cur_state"))));
-            }
-        }
-        if found.coolers.is_empty() {
-            return found;
-        }
-        for policy in reader.names(CPUFREQ, &|name| is_numbered(name, "policy")) {
-            let folder = join(CPUFREQ, &policy);
-            if let Some(top) = reader.value(&folder, "cpuinfo_max_freq")
-                && top > 0
-            {
-                let file = RereadFile::new(join(&folder, "scaling_max_freq"));
-                let policy = Policy { name: policy, top: top.unsigned_abs(), cap: 0 };
-                found.policies.push((policy, file));
-            }
-        }
-        found
+impl Source for ThermalThrottling {
+    fn discover(&mut self, reader: &mut HealthReader) {
+        let zones = reader.names(THERMAL, &|name| is_numbered(name, "thermal_zone"));
+        let zone = |name: &String| zone_of(&join(THERMAL, name), reader);
+        self.zones = zones.iter().filter_map(zone).collect();
+        let coolers = reader.names(THERMAL, &|name| is_numbered(name, "cooling_device"));
+        let cooler = |name: &String| cooler_of(&join(THERMAL, name), reader);
+        self.coolers = coolers.iter().filter_map(cooler).collect();
+        let policies = match self.coolers.is_empty() {
+            true => Vec::new(),
+            false => reader.names(CPUFREQ, &|name| is_numbered(name, "policy")),
+        };
+        self.policies = policies.into_iter().filter_map(|name| policy_of(name, reader)).collect();
     }
 
     /// `None` if the board has no file for the rule. A file that cannot be read is left out; if the
     /// look did not come to all of them, they are unread.
-    fn look(&mut self, reader: &mut HealthReader) -> IfPresent<Heat> {
+    fn look(&mut self, reader: &mut HealthReader) {
         let mut heat = Heat::default();
         for (zone, file) in &mut self.zones {
             let temp = reader.reread_number(file).ok().filter(|temp| TEMPS.contains(temp));
@@ -188,7 +142,73 @@ impl Sensors {
                 .extend(cap.map(|cap| Policy { cap: cap.unsigned_abs(), ..policy.clone() }));
         }
         let is_source = !self.zones.is_empty() || !self.coolers.is_empty();
-        is_source.then(|| reader.cut_off(THERMAL).map_or(Ok(heat), Err))
+        self.found = is_source.then(|| reader.cut_off(THERMAL).map_or(Ok(heat), Err));
+    }
+
+    fn is_slow(&self) -> bool {
+        true
+    }
+
+    fn judge(&mut self, _: &mut RuleInput<'_>) -> RuleResult {
+        self.is_suspect = false;
+        let heat = match value_or_result(&self.found) {
+            Ok(heat) => heat,
+            Err(result) => return result,
+        };
+        let zones: Vec<(&Zone, i64)> =
+            heat.zones.iter().filter_map(|zone| Some((zone, zone.temp?))).collect();
+        if zones.is_empty() && heat.coolers.is_empty() {
+            return if self.was_seen { RuleResult::Unread } else { RuleResult::NoSource };
+        }
+        self.was_seen = true;
+        learn_caps(&mut self.free_caps, heat);
+
+        let over = |margin: i64| {
+            zones
+                .iter()
+                .filter(move |(zone, temp)| limit(zone).is_some_and(|l| *temp >= l - margin))
+        };
+        let pi_over =
+            |limit: i64| zones.iter().any(|(zone, temp)| zone.is_pi_cpu && *temp >= limit);
+        let is_throttled = heat.coolers.iter().any(|cooler| cooler.state > 0);
+        let speed = is_throttled.then(|| speed(&self.free_caps, heat)).flatten();
+        self.is_suspect = is_throttled || over(WARM).next().is_some() || pi_over(PI_LIMIT - WARM);
+        self.near = self.near << 1 | u8::from(over(0).next().is_some());
+        let is_slow = speed.is_some_and(|percent| percent <= 75);
+        self.slow = self.slow << 1 | u8::from(is_slow || pi_over(PI_LIMIT));
+
+        let holds = |looks: u8| (looks & RECENT).count_ones() >= HOLDS;
+        if holds(self.near)
+            && let Some((zone, _)) = over(0).next()
+        {
+            let shutdown = zone.critical.unwrap_or_default() / 1000;
+            let message = format!("{} is close to its shutdown at {shutdown} °C", zone.name);
+            let more = over(0).count() - 1;
+            return RuleResult::problem(9, "TemperatureNearCritical", &message, more);
+        }
+        if holds(self.slow) && (is_slow || pi_over(PI_LIMIT)) {
+            let (rank, message) = match speed {
+                _ if pi_over(PI_LIMIT) => (1, "the firmware throttles the CPU above 80 °C"),
+                Some(0..=25) => (3, "heat holds the CPU below 25 % of its speed"),
+                Some(26..=50) => (2, "heat holds the CPU below 50 % of its speed"),
+                _ => (1, "heat holds the CPU below 75 % of its speed"),
+            };
+            return RuleResult::problem(rank, "CPUThrottledByHeat", message, 0);
+        }
+        let is_close = over(HYSTERESIS).next().is_some()
+            || pi_over(PI_LIMIT - HYSTERESIS)
+            || speed.is_some_and(|percent| percent <= 80);
+        if is_close { RuleResult::NearProblem } else { RuleResult::NoProblem }
+    }
+
+    fn is_suspect(&self) -> bool {
+        self.is_suspect
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let zones = self.zones.iter().map(|(_, file)| file);
+        let coolers = self.coolers.iter().map(|(_, file)| file);
+        zones.chain(coolers).map(|file| file.path.clone()).collect()
     }
 }
 
@@ -222,100 +242,53 @@ fn zone_of(folder: &str, reader: &mut HealthReader) -> Option<(Zone, RereadFile)
     has_limit.then(|| (zone, RereadFile::new(join(folder, "temp"))))
 }
 
-/// What the rule remembers.
-#[derive(Debug, Default)]
-struct Throttling {
-    /// A source was readable before.
-    was_seen: bool,
-    /// One bit for each look, the last one lowest.
-    near: u8,
-    slow: u8,
-    /// By the policy's name the highest cap while the CPU was not throttled, in kHz.
-    free_caps: Vec<(String, u64)>,
-    /// The next looks may find a problem, so that they should come every 10 s.
-    is_suspect: bool,
+/// A cooling device of the CPU: its `max_state` and `cur_state`.
+fn cooler_of(folder: &str, reader: &mut HealthReader) -> Option<(i64, RereadFile)> {
+    let kind = reader.word(folder, "type");
+    let cools_cpu = kind == "Processor"
+        || kind.starts_with("cpufreq-")
+        || kind.starts_with("thermal-cpufreq-");
+    if !cools_cpu {
+        return None;
+    }
+    let max = reader.value(folder, "max_state").filter(|max| *max > 0)?;
+    Some((max, RereadFile::new(join(folder, "cur_state"))))
 }
 
-impl Throttling {
-    fn judge(&mut self, heat: &IfPresent<Heat>) -> RuleResult {
-        self.is_suspect = false;
-        let heat = match value_or_result(heat) {
-            Ok(heat) => heat,
-            Err(result) => return result,
-        };
-        let zones: Vec<(&Zone, i64)> =
-            heat.zones.iter().filter_map(|zone| Some((zone, zone.temp?))).collect();
-        if zones.is_empty() && heat.coolers.is_empty() {
-            return if self.was_seen { RuleResult::Unread } else { RuleResult::NoSource };
-        }
-        self.was_seen = true;
-        self.learn_caps(heat);
+/// A cpufreq policy, before its cap was read.
+fn policy_of(name: String, reader: &mut HealthReader) -> Option<(Policy, RereadFile)> {
+    let folder = join(CPUFREQ, &name);
+    let top = reader.value(&folder, "cpuinfo_max_freq").filter(|top| *top > 0)?;
+    let policy = Policy { name, top: top.unsigned_abs(), cap: 0 };
+    Some((policy, RereadFile::new(join(&folder, "scaling_max_freq"))))
+}
 
-        let over = |margin: i64| {
-            zones
-                .iter()
-                .filter(move |(zone, temp)| limit(zone).is_some_and(|l| *temp >= l - margin))
-        };
-        let pi_over =
-            |limit: i64| zones.iter().any(|(zone, temp)| zone.is_pi_cpu && *temp >= limit);
-        let is_throttled = heat.coolers.iter().any(|cooler| cooler.state > 0);
-        let speed = is_throttled.then(|| self.speed(heat)).flatten();
-        self.is_suspect = is_throttled || over(WARM).next().is_some() || pi_over(PI_LIMIT - WARM);
-        self.near = self.near << 1 | u8::from(over(0).next().is_some());
-        let is_slow = speed.is_some_and(|percent| percent <= 75);
-        self.slow = self.slow << 1 | u8::from(is_slow || pi_over(PI_LIMIT));
-
-        let holds = |looks: u8| (looks & RECENT).count_ones() >= HOLDS;
-        if holds(self.near)
-            && let Some((zone, _)) = over(0).next()
-        {
-            let shutdown = zone.critical.unwrap_or_default() / 1000;
-            let message = format!("{} is close to its shutdown at {shutdown} °C", zone.name);
-            let more = over(0).count() - 1;
-            return RuleResult::problem(9, "TemperatureNearCritical", &message, more);
-        }
-        if holds(self.slow) && (is_slow || pi_over(PI_LIMIT)) {
-            let (rank, message) = match speed {
-                _ if pi_over(PI_LIMIT) => (1, "the firmware throttles the CPU above 80 °C"),
-                Some(0..=25) => (3, "heat holds the CPU below 25 % of its speed"),
-                Some(26..=50) => (2, "heat holds the CPU below 50 % of its speed"),
-                _ => (1, "heat holds the CPU below 75 % of its speed"),
-            };
-            return RuleResult::problem(rank, "CPUThrottledByHeat", message, 0);
-        }
-        let is_close = over(HYSTERESIS).next().is_some()
-            || pi_over(PI_LIMIT - HYSTERESIS)
-            || speed.is_some_and(|percent| percent <= 80);
-        if is_close { RuleResult::NearProblem } else { RuleResult::NoProblem }
+/// A cap without throttling is the administrator's.
+fn learn_caps(free_caps: &mut Vec<(String, u64)>, heat: &Heat) {
+    if heat.coolers.is_empty() || heat.coolers.iter().any(|cooler| cooler.state != 0) {
+        return;
     }
-
-    /// A cap without throttling is the administrator's.
-    fn learn_caps(&mut self, heat: &Heat) {
-        if heat.coolers.is_empty() || heat.coolers.iter().any(|cooler| cooler.state != 0) {
-            return;
-        }
-        for policy in &heat.policies {
-            match self.free_caps.iter_mut().find(|(name, _)| *name == policy.name) {
-                Some((_, free)) => *free = policy.cap.max(*free),
-                None => self.free_caps.push((policy.name.clone(), policy.cap)),
-            }
+    for policy in &heat.policies {
+        match free_caps.iter_mut().find(|(name, _)| *name == policy.name) {
+            Some((_, free)) => *free = policy.cap.max(*free),
+            None => free_caps.push((policy.name.clone(), policy.cap)),
         }
     }
+}
 
-    /// The speed of the most throttled policy, in percent of its full speed; without cpufreq a
-    /// number from the coolers' states. Rounded up, so that 75.1 % is not 75 %.
-    fn speed(&self, heat: &Heat) -> Option<u64> {
-        let percents = heat.policies.iter().map(|policy| {
-            let free = self.free_caps.iter().find(|(name, _)| *name == policy.name);
-            let full = free.map_or(policy.top, |(_, cap)| *cap).max(1);
-            policy.cap.saturating_mul(100).div_ceil(full)
-        });
-        percents.min().or_else(|| {
-            let is_slow =
-                |cooler: &&Cooler| cooler.state > 0 && cooler.state.saturating_mul(4) >= cooler.max;
-            heat.coolers.iter().find(is_slow).map(|_| 75)
-        })
-    }
+/// The speed of the most throttled policy, in percent of its full speed; without cpufreq a
+/// number from the coolers' states. Rounded up, so that 75.1 % is not 75 %.
+fn speed(free_caps: &[(String, u64)], heat: &Heat) -> Option<u64> {
+    let percents = heat.policies.iter().map(|policy| {
+        let free = free_caps.iter().find(|(name, _)| *name == policy.name);
+        let full = free.map_or(policy.top, |(_, cap)| *cap).max(1);
+        policy.cap.saturating_mul(100).div_ceil(full)
+    });
+    percents.min().or_else(|| {
+        let is_slow =
+            |cooler: &&Cooler| cooler.state > 0 && cooler.state.saturating_mul(4) >= cooler.max;
+        heat.coolers.iter().find(is_slow).map(|_| 75)
+    })
 }
 
 /// m°C from which on `zone` is close to its shutdown: 5 °C below the critical trip, or half of the

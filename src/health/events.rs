@@ -19,8 +19,6 @@ pub(super) struct Counters {
     pub(super) memory_errors: Option<u64>,
     /// Interfaces with a device, and their `carrier_changes`.
     pub(super) links: Vec<(String, u64)>,
-    /// Bit 5 of `bootstatus` of `watchdog0`, and not on a Raspberry Pi. Only in the first look.
-    pub(super) watchdog_reset: bool,
 }
 
 /// Bit 5 of `bootstatus`, WDIOF_CARDRESET of linux/watchdog.h.
@@ -37,9 +35,13 @@ pub(super) struct EventSources {
     vmstat: Option<RereadFile>,
     memory_errors: Vec<RereadFile>,
     links: Vec<(String, RereadFile)>,
-    was_reset: bool,
     pub(super) found: Counters,
-    baseline: Baseline,
+    /// Bit 5 of `bootstatus` of `watchdog0`, and not on a Raspberry Pi; false after the first look.
+    was_reset: bool,
+    /// The counters at the last look.
+    last_oom_kills: Option<u64>,
+    last_memory_errors: Option<u64>,
+    link_histories: Vec<LinkHistory>,
 }
 
 impl EventSources {
@@ -77,25 +79,44 @@ impl EventSources {
             }
         }
         self.found = Counters {
-            oom_kills: match &mut self.vmstat {
-                Some(vmstat) => oom_kills(reader, vmstat),
-                None => None,
-            },
+            oom_kills: self.vmstat.as_mut().and_then(|vmstat| oom_kills(reader, vmstat)),
             memory_errors: sum,
             links,
-            // Of the first look alone.
-            watchdog_reset: std::mem::take(&mut self.was_reset),
         };
     }
 
     /// The events of what happened since the last look. `is_new_boot`: no earlier process told
     /// what ended the last boot.
     pub(super) fn judge(&mut self, is_new_boot: bool, now: Mono) -> Vec<Sign> {
-        let mut signs = Vec::new();
-        self.baseline.compare(&self.found, &mut signs, now);
-        if self.found.watchdog_reset && is_new_boot {
-            let message = "the last boot followed a reset by the watchdog";
-            signs.push(("WatchdogReset", message.to_owned()));
+        let (found, mut signs) = (&self.found, Vec::new());
+        let has_killed = grew(found.oom_kills, self.last_oom_kills);
+        let has_failed = grew(found.memory_errors, self.last_memory_errors);
+        let was_reset = std::mem::take(&mut self.was_reset) && is_new_boot;
+        for (holds, reason, message) in [
+            (has_killed, "OOMKilling", "the kernel killed a process for lack of memory"),
+            (has_failed, "MemoryReadError", "the memory controller counted an uncorrectable error"),
+            (was_reset, "WatchdogReset", "the last boot followed a reset by the watchdog"),
+        ] {
+            if holds {
+                signs.push((reason, message.to_owned()));
+            }
+        }
+        // A counter that could not be read keeps its baseline.
+        self.last_oom_kills = found.oom_kills.or(self.last_oom_kills);
+        self.last_memory_errors = found.memory_errors.or(self.last_memory_errors);
+        let histories = &mut self.link_histories;
+        histories.retain(|link| found.links.iter().any(|(name, _)| *name == link.name));
+        for (name, count) in &found.links {
+            let Some(link) = histories.iter_mut().find(|link| link.name == *name) else {
+                let (name, changes) = (name.clone(), VecDeque::new());
+                histories.push(LinkHistory { name, last: *count, changes });
+                continue;
+            };
+            if link.is_flapping(*count, now) {
+                let message =
+                    format!("the link of {name} changed at least {FLAPS} times in 10 minutes");
+                signs.push(("LinkFlapping", message));
+            }
         }
         signs
     }
@@ -109,55 +130,12 @@ fn oom_kills(reader: &mut HealthReader, vmstat: &mut RereadFile) -> Option<u64> 
 const FLAPS: u64 = 6;
 const FLAPS_WITHIN: Duration = Duration::from_secs(600);
 
-/// The counters at the last look.
-#[derive(Debug, Default)]
-struct Baseline {
-    oom_kills: Option<u64>,
-    memory_errors: Option<u64>,
-    links: Vec<LinkHistory>,
-}
-
 /// An interface: its name, its last count, and the changes of the last minutes.
 #[derive(Debug)]
 struct LinkHistory {
     name: String,
     last: u64,
     changes: VecDeque<(Mono, u64)>,
-}
-
-impl Baseline {
-    /// Adds the events of what happened since the last look.
-    fn compare(&mut self, counters: &Counters, signs: &mut Vec<Sign>, now: Mono) {
-        if grew(counters.oom_kills, self.oom_kills) {
-            let message = "the kernel killed a process for lack of memory";
-            signs.push(("OOMKilling", message.to_owned()));
-        }
-        if grew(counters.memory_errors, self.memory_errors) {
-            let message = "the memory controller counted an uncorrectable error";
-            signs.push(("MemoryReadError", message.to_owned()));
-        }
-        // A counter that could not be read keeps its baseline.
-        self.oom_kills = counters.oom_kills.or(self.oom_kills);
-        self.memory_errors = counters.memory_errors.or(self.memory_errors);
-        self.links.retain(|link| counters.links.iter().any(|(name, _)| *name == link.name));
-        for (name, count) in &counters.links {
-            match self.links.iter_mut().find(|link| link.name == *name) {
-                Some(link) => {
-                    if link.is_flapping(*count, now) {
-                        let message = format!(
-                            "the link of {name} changed at least {FLAPS} times in 10 minutes"
-                        );
-                        signs.push(("LinkFlapping", message));
-                    }
-                }
-                None => self.links.push(LinkHistory {
-                    name: name.clone(),
-                    last: *count,
-                    changes: VecDeque::new(),
-                }),
-            }
-        }
-    }
 }
 
 impl LinkHistory {
@@ -203,14 +181,14 @@ mod tests {
     }
 
     /// The reasons of the events of looks, each some seconds after the one before.
-    fn judged<const N: usize>(looks: [(u64, Counters); N], is_new_boot: bool) -> Vec<&'static str> {
+    fn judged<const N: usize>(looks: [(u64, Counters); N]) -> Vec<&'static str> {
         let (mut sources, mut seconds) = (EventSources::default(), 0);
         let mut signs = Vec::new();
         for (after, found) in looks {
             seconds += after;
             sources.found = found;
             let now = Mono::START.after(Duration::from_secs(seconds));
-            signs.extend(sources.judge(is_new_boot, now).into_iter().map(|(reason, _)| reason));
+            signs.extend(sources.judge(true, now).into_iter().map(|(reason, _)| reason));
         }
         signs
     }
@@ -230,11 +208,15 @@ mod tests {
             (counters(|c| c.oom_kills = None), &[]),
             (counters(|_| {}), &[]),
         ] {
-            assert_eq!(judged([(0, counters(|_| {})), (60, found)], true), want);
+            assert_eq!(judged([(0, counters(|_| {})), (60, found)]), want);
         }
-        let reset = counters(|c| c.watchdog_reset = true);
-        assert_eq!(judged([(0, reset.clone())], true), ["WatchdogReset"]);
-        assert_eq!(judged([(0, reset)], false), [] as [&str; 0], "once per boot");
+        for (is_new_boot, want) in [(true, &["WatchdogReset"][..]), (false, &[])] {
+            let mut sources = EventSources { was_reset: true, ..EventSources::default() };
+            let signs = sources.judge(is_new_boot, Mono::START);
+            let reasons: Vec<_> = signs.into_iter().map(|(reason, _)| reason).collect();
+            assert_eq!(reasons, want, "once per boot");
+            assert!(sources.judge(is_new_boot, Mono::START).is_empty(), "only at the first look");
+        }
     }
 
     #[test]
@@ -243,7 +225,7 @@ mod tests {
             let links = vec![("eth0".to_owned(), changes)];
             (seconds, Counters { links, ..Counters::default() })
         };
-        let flaps = |looks: [(u64, u64); 3]| judged(looks.map(link), true) == ["LinkFlapping"];
+        let flaps = |looks: [(u64, u64); 3]| judged(looks.map(link)) == ["LinkFlapping"];
         assert!(!flaps([(0, 100), (1, 100), (1, 100)]));
         assert!(!flaps([(0, 0), (60, 5), (1, 5)]));
         assert!(flaps([(0, 0), (60, 6), (1, 6)]));

@@ -245,9 +245,8 @@ fn zone_of(folder: &str, reader: &mut HealthReader) -> Option<(Zone, RereadFile)
 /// A cooling device of the CPU: its `max_state` and `cur_state`.
 fn cooler_of(folder: &str, reader: &mut HealthReader) -> Option<(i64, RereadFile)> {
     let kind = reader.word(folder, "type");
-    let cools_cpu = kind == "Processor"
-        || kind.starts_with("cpufreq-")
-        || kind.starts_with("thermal-cpufreq-");
+    let cools_cpu =
+        kind == "Processor" || kind.starts_with("cpufreq-") || kind.starts_with("thermal-cpufreq-");
     if !cools_cpu {
         return None;
     }

@@ -17,7 +17,6 @@ mod filesystems;
 mod heat;
 mod kernel;
 pub mod monitor;
-mod mounted;
 mod reader;
 mod source;
 mod time;

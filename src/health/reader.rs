@@ -8,7 +8,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::mounted::Filesystem;
+use super::filesystems::Filesystem;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::unread::{IfPresent, Read, Unread};
 use crate::os::guard;

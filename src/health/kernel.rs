@@ -70,15 +70,12 @@ impl Source for KernelDeadlock {
         let [oopses, tainted, counters @ ..] = self.files.each_mut().map(number);
         let [soft_lockups, rcu_stalls, hung_tasks] =
             counters.map(|count| count.and_then(Result::ok).map(i64::unsigned_abs));
-        let died = |tainted: i64| u64::from(tainted & TAINT_DIE != 0);
-        let oopses = match (oopses, tainted) {
-            (None, None) => None,
-            (Some(Ok(oopses)), Some(Ok(tainted))) => {
-                Some(Ok(oopses.unsigned_abs().max(died(tainted))))
-            }
-            (Some(Ok(oopses)), _) => Some(Ok(oopses.unsigned_abs())),
-            (_, Some(Ok(tainted))) => Some(Ok(died(tainted))),
-            (Some(Err(unread)), _) | (_, Some(Err(unread))) => Some(Err(unread)),
+        let count = oopses.map(|read| read.map(i64::unsigned_abs));
+        let died = tainted.map(|read| read.map(|bits| u64::from(bits & TAINT_DIE != 0)));
+        let oopses = match (count, died) {
+            (Some(Ok(count)), Some(Ok(died))) => Some(Ok(count.max(died))),
+            (Some(Ok(oopses)), _) | (_, Some(Ok(oopses))) => Some(Ok(oopses)),
+            (count, died) => count.or(died),
         };
         self.found = oopses
             .map(|read| read.map(|oopses| Kernel { oopses, soft_lockups, rcu_stalls, hung_tasks }));

@@ -69,24 +69,20 @@ pub(super) struct Time {
     boots: PathBuf,
 }
 
-/// The file `boots` in `--root-dir`, below the root.
-pub(super) fn boots_file(root: &HostRoot, root_dir: &Path) -> PathBuf {
-    if root.is_real() {
-        return root_dir.join("boots");
-    }
-    // An absolute path would replace the root in `join`.
-    root.path().join(root_dir.strip_prefix("/").unwrap_or(root_dir)).join("boots")
-}
-
 impl Time {
-    pub(super) fn new(boots: PathBuf, built: Wall) -> Self {
+    pub(super) fn new(root: &HostRoot, root_dir: &Path, built: Wall) -> Self {
+        let folder = match root.is_real() {
+            true => root_dir.to_owned(),
+            // An absolute path would replace the root in `join`.
+            false => root.path().join(root_dir.strip_prefix("/").unwrap_or(root_dir)),
+        };
         Self {
             ntp: Ntp::new(built),
             history: History::default(),
             has_timesync: false,
             uptime: RereadFile::new("proc/uptime"),
             booted: None,
-            boots,
+            boots: folder.join("boots"),
         }
     }
 
@@ -301,7 +297,6 @@ fn is_stale(age: Duration, uptime: u64) -> bool {
 const MAX_LINES: usize = 16;
 const HOUR: u64 = 3600;
 const DAY: u64 = 86_400;
-const ORDERLY: &str = "orderly";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Boot {
@@ -420,11 +415,8 @@ impl History {
 
     fn text(&self) -> String {
         let line = |boot: &Boot| {
-            if boot.is_orderly {
-                format!("{} {} {ORDERLY}\n", boot.at, boot.id)
-            } else {
-                format!("{} {}\n", boot.at, boot.id)
-            }
+            let end = if boot.is_orderly { " orderly" } else { "" };
+            format!("{} {}{end}\n", boot.at, boot.id)
         };
         self.boots.iter().map(line).collect()
     }
@@ -437,7 +429,7 @@ fn parse(line: &str) -> Option<Boot> {
     let id = words.next().filter(|id| id.len() <= 64)?.to_owned();
     let is_orderly = match words.next() {
         None => false,
-        Some(word) if word == ORDERLY => true,
+        Some("orderly") => true,
         Some(_) => return None,
     };
     Some(Boot { at, id, is_orderly })

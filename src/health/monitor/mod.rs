@@ -13,7 +13,7 @@ use super::config::{FileCondition, HealthConfig};
 use super::events::EventSources;
 use super::reader::HealthReader;
 use super::source::{ConditionKind, RuleInput, Source};
-use super::time::{REBOOTS, Time, boots_file};
+use super::time::{REBOOTS, Time};
 use super::{KINDS, voltage};
 use crate::kube::facts::{HealthCondition, HealthConditions, Sign};
 use crate::kube::instant::{Mono, Now};
@@ -89,7 +89,7 @@ impl Health {
             discovered: None,
             discoveries: 0,
             conditions: KINDS.iter().map(condition).collect(),
-            time: Time::new(boots_file(root, root_dir), built),
+            time: Time::new(root, root_dir, built),
             event_sources: EventSources::default(),
             files: Vec::new(),
             signs: Vec::new(),

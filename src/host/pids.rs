@@ -4,9 +4,7 @@
 //! One of the two limits is enough. For a malformed loadavg the kubelet uses the 16-bit count of
 //! sysinfo(2); here the fact is unread. For most statuses sysinfo(2) counts the threads here too.
 
-use nix::sys::sysinfo::SysInfo;
-
-use crate::kube::facts::{Facts, Pids, Read, Unread};
+use crate::kube::facts::{Pids, Read, Unread};
 use crate::os::reread_file::RereadFile;
 use crate::os::root::HostRoot;
 use crate::os::scan;
@@ -40,13 +38,9 @@ impl Threads {
         (self.max, self.agreed) = (None, false);
     }
 
-    /// Sets the limit and the number of threads.
-    pub(super) fn refresh(&mut self, root: &HostRoot, info: Option<SysInfo>, facts: &mut Facts) {
-        facts.pids = self.read(root, info.map(|info| info.process_count()));
-    }
-
-    /// `counted` is the number of threads of sysinfo(2), its lowest 16 bits.
-    fn read(&mut self, root: &HostRoot, counted: Option<u16>) -> Read<Pids> {
+    /// The limit and the number of threads. `counted` is the number of threads of sysinfo(2), its
+    /// lowest 16 bits.
+    pub(super) fn read(&mut self, root: &HostRoot, counted: Option<u16>) -> Read<Pids> {
         let max = match self.max {
             Some(max) => max,
             None => self.read_max(root)?,

@@ -122,36 +122,36 @@ fn stat(root: &HostRoot, file: &mut RereadFile) -> Read<Duration> {
 pub fn parse_stat(text: &[u8]) -> Option<Duration> {
     let line = text.strip_prefix(b"cpu ")?;
     let line = str::from_utf8(line.split(|byte| *byte == b'\n').next()?).ok()?;
-    let mut sum: u64 = 0;
-    let mut fields = 0;
-    for (at, field) in line.split_ascii_whitespace().enumerate().take(8) {
-        if !matches!(at, 3 | 4) {
-            sum = sum.checked_add(field.parse().ok()?)?;
-        }
-        fields = at + 1;
-    }
+    let numbers: Vec<u64> = numbers(line).collect();
     // steal exists since Linux 2.6.11.
-    (fields == 8).then(|| Duration::from_millis(sum.saturating_mul(10)))
+    let [user, nice, system, _idle, _iowait, irq, softirq, steal, ..] = numbers[..] else {
+        return None;
+    };
+    let times = [user, nice, system, irq, softirq, steal];
+    let sum = times.into_iter().try_fold(0, u64::checked_add)?;
+    Some(Duration::from_millis(sum.saturating_mul(10)))
+}
+
+/// The numbers of a line, as far as its words are such.
+fn numbers(line: &str) -> impl Iterator<Item = u64> {
+    line.split_ascii_whitespace().map_while(|word| word.parse().ok())
 }
 
 /// A line of `proc/net/dev`: the name, eight numbers received, eight sent.
 pub fn parse_traffic(line: &str) -> Option<Traffic> {
     // The name may have a colon in it, as that of an alias.
-    let (name, numbers) = line.rsplit_once(':')?;
+    let (name, values) = line.rsplit_once(':')?;
     let name = name.trim_start();
     let is_of_containers =
         ["veth", "docker", "nerdctl"].iter().any(|start| name.starts_with(start));
     if name.is_empty() || name == "lo" || is_of_containers {
         return None;
     }
-    let numbers: Vec<u64> =
-        numbers.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
-    let number = |at: usize| numbers.get(at).copied();
-    Some(Traffic {
-        name: name.to_owned(),
-        rx: (number(0)?, number(2)?),
-        tx: (number(8)?, number(10)?),
-    })
+    let numbers: Vec<u64> = numbers(values).collect();
+    let [rx, _, rx_errors, _, _, _, _, _, tx, _, tx_errors, ..] = numbers[..] else {
+        return None;
+    };
+    Some(Traffic { name: name.to_owned(), rx: (rx, rx_errors), tx: (tx, tx_errors) })
 }
 
 #[cfg(test)]

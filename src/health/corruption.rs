@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::condition_state::{RuleResult, cut};
 use super::filesystems::{Filesystem, errors_file, title};
 use super::reader::{HealthReader, MAX_DEVICES, hex, join};
-use super::source::{CheckTexts, ConditionKind, RuleInput, Source};
+use super::{CheckTexts, ConditionKind, RuleInput, Source};
 use crate::kube::unread::{IfPresent, Unread, if_present};
 use crate::os::reread_file::RereadFile;
 use crate::os::scan;

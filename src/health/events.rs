@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::grew;
 use super::reader::{HealthReader, count, is_numbered};
-use super::source::grew;
 use crate::kube::facts::Sign;
 use crate::kube::instant::Mono;
 use crate::kube::unread::Read;
@@ -55,7 +55,7 @@ impl EventSources {
         self.links.clear();
         for name in reader.names(NET, &|name| name != "lo") {
             // A bridge or a tunnel has no device.
-            if reader.root().open(&format!("{NET}/{name}/device")).is_ok() {
+            if reader.root.open(&format!("{NET}/{name}/device")).is_ok() {
                 let file = RereadFile::new(format!("{NET}/{name}/carrier_changes"));
                 self.links.push((name, file));
             }

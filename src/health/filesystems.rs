@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::condition_state::{RuleResult, cut};
 use super::reader::{HealthReader, MAX_DEVICES, count, join};
-use super::source::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
+use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::kube::instant::Mono;
 use crate::kube::unread::{IfPresent, Read, if_present};
 use crate::os::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};

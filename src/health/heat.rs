@@ -3,7 +3,7 @@
 
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
-use super::source::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
+use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::kube::unread::IfPresent;
 use crate::os::reread_file::RereadFile;
 

@@ -26,7 +26,7 @@ pub(super) const MAX_DEVICES: usize = 32;
 
 /// Reads below a root.
 pub(super) struct HealthReader {
-    root: HostRoot,
+    pub(super) root: HostRoot,
     clock: Rc<dyn Fn() -> Now>,
     /// The file of this look whose read took the longest time.
     slowest: Option<(Duration, String)>,
@@ -107,10 +107,6 @@ impl HealthReader {
     /// Why a source is unread of which a file was not reached.
     pub(super) fn cut_off(&self, source: &str) -> Option<Unread> {
         self.is_cut_off.then(|| Unread::new(source, NOT_REACHED))
-    }
-
-    pub(super) fn root(&self) -> &HostRoot {
-        &self.root
     }
 
     /// The current time.

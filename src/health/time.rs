@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::condition_state::RuleResult;
 use super::reader::HealthReader;
-use super::source::{CheckTexts, ConditionKind};
+use super::{CheckTexts, ConditionKind};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::text::VERBOSE;
 use crate::kube::time::Wall;
@@ -87,11 +87,11 @@ impl Time {
     }
 
     pub(super) fn discover(&mut self, reader: &HealthReader) {
-        self.has_timesync = timesync(reader.root()).is_some();
+        self.has_timesync = timesync(&reader.root).is_some();
     }
 
     pub(super) fn look(&mut self, reader: &mut HealthReader, is_first: bool) {
-        let timesync = if self.has_timesync { timesync(reader.root()) } else { None };
+        let timesync = if self.has_timesync { timesync(&reader.root) } else { None };
         let uptime = uptime(&mut self.uptime, reader);
         let now = reader.now();
         self.booted = uptime.map(|uptime| (now.mono, uptime));
@@ -102,7 +102,7 @@ impl Time {
         }
         // The first look may not have come so far.
         if self.history.id.is_empty() {
-            let id = reader.root().text("proc/sys/kernel/random/boot_id", SMALL);
+            let id = reader.root.text("proc/sys/kernel/random/boot_id", SMALL);
             id.unwrap_or_default().trim().clone_into(&mut self.history.id);
         }
     }

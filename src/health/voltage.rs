@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
-use super::source::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
+use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::kube::instant::Mono;
 use crate::kube::unread::{IfPresent, Read};
 use crate::os::reread_file::RereadFile;

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, hex, is_numbered, join};
-use super::source::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
+use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::kube::unread::{IfPresent, Unread};
 
 pub(super) const KIND: ConditionKind = ConditionKind {

@@ -12,9 +12,8 @@ use super::condition_state::{ConditionState, MAX_MESSAGE, cut};
 use super::config::{FileCondition, HealthConfig};
 use super::events::EventSources;
 use super::reader::HealthReader;
-use super::source::{ConditionKind, RuleInput, Source};
 use super::time::{REBOOTS, Time};
-use super::{KINDS, voltage};
+use super::{ConditionKind, KINDS, RuleInput, Source, voltage};
 use crate::kube::facts::{HealthCondition, HealthConditions, Sign};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
@@ -113,7 +112,7 @@ impl Health {
         if self.discovered.is_none_or(is_due) {
             self.discover();
             // One that did not come to its end is repeated by the next look.
-            self.discovered = self.reader.root().may_read().is_ok().then_some(now);
+            self.discovered = self.reader.root.may_read().is_ok().then_some(now);
             self.discoveries += u64::from(self.discovered.is_some());
         }
         self.look_at(false);
@@ -142,7 +141,7 @@ impl Health {
 
     fn discover(&mut self) {
         let reader = &mut self.reader;
-        let compatible = reader.root().bytes("proc/device-tree/compatible", SMALL);
+        let compatible = reader.root.bytes("proc/device-tree/compatible", SMALL);
         reader.is_pi = compatible.is_ok_and(|names| {
             let vendor = b"raspberrypi,";
             names.windows(vendor.len()).any(|part| part == vendor)
@@ -213,7 +212,7 @@ impl Health {
     pub fn read_files(&mut self) {
         let files = self.config.files.iter();
         let lines = files.map_while(|file| {
-            self.reader.root().may_read().ok()?;
+            self.reader.root.may_read().ok()?;
             Some(guard::found(&file.path).ok().map(|path| first_line(&path).unwrap_or_default()))
         });
         self.on_files(lines.collect());
@@ -333,7 +332,7 @@ impl Health {
     /// Up to three files that the last look used for `kind`, with their values.
     pub fn sources(&self, kind: &ConditionKind) -> Vec<String> {
         let value = |path: String| {
-            let text = self.reader.root().text(&path, SMALL).unwrap_or_default();
+            let text = self.reader.root.text(&path, SMALL).unwrap_or_default();
             match text.trim() {
                 "" => path,
                 text if text.len() > 40 => path,

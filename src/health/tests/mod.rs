@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::KINDS;
 use super::condition_state::ConditionState;
 use super::config::HealthConfig;
 use super::monitor::Health;
-use super::source::{ConditionKind, RuleInput, Source};
+use super::{ConditionKind, KINDS, RuleInput, Source};
 use crate::kube::facts::Sign;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::time::Wall;

@@ -110,7 +110,7 @@ impl Tree {
 
 /// Our value of `key`, in the form of expected.json. `node` is what `inspect` prints.
 fn ours(key: &str, want: &Value, root: &HostRoot, facts: &Facts, node: &Value) -> Value {
-    let mounts = mounts::read(root);
+    let mounts = mounts(root);
     let (capacity, info) = (&node["status"]["capacity"], &node["status"]["nodeInfo"]);
     match key {
         "cpu" => capacity["cpu"].clone(),

@@ -81,7 +81,7 @@ fn server_checks() -> Vec<&'static str> {
 
 fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<Finding> {
     let root = &host.root;
-    let mounts = mounts::read(root).unwrap_or_default();
+    let mounts = mounts(root).unwrap_or_default();
     let folder = &host.node_root_dir;
     vec![
         board::cgroups(cgroup::read(root, &mounts)),

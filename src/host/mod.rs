@@ -9,20 +9,20 @@ pub mod cgroup;
 pub mod cpu;
 mod disk;
 pub mod memory;
-pub mod mounts;
 pub mod network;
 pub mod pids;
 pub mod system;
 pub mod usage;
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use self::mounts::Mounts;
 use crate::kube::facts::{Facts, FileSystem, Network, Read};
 use crate::os::guard::{self, Resolved};
+use crate::os::mounts::{MOUNTINFO, Mount, all_mounts, parse_mountinfo, parse_mounts};
 use crate::os::read::cause;
 use crate::os::reread_file::RereadFile;
-use crate::os::root::HostRoot;
+use crate::os::root::{HostRoot, unread};
 
 /// The sources of the facts about one machine.
 #[derive(Debug)]
@@ -42,7 +42,8 @@ pub struct Host {
 /// What is kept between two reads of the facts: descriptors and resolved paths.
 #[derive(Debug)]
 struct Sources {
-    mounts: Mounts,
+    /// That of this process, with its root: it shows which paths can block.
+    mounts: Read<Rc<[Mount]>>,
     root_can_block: bool,
     meminfo: memory::Meminfo,
     threads: pids::Threads,
@@ -57,11 +58,12 @@ struct Sources {
 
 impl Sources {
     fn new(root: &HostRoot) -> Self {
-        let mounts = Mounts::read(root);
-        let mode = cgroup::read(root, mounts.host.as_deref().unwrap_or_default());
+        let own = all_mounts().map_err(|error| unread(MOUNTINFO, &error));
+        let of_root = if root.is_real() { own.clone() } else { mounts(root).map(Into::into) };
+        let mode = cgroup::read(root, of_root.as_deref().unwrap_or_default());
         Self {
             root_can_block: guard::root_can_block(),
-            mounts,
+            mounts: own,
             meminfo: memory::Meminfo::new(),
             threads: pids::Threads::default(),
             working_set: cgroup::WorkingSet::new(mode),
@@ -102,9 +104,15 @@ impl Host {
         facts
     }
 
-    /// Closes all files if a mount changed: the other refreshes can read other files then.
+    /// Closes all files if a mount changed: the other refreshes can read other files then. Also if
+    /// the table could not be read, and below another root than `/`, where the kernel reports no
+    /// change.
     pub fn refresh_mounts(&mut self) {
-        self.sources = self.sources.take().filter(|sources| !sources.mounts.may_have_changed());
+        let is_current = |sources: &Sources| match (&sources.mounts, all_mounts()) {
+            (Ok(mounts), Ok(current)) => self.root.is_real() && Rc::ptr_eq(mounts, &current),
+            _ => false,
+        };
+        self.sources = self.sources.take().filter(is_current);
     }
 
     /// Reads the facts that change often, and those in the same files: memory, swap, huge pages,
@@ -115,7 +123,7 @@ impl Host {
         let sysinfo = root.sysinfo();
         let used = sources.working_set.read(root);
         sources.meminfo.refresh(root, sysinfo, used, !sources.root_can_block, facts);
-        let (folder, mounts) = (&self.node_root_dir, &sources.mounts.own);
+        let (folder, mounts) = (&self.node_root_dir, &sources.mounts);
         facts.node_fs = sources.node_fs.read(root, folder, mounts, disk::ancestor);
         facts.pids = sources.threads.read(root, sysinfo.map(|info| info.process_count()));
         // What the last look found is kept if this one did not come so far.
@@ -162,7 +170,7 @@ impl Host {
     pub fn image_fs(&mut self, folder: &str) -> Read<FileSystem> {
         let root = &self.root;
         let sources = self.sources.get_or_insert_with(|| Sources::new(root));
-        let (folder, mounts) = (Path::new(folder), &sources.mounts.own);
+        let (folder, mounts) = (Path::new(folder), &sources.mounts);
         sources.image_fs.read(root, folder, mounts, disk::mount_point)
     }
 
@@ -187,10 +195,59 @@ impl Host {
     }
 }
 
+/// All mounts in the table below `root`, in the kernel's order. Below another root than `/`, of
+/// `proc/mounts` if `proc/self/mountinfo` is missing.
+pub fn mounts(root: &HostRoot) -> Read<Vec<Mount>> {
+    let table = |path: &str, parse: fn(&str) -> Option<Mount>| -> Read<Vec<Mount>> {
+        let mut mounts = Vec::new();
+        root.each_line(path, &mut |line| mounts.extend(parse(line)))?;
+        Ok(mounts)
+    };
+    match table(MOUNTINFO, parse_mountinfo) {
+        Err(unread) if unread.absent => table("proc/mounts", parse_mounts),
+        table => table,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::facts::Unread;
     use crate::os::mounts::pretend;
+    use crate::os::tree::Tree;
+
+    /// Whether files that were just opened stay open at the next refresh.
+    fn stay_open(host: &mut Host, change: impl FnOnce(&mut Sources)) -> bool {
+        host.sources = Some(Sources::new(&host.root));
+        change(host.sources.as_mut().unwrap());
+        host.refresh_mounts();
+        host.sources.is_some()
+    }
+
+    #[test]
+    fn a_table_that_is_not_the_current_one_may_have_changed() {
+        let mut host = Host::new(HostRoot::default(), "/");
+        // Another process may mount something between two calls.
+        assert!((0..100).any(|_| stay_open(&mut host, |_| {})));
+        let unread = |sources: &mut Sources| {
+            sources.mounts = Err(Unread::new(MOUNTINFO, "why"));
+        };
+        assert!(!stay_open(&mut host, unread));
+        let mount = |_: &mut Sources| pretend("1 0 0:1 / / rw - ext4 /dev/root rw\n");
+        assert!(!stay_open(&mut host, mount));
+        assert_eq!(Sources::new(&host.root).mounts.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn below_another_root_a_change_is_never_excluded() {
+        let tree = Tree::new("mounts-root");
+        tree.write(MOUNTINFO, b"1 0 0:1 / / rw - ext4 /dev/root rw\n");
+        let mut host = Host::new(HostRoot::new(tree.path()), "/");
+        let table = mounts(&host.root).unwrap();
+        assert_eq!(table.len(), 1);
+        assert_ne!(Sources::new(&host.root).mounts.unwrap()[..], table);
+        assert!(!stay_open(&mut host, |_| {}));
+    }
 
     #[test]
     fn what_a_look_did_not_come_to_is_read_by_the_next_one() {

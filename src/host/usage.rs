@@ -78,7 +78,7 @@ impl Host {
         self.refresh_mounts();
         let root = &self.root;
         let sources = self.sources.get_or_insert_with(|| Sources::new(root));
-        let (folder, mounts) = (&self.node_root_dir, &sources.mounts.own);
+        let (folder, mounts) = (&self.node_root_dir, &sources.mounts);
         if !sources.root_can_block {
             sources.node_fs = MeasuredPath::default();
         }

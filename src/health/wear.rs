@@ -51,16 +51,17 @@ pub(super) enum Wear {
 #[derive(Debug, Default)]
 pub(super) struct StorageWornOut {
     pub(super) found: IfPresent<Vec<Wear>>,
-    /// The folder of each device.
-    folders: Vec<String>,
     /// The discovery that first found a UBI without spare blocks; a second one must confirm it.
     spent_since: Option<u64>,
 }
 
 impl Source for StorageWornOut {
     fn discover(&mut self, reader: &mut HealthReader) {
-        let (folders, found): (Vec<String>, Vec<Wear>) = worn_devices(reader).into_iter().unzip();
-        self.folders = folders;
+        // mmcblk0boot0 is the same device.
+        let emmcs = reader.names("sys/block", &|name| is_numbered(name, "mmcblk"));
+        let mut found: Vec<Wear> = emmcs.iter().filter_map(|name| emmc(name, reader)).collect();
+        let ubis = reader.names("sys/class/ubi", &|name| is_numbered(name, "ubi"));
+        found.extend(ubis.iter().filter_map(|name| ubi(name, reader)));
         // Wear data that vanish are unreadable until the next discovery.
         self.found = match self.found {
             Some(Ok(_)) if found.is_empty() => {
@@ -93,54 +94,49 @@ impl Source for StorageWornOut {
     }
 
     fn paths(&self) -> Vec<String> {
-        self.folders.clone()
+        let folder = |wear: &Wear| match wear {
+            Wear::Emmc { device, .. } => emmc_folder(device),
+            Wear::Ubi { device, .. } => ubi_folder(device),
+        };
+        self.found.iter().flatten().flatten().map(folder).collect()
     }
 }
 
-/// The flash devices with wear data; with the folder of each.
-fn worn_devices(reader: &mut HealthReader) -> Vec<(String, Wear)> {
-    let mut found = Vec::new();
-    // mmcblk0boot0 is the same device.
-    for device in reader.names("sys/block", &|name| is_numbered(name, "mmcblk")) {
-        let folder = format!("sys/block/{device}/device");
-        if let Some(wear) = emmc(&folder, device, reader) {
-            found.push((folder, wear));
-        }
-    }
-    for device in reader.names("sys/class/ubi", &|name| is_numbered(name, "ubi")) {
-        let folder = join("sys/class/ubi", &device);
-        if let Some(wear) = ubi(&folder, device, reader) {
-            found.push((folder, wear));
-        }
-    }
-    found
+fn emmc_folder(device: &str) -> String {
+    format!("sys/block/{device}/device")
+}
+
+fn ubi_folder(device: &str) -> String {
+    join("sys/class/ubi", device)
 }
 
 /// An SD card has no such data; both estimates can be undefined.
-fn emmc(folder: &str, device: String, reader: &mut HealthReader) -> Option<Wear> {
-    if reader.word(folder, "type") != "MMC" {
+fn emmc(device: &str, reader: &mut HealthReader) -> Option<Wear> {
+    let folder = emmc_folder(device);
+    if reader.word(&folder, "type") != "MMC" {
         return None;
     }
-    let estimates = reader.word(folder, "life_time");
+    let estimates = reader.word(&folder, "life_time");
     let known = estimates.split_whitespace().filter_map(hex);
     let life = known.filter(|life| (1..=11).contains(life)).max();
-    let level = hex(&reader.word(folder, "pre_eol_info"));
+    let level = hex(&reader.word(&folder, "pre_eol_info"));
     let pre_eol = level.filter(|level| (1..=3).contains(level));
     (life.is_some() || pre_eol.is_some()).then(|| Wear::Emmc {
-        device,
+        device: device.to_owned(),
         life: life.unwrap_or_default(),
         pre_eol: pre_eol.unwrap_or_default(),
     })
 }
 
 /// NOR flash has no bad blocks and reserves none.
-fn ubi(folder: &str, device: String, reader: &mut HealthReader) -> Option<Wear> {
-    let mtd = reader.value(folder, "mtd_num")?;
+fn ubi(device: &str, reader: &mut HealthReader) -> Option<Wear> {
+    let folder = ubi_folder(device);
+    let mtd = reader.value(&folder, "mtd_num")?;
     let kind = reader.word(&format!("sys/class/mtd/mtd{mtd}"), "type");
-    let spare = reader.value(folder, "reserved_for_bad")?;
-    let is_read_only = reader.value(folder, "ro_mode") == Some(1);
+    let spare = reader.value(&folder, "reserved_for_bad")?;
+    let is_read_only = reader.value(&folder, "ro_mode") == Some(1);
     matches!(kind.as_str(), "nand" | "mlc-nand")
-        .then_some(Wear::Ubi { device, is_spent: spare == 0 || is_read_only })
+        .then(|| Wear::Ubi { device: device.to_owned(), is_spent: spare == 0 || is_read_only })
 }
 
 /// Rank, device, reason and text of a worn device.

@@ -109,29 +109,26 @@ pub fn parse_v4(line: &str) -> Option<Route<'_>> {
 }
 
 /// A default route has the destination `::` and a next hop. As in the kubelet, the prefix length is
-/// ignored.
+/// ignored. Addresses are in network order.
 pub fn parse_v6(line: &str) -> Option<Route<'_>> {
     let mut fields = line.split_whitespace();
-    let destination = address_v6(fields.next()?)?;
-    let gateway = address_v6(fields.nth(3)?)?;
+    let destination = Ipv6Addr::from_bits(hex(fields.next()?, 32)?);
+    let gateway = Ipv6Addr::from_bits(hex(fields.nth(3)?, 32)?);
     let is_default = destination.is_unspecified() && !gateway.is_unspecified();
     Some((fields.nth(4)?, gateway.into(), is_default))
 }
 
-/// Eight hex digits. The kernel prints the address in host byte order; the kubelet reads it as
-/// little-endian on every machine.
-fn address_v4(hex: &str) -> Option<Ipv4Addr> {
-    let digits = hex.len() == 8 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
-    digits
-        .then(|| u32::from_str_radix(hex, 16).ok())
-        .flatten()
-        .map(|number| Ipv4Addr::from(number.to_le_bytes()))
+/// The kernel prints the address in host byte order; the kubelet reads it as little-endian on every
+/// machine.
+fn address_v4(text: &str) -> Option<Ipv4Addr> {
+    let number = u32::try_from(hex(text, 8)?).ok()?;
+    Some(Ipv4Addr::from(number.to_le_bytes()))
 }
 
-/// Thirty-two hex digits in network order.
-fn address_v6(hex: &str) -> Option<Ipv6Addr> {
-    let digits = hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
-    digits.then(|| u128::from_str_radix(hex, 16).ok()).flatten().map(Ipv6Addr::from_bits)
+/// The number of so many hex digits.
+fn hex(text: &str, digits: usize) -> Option<u128> {
+    let is_hex = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_hex { u128::from_str_radix(text, 16).ok() } else { None }
 }
 
 #[cfg(test)]

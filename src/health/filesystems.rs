@@ -162,8 +162,9 @@ impl Source for ReadonlyFilesystem {
             }
             let is_stopped = fs.is_stopped
                 || errors.is_some_and(|errors| has_stopped(errors, memory.has_grown, wall));
+            let is_ext = fs.fs_type.starts_with("ext");
             let has_turned =
-                fs.is_read_only && memory.was_writable && !is_ext(fs) && !fs.is_read_only_in_fstab;
+                fs.is_read_only && memory.was_writable && !is_ext && !fs.is_read_only_in_fstab;
             memory.read_only_since = has_turned.then(|| memory.read_only_since.unwrap_or(now));
             memory.was_writable |= !fs.is_read_only;
             let turned_for = memory.read_only_since.map(|since| now.since(since));
@@ -229,14 +230,11 @@ fn mounted(
         }
         let has = |word: &str| superblock.options.split(',').any(|option| option == word);
         let device = device(&superblock, reader);
-        let place = old
-            .iter()
-            .position(|one| one.fs.number == superblock.number && one.fs.device == device);
-        let open = place.and_then(|place| old.swap_remove(place).errors);
-        let errors = superblock
-            .fs_type
-            .starts_with("ext")
-            .then(|| open.unwrap_or_else(|| RereadFile::new(errors_file(&device))));
+        let (number, fs_type) = (superblock.number, superblock.fs_type);
+        let is_it = |one: &&mut Mounted| one.fs.number == number && one.fs.device == device;
+        let open = old.iter_mut().find(is_it).and_then(|one| one.errors.take());
+        let new = || RereadFile::new(errors_file(&device));
+        let errors = fs_type.starts_with("ext").then(|| open.unwrap_or_else(new));
         mounted.push(Mounted {
             stops_on_error: has("errors=remount-ro"),
             errors,
@@ -245,8 +243,8 @@ fn mounted(
                 is_read_only: has("ro"),
                 is_read_only_in_fstab: is_in_fstab,
                 device,
-                number: superblock.number,
-                fs_type: superblock.fs_type,
+                number,
+                fs_type,
                 point: superblock.point,
                 ext4: None,
             },
@@ -329,10 +327,6 @@ pub(super) fn errors_file(device: &str) -> String {
 pub(super) fn title(fs: &Filesystem) -> String {
     let (device, point) = (cut(&fs.device, 24), cut(&fs.point, 32));
     format!("{device} ({} at {point})", fs.fs_type)
-}
-
-fn is_ext(fs: &Filesystem) -> bool {
-    fs.fs_type.starts_with("ext")
 }
 
 fn stopped(fs: &Filesystem) -> String {

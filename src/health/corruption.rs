@@ -24,6 +24,9 @@ pub(super) const KIND: ConditionKind = ConditionKind {
     },
 };
 
+/// The number of errors in the text of a file.
+type Parse = fn(&str) -> Option<u64>;
+
 /// A file with errors on record of another file system than ext4.
 #[derive(Debug)]
 struct Damage {
@@ -32,9 +35,16 @@ struct Damage {
     /// `btrfs`, `f2fs`.
     fs_type: &'static str,
     file: RereadFile,
-    parse: fn(&str) -> Option<u64>,
+    parse: Parse,
     /// The number of errors; 1 for a flag.
     found: IfPresent<u64>,
+}
+
+impl Damage {
+    fn new(device: &str, fs_type: &'static str, path: String, parse: Parse) -> Self {
+        let (device, file) = (device.to_owned(), RereadFile::new(path));
+        Self { device, fs_type, file, parse, found: None }
+    }
 }
 
 /// The counters are kept on disk, so the condition needs no memory, but the event does.
@@ -55,26 +65,15 @@ impl Source for FilesystemCorruption {
             let devices = reader.names(&join(&folder, "devices"), &|_| true);
             let device = devices.into_iter().next().unwrap_or(uuid);
             let files = reader.names(&join(&folder, "devinfo"), &|_| true);
-            self.damages.extend(files.iter().map(|id| Damage {
-                device: device.clone(),
-                fs_type: "btrfs",
-                file: RereadFile::new(format!("{folder}/devinfo/{id}/error_stats")),
-                parse: btrfs_errors,
-                found: None,
+            self.damages.extend(files.iter().map(|id| {
+                let path = format!("{folder}/devinfo/{id}/error_stats");
+                Damage::new(&device, "btrfs", path, btrfs_errors)
             }));
         }
         for device in reader.names("sys/fs/f2fs", &|name| name != "features") {
-            for (file, parse) in
-                [("sb_status", f2fs_sb as fn(&str) -> Option<u64>), ("cp_status", f2fs_cp)]
-            {
-                self.damages.push(Damage {
-                    file: RereadFile::new(format!("sys/fs/f2fs/{device}/stat/{file}")),
-                    device: device.clone(),
-                    fs_type: "f2fs",
-                    parse,
-                    found: None,
-                });
-            }
+            let path = |file: &str| format!("sys/fs/f2fs/{device}/stat/{file}");
+            self.damages.push(Damage::new(&device, "f2fs", path("sb_status"), f2fs_sb));
+            self.damages.push(Damage::new(&device, "f2fs", path("cp_status"), f2fs_cp));
         }
         self.damages.truncate(MAX_DEVICES);
     }
@@ -100,8 +99,17 @@ impl Source for FilesystemCorruption {
             ..ErrorRecords::default()
         };
         for fs in mounted {
-            if let Some(errors) = &fs.ext4 {
-                found.add(errors.as_ref().map(|errors| errors.count), || title(fs));
+            let Some(errors) = &fs.ext4 else { continue };
+            found.add(errors.as_ref().map(|errors| errors.count), || title(fs));
+            let Ok(errors) = errors else { continue };
+            let last = self.last.iter_mut().find(|(number, _)| *number == fs.number);
+            let Some((_, last)) = last else {
+                self.last.push((fs.number.clone(), errors.count));
+                continue;
+            };
+            if errors.count > std::mem::replace(last, errors.count) {
+                let message = format!("{} has a new ext4 error on record", fs.device);
+                input.signs.push(("Ext4Error", message));
             }
         }
         for damage in &self.damages {
@@ -112,18 +120,6 @@ impl Source for FilesystemCorruption {
                     None => format!("{} ({})", cut(&damage.device, 40), damage.fs_type),
                 }
             });
-        }
-        for fs in mounted {
-            let Some(Ok(errors)) = &fs.ext4 else { continue };
-            let last = self.last.iter_mut().find(|(number, _)| *number == fs.number);
-            let Some((_, last)) = last else {
-                self.last.push((fs.number.clone(), errors.count));
-                continue;
-            };
-            if errors.count > std::mem::replace(last, errors.count) {
-                let message = format!("{} has a new ext4 error on record", fs.device);
-                input.signs.push(("Ext4Error", message));
-            }
         }
         // One that is unmounted is forgotten.
         if matches!(filesystems, Some(Ok(_))) {
@@ -210,11 +206,8 @@ mod tests {
         Board::new(&KIND, |source, (filesystems, damages)| {
             source.filesystems.clone_from(filesystems);
             let damage = |count: &Read<u64>| Damage {
-                device: "sda1".to_owned(),
-                fs_type: "btrfs",
-                file: RereadFile::new(""),
-                parse: btrfs_errors,
                 found: Some(count.clone()),
+                ..Damage::new("sda1", "btrfs", String::new(), btrfs_errors)
             };
             source.damages = damages.iter().map(damage).collect();
         })

@@ -145,6 +145,8 @@ impl HealthReader {
     ) -> Read<Vec<u8>> {
         let start = self.now().mono;
         if self.left_out.iter().any(|(path, _)| *path == file.path) {
+            // While it is open, a report that only a read ends would end each wait at once.
+            *file = RereadFile::new(std::mem::take(&mut file.path));
             let cause = "left out for an hour: it was the slowest file of three long looks";
             return Err(Unread::new(file.path.as_str(), cause));
         }

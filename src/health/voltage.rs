@@ -158,7 +158,7 @@ fn is_dip(before: bool, now: bool, woken: bool) -> bool {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use crate::health::tests::Board;
+    use crate::health::tests::{Board, FakeClock};
     use crate::kube::instant::Now;
     use crate::os::root::HostRoot;
     use crate::os::tree::Tree;
@@ -258,5 +258,30 @@ mod tests {
         source.look(&mut reader);
         assert!(matches!(source.found, Some(Err(_))));
         assert!(source.report().is_none());
+    }
+    /// The kernel reports a change until the next read, which a file that is left out does not get.
+    #[test]
+    fn an_alarm_that_is_left_out_has_no_reports_to_wait_for() {
+        let tree = Tree::new("health-alarm-slow");
+        tree.write("sys/class/hwmon/hwmon3/name", b"rpi_volt\n");
+        tree.write("sys/class/hwmon/hwmon3/in0_lcrit_alarm", b"0\n");
+        let clock = FakeClock::default();
+        let shown = clock.clone();
+        let mut reader = HealthReader::new(HostRoot::new(tree.path()), move || shown.now());
+        let mut source = UnderVoltage::default();
+        source.discover(&mut reader);
+        for _ in 0..3 {
+            clock.0.set((Duration::ZERO, Duration::from_millis(300)));
+            let look = reader.begin();
+            source.look(&mut reader);
+            reader.end(look, true);
+            assert!(source.report().is_some());
+        }
+        clock.show(60);
+        source.on_report(&mut reader);
+        assert!(source.report().is_none());
+        source.look(&mut reader);
+        let cause = source.found.clone().unwrap().unwrap_err().cause;
+        assert!(cause.starts_with("left out"), "{cause}");
     }
 }

@@ -4,28 +4,24 @@
 /// Bytes of a decoded string.
 const MAX_STRING: usize = 8 << 10;
 
-/// Length of the Huffman code of each byte, in bits (RFC 7541 Appendix B). The code is canonical:
-/// codes of one length are in the order of the bytes, and shorter codes come first. Therefore the
-/// lengths are the whole table.
-#[rustfmt::skip]
-const LENGTHS: [u8; 256] = [
-    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
-    28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
-    6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6,
-    5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10,
-    13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
-    7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6,
-    15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5,
-    6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28,
-    20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23,
-    24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24,
-    22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23,
-    21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
-    26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25,
-    19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27,
-    20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23,
-    26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
+/// How many bytes have a Huffman code of 0 bits, of 1 bit, up to 30 bits (RFC 7541 Appendix B). The
+/// code is canonical: codes of one length are in the order of the bytes, and shorter codes come
+/// first. Therefore this and [`SYMBOLS`] are the whole table.
+const COUNTS: [u8; 31] = [
+    0, 0, 0, 0, 0, 10, 26, 32, 6, 0, 5, 3, 2, 6, 2, 3, 0, 0, 0, 3, 8, 13, 26, 29, 12, 4, 15, 19,
+    29, 0, 3,
 ];
+
+/// The bytes in the order of their codes.
+const SYMBOLS: &[u8; 256] = b"\
+    012aceiost %-./3456789=A_bdfghlmnpru:BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz&*,;XZ!\"()?'+|#>\0$@[]~^}<\
+    `{\\\xc3\xd0\x80\x82\x83\xa2\xb8\xc2\xe0\xe2\x99\xa1\xa7\xac\xb0\xb1\xb3\xd1\xd8\xd9\xe3\xe5\
+    \xe6\x81\x84\x85\x86\x88\x92\x9a\x9c\xa0\xa3\xa4\xa9\xaa\xad\xb2\xb5\xb9\xba\xbb\xbd\xbe\xc4\
+    \xc6\xe4\xe8\xe9\x01\x87\x89\x8a\x8b\x8c\x8d\x8f\x93\x95\x96\x97\x98\x9b\x9d\x9e\xa5\xa6\xa8\
+    \xae\xaf\xb4\xb6\xb7\xbc\xbf\xc5\xe7\xef\t\x8e\x90\x91\x94\x9f\xab\xce\xd7\xe1\xec\xed\xc7\xcf\
+    \xea\xeb\xc0\xc1\xc8\xc9\xca\xcd\xd2\xd5\xda\xdb\xee\xf0\xf2\xf3\xff\xcb\xcc\xd3\xd4\xd6\xdd\
+    \xde\xdf\xf1\xf4\xf5\xf6\xf7\xf8\xfa\xfb\xfc\xfd\xfe\x02\x03\x04\x05\x06\x07\x08\x0b\x0c\x0e\
+    \x0f\x10\x11\x12\x13\x14\x15\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f\x7f\xdc\xf9\n\r\x16";
 
 /// The values of `:status` in the static table, from [`FIRST_STATUS`] (RFC 7541 Appendix A).
 const STATUSES: [&[u8]; 7] = [b"200", b"204", b"206", b"304", b"400", b"404", b"500"];
@@ -133,34 +129,6 @@ fn huffman(bytes: &[u8]) -> Option<Vec<u8>> {
     (length < 8 && code == (1 << length) - 1).then_some(text)
 }
 
-const LONGEST: usize = 30;
-/// How many codes have each length.
-const COUNTS: [u8; LONGEST + 1] = sorted().0;
-/// The bytes by length of their code, then by value.
-const SYMBOLS: [u8; 256] = sorted().1;
-
-#[expect(clippy::indexing_slicing, reason = "computed by the compiler")]
-const fn sorted() -> ([u8; LONGEST + 1], [u8; 256]) {
-    let (mut counts, mut symbols) = ([0; LONGEST + 1], [0; 256]);
-    let (mut length, mut place) = (0, 0);
-    while length <= LONGEST {
-        let mut symbol = 0;
-        // A counter of its own: a const function has no conversion from usize to u8.
-        let mut byte = 0_u8;
-        while symbol < LENGTHS.len() {
-            if LENGTHS[symbol] as usize == length {
-                symbols[place] = byte;
-                place += 1;
-                counts[length] += 1;
-            }
-            symbol += 1;
-            byte = byte.wrapping_add(1);
-        }
-        length += 1;
-    }
-    (counts, symbols)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,14 +172,39 @@ mod tests {
         }
     }
 
+    /// Length of the code of each byte, in bits, as RFC 7541 Appendix B lists them.
+    #[rustfmt::skip]
+    const LENGTHS: [u8; 256] = [
+        13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
+        28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
+        6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6,
+        5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10,
+        13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+        7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6,
+        15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5,
+        6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28,
+        20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23,
+        24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24,
+        22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23,
+        21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
+        26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25,
+        19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27,
+        20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23,
+        26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
+    ];
+
     /// Kraft's sum of all codes and that of EOS, of 30 bits, is 1: no code is missing.
     #[test]
     fn the_huffman_code_is_complete() {
         let sum: u64 = LENGTHS.iter().map(|length| 1_u64 << (30 - length)).sum();
         assert_eq!(sum + 1, 1 << 30);
-        let mut all = SYMBOLS.to_vec();
-        all.sort_unstable();
-        assert_eq!(all, (0..=255).collect::<Vec<u8>>());
+        let mut all: Vec<u8> = (0..=255).collect();
+        all.sort_by_key(|byte| (LENGTHS[usize::from(*byte)], *byte));
+        assert_eq!(all, SYMBOLS);
+        for (bits, count) in (0_u8..).zip(COUNTS) {
+            let of_length = LENGTHS.iter().filter(|length| **length == bits);
+            assert_eq!(of_length.count(), usize::from(count), "{bits}");
+        }
     }
 
     #[test]

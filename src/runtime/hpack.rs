@@ -33,7 +33,7 @@ const LAST_STATIC: u64 = 61;
 /// empty: no answer depends on it.
 pub fn decode(block: &[u8], each: &mut dyn FnMut(&[u8], &[u8])) -> Option<()> {
     let mut rest = block;
-    while let Some((&first, _)) = rest.split_first() {
+    while let Some(&first) = rest.first() {
         if first & 0x80 != 0 {
             let index = integer(&mut rest, 7)?;
             if index == 0 || index > LAST_STATIC {
@@ -70,31 +70,26 @@ fn status(index: u64) -> Option<&'static [u8]> {
 
 /// An integer whose first byte has `bits` bits of it (RFC 7541 §5.1), of 4 bytes at most.
 fn integer(rest: &mut &[u8], bits: u32) -> Option<u64> {
-    let (first, mut after) = rest.split_first()?;
     let mask = (1_u64 << bits) - 1;
-    let mut value = u64::from(*first) & mask;
-    if value == mask {
-        for shift in [0, 7, 14, 21] {
-            let (byte, next) = after.split_first()?;
-            after = next;
-            value += u64::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                *rest = after;
-                return Some(value);
-            }
-        }
-        return None;
+    let mut value = u64::from(*rest.split_off_first()?) & mask;
+    if value < mask {
+        return Some(value);
     }
-    *rest = after;
-    Some(value)
+    for shift in [0, 7, 14, 21] {
+        let byte = rest.split_off_first()?;
+        value += u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
 }
 
 /// A string (RFC 7541 §5.2).
 fn string(rest: &mut &[u8]) -> Option<Vec<u8>> {
     let is_huffman = rest.first()? & 0x80 != 0;
     let length = usize::try_from(integer(rest, 7)?).ok()?;
-    let (bytes, after) = rest.split_at_checked(length)?;
-    *rest = after;
+    let bytes = rest.split_off(..length)?;
     if is_huffman { huffman(bytes) } else { (bytes.len() <= MAX_STRING).then(|| bytes.to_vec()) }
 }
 

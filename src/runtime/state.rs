@@ -27,7 +27,6 @@ pub(super) struct RuntimeState {
     /// The last question failed, or the runtime was not ready.
     has_failed: bool,
     last_success: Option<Mono>,
-    due: Mono,
     details_due: Mono,
     /// What failed in the last question for details, apart from the status. A question for the
     /// status alone does not end such a failure.
@@ -43,7 +42,6 @@ impl RuntimeState {
             facts: form::unknown(),
             has_failed: false,
             last_success: None,
-            due: Mono::START,
             details_due: Mono::START,
             errors: Vec::new(),
             log: OutageLog::new("container runtime"),
@@ -52,13 +50,12 @@ impl RuntimeState {
 
     /// What to ask now. `None`: the last answer still counts.
     pub(super) fn query(&mut self, now: Mono) -> Option<RuntimeQuery> {
-        if now < self.due {
-            self.last_success = Some(now);
-            return None;
-        }
-        let details = self.has_failed || self.is_podman || now >= self.details_due;
+        let details = self.has_failed || now >= self.details_due;
         if details {
             self.errors.clear();
+        } else if self.is_podman {
+            self.last_success = Some(now);
+            return None;
         }
         let folder = self.has_failed || self.facts.image_folder.is_none();
         Some(RuntimeQuery { details, folder })
@@ -68,8 +65,8 @@ impl RuntimeState {
     pub(super) fn on_report(&mut self, report: RuntimeReport, now: Mono) -> bool {
         // Also after a list that failed: it may take all of its time again.
         if report.images.is_some() || report.list_is_large || !report.errors.is_empty() {
-            let every = if report.list_is_large { RARELY } else { DETAILS_EVERY };
-            self.details_due = now.after(every);
+            let is_rare = report.list_is_large || self.is_podman;
+            self.details_due = now.after(if is_rare { RARELY } else { DETAILS_EVERY });
         }
         self.errors.extend(report.errors);
         let facts = &mut self.facts;
@@ -100,9 +97,6 @@ impl RuntimeState {
                 }
             }
         };
-        if self.is_podman && !self.has_failed {
-            self.due = now.after(RARELY);
-        }
         self.log.ended(Some(why.as_str()).filter(|why| !why.is_empty()), now);
         has_status
     }

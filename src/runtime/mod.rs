@@ -43,19 +43,15 @@ const OVERDUE: Duration = Duration::from_secs(20);
 /// What a question asks for behind the status: a list that hangs must not make the status old.
 const DETAILS_OVERDUE: Duration = Duration::from_secs(10);
 
-/// Asks the container runtime for the agent, until the process is ended. Without a runtime there is
-/// nothing to do, which is no failure: the unit is started with the agent's.
+/// Asks the container runtime for the agent, until the process is ended. Its times count from the
+/// boot, as in the file. Without a runtime there is nothing to do, which is no failure: the unit is
+/// started with the agent's.
 pub fn run(config: Option<RuntimeConfig>) -> End {
     let Some(config) = config else {
         log::info!("no --container-runtime-endpoint, so there is nothing to do");
         return Ok(());
     };
-    serve(&config)
-}
-
-/// Asks and writes until the process is ended. Its times count from the boot, as in the file.
-fn serve(config: &RuntimeConfig) -> ! {
-    let mut client = Client::new(config, OVERDUE);
+    let mut client = Client::new(&config, OVERDUE);
     let mut state = RuntimeState::new(config.protocol);
     let mut file = VolatileFile::new(&config.facts_file);
     let mut file_log = OutageLog::new("facts of the container runtime");

@@ -1,10 +1,8 @@
 //! The Container Runtime Interface: which calls a question makes, and what their answers mean.
 //! Upstream: `k8s.io/cri-api/pkg/apis/runtime/v1/api.proto`.
 
-use std::path::Path;
-
 use super::config::RuntimeConfig;
-use super::grpc::RuntimeConnection;
+use super::grpc::{RuntimeConnection, call};
 use super::report::{
     Condition, FailedAt, Images, LARGE_LIST, MAX_NAMES, RuntimeFailure, RuntimeQuery,
     RuntimeReport, RuntimeVersion, Status,
@@ -68,30 +66,6 @@ impl Cri {
         let info = call(images, socket, IMAGE_FS_INFO, &[], open);
         report.image_folder = report.take(info).and_then(|info| mount_point(&info));
         report
-    }
-}
-
-/// Makes a call over the kept connection, or over a new one: the runtime may have been restarted.
-fn call(
-    kept: &mut Option<RuntimeConnection>,
-    socket: &Path,
-    path: &str,
-    request: &[u8],
-    open: Open<'_>,
-) -> Result<Vec<u8>, RuntimeFailure> {
-    let mut is_old = kept.is_some();
-    loop {
-        let mut connection = match kept.take() {
-            Some(connection) => connection,
-            None => RuntimeConnection::new(open(socket)?),
-        };
-        let result = connection.call(path, request);
-        if !connection.is_broken() {
-            *kept = Some(connection);
-        } else if std::mem::take(&mut is_old) && !connection.has_answered() {
-            continue;
-        }
-        return result;
     }
 }
 

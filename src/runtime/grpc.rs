@@ -6,10 +6,11 @@
 //! after each call. Flow control of what is sent is not needed for some hundred bytes.
 
 use std::io::{BufReader, ErrorKind, Read, Write};
+use std::path::Path;
 
 use super::hpack;
 use super::report::{FailedAt, RuntimeFailure};
-use super::socket::{RuntimeStream, failed};
+use super::socket::{Open, RuntimeStream, failed};
 use crate::kube::protobuf::Value;
 use crate::kube::text::{Fault, percent_decoded};
 
@@ -83,7 +84,34 @@ pub(super) struct RuntimeConnection {
     has_begun: bool,
     /// A frame for the last call has arrived.
     has_answered: bool,
-    is_broken: bool,
+    /// The runtime answers no further call.
+    is_going_away: bool,
+}
+
+/// Calls `/package.Service/Method` over the kept connection, or over a new one: the runtime may
+/// have been restarted. Returns the answer's message.
+pub(super) fn call(
+    kept: &mut Option<RuntimeConnection>,
+    socket: &Path,
+    path: &str,
+    request: &[u8],
+    open: Open<'_>,
+) -> Result<Vec<u8>, RuntimeFailure> {
+    let mut is_old = kept.is_some();
+    loop {
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => RuntimeConnection::new(open(socket)?),
+        };
+        let answer = connection.exchange(path, request);
+        if answer.is_ok() && !connection.is_going_away {
+            *kept = Some(connection);
+        } else if std::mem::take(&mut is_old) && !connection.has_answered {
+            continue;
+        }
+        let method = path.rsplit('/').next().unwrap_or(path);
+        return answer?.message().map_err(|failure| failure.of(method));
+    }
 }
 
 /// What has arrived of an answer.
@@ -98,7 +126,7 @@ struct GrpcAnswer {
 
 impl RuntimeConnection {
     /// A connection over `socket`; sends nothing yet.
-    pub(super) fn new(socket: Box<dyn RuntimeStream>) -> Self {
+    fn new(socket: Box<dyn RuntimeStream>) -> Self {
         let mut out = PREFACE.to_vec();
         let mut settings = Vec::new();
         for (key, value) in SETTINGS {
@@ -108,31 +136,7 @@ impl RuntimeConnection {
         frame(&mut out, SETTINGS_FRAME, 0, 0, &settings);
         frame(&mut out, WINDOW_UPDATE, 0, 0, &WINDOW.to_be_bytes());
         let socket = BufReader::with_capacity(4096, socket);
-        Self { socket, out, stream: 1, has_begun: false, has_answered: false, is_broken: false }
-    }
-
-    /// Whether no further call is possible.
-    pub(super) fn is_broken(&self) -> bool {
-        self.is_broken
-    }
-
-    /// Whether the runtime began to answer the last call.
-    pub(super) fn has_answered(&self) -> bool {
-        self.has_answered
-    }
-
-    /// Calls `/package.Service/Method`; the answer's message.
-    pub(super) fn call(&mut self, path: &str, request: &[u8]) -> Result<Vec<u8>, RuntimeFailure> {
-        match self.exchange(path, request) {
-            Ok(answer) => {
-                let method = path.rsplit('/').next().unwrap_or(path);
-                answer.message().map_err(|failure| failure.of(method))
-            }
-            Err(failure) => {
-                self.is_broken = true;
-                Err(failure)
-            }
-        }
+        Self { socket, out, stream: 1, has_begun: false, has_answered: false, is_going_away: false }
     }
 
     fn exchange(&mut self, path: &str, request: &[u8]) -> Result<GrpcAnswer, RuntimeFailure> {
@@ -189,7 +193,7 @@ impl RuntimeConnection {
                         return broken("the runtime is going away");
                     }
                     // This call is still answered.
-                    self.is_broken = true;
+                    self.is_going_away = true;
                 }
                 PUSH_PROMISE | CONTINUATION => return broken("a frame that was not allowed"),
                 _ => {}

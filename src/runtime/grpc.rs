@@ -67,9 +67,6 @@ const CODES: [&str; 17] = [
     "DataLoss",
     "Unauthenticated",
 ];
-const RESOURCE_EXHAUSTED: usize = 8;
-const UNIMPLEMENTED: usize = 12;
-const UNAVAILABLE: usize = 14;
 
 /// An open connection.
 #[derive(Debug)]
@@ -309,17 +306,17 @@ impl GrpcAnswer {
             Some(0) => broken("the answer ends early"),
             Some(code) => {
                 let name = CODES.get(code).copied().unwrap_or("Unknown");
-                let remedy = match code {
-                    UNIMPLEMENTED => {
+                let remedy = match name {
+                    "Unimplemented" => {
                         "is cri in disabled_plugins of /etc/containerd/config.toml? Remove it and \
                          restart containerd"
                     }
-                    UNAVAILABLE => "wait until it has started, or see its log",
+                    "Unavailable" => "wait until it has started, or see its log",
                     _ => "",
                 };
                 let what = format!("rpc error: code = {name} desc = {}", self.detail);
                 Err(RuntimeFailure {
-                    at: if code == RESOURCE_EXHAUSTED { FailedAt::Size } else { FailedAt::Api },
+                    at: if name == "ResourceExhausted" { FailedAt::Size } else { FailedAt::Api },
                     fault: Fault::new(what, remedy),
                 })
             }

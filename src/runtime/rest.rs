@@ -189,18 +189,14 @@ struct Listed {
     repo_tags: Option<Vec<String>>,
 }
 
-/// Docker 20.10 sends `<none>:<none>` and `<none>@<none>` for an image without a name.
-fn is_name(name: &str) -> bool {
-    !name.starts_with("<none>")
-}
-
 /// The images of a body of `/images/json`.
 pub fn list(body: &[u8], max_images: i32) -> serde_json::Result<Images> {
     let mut images = Images::new(max_images);
     for listed in serde_json::from_slice::<Vec<Listed>>(body)? {
         let mut names = Vec::new();
         for list in [&listed.repo_digests, &listed.repo_tags].into_iter().flatten() {
-            let list = list.iter().filter(|name| is_name(name));
+            // Docker 20.10 has `<none>:<none>` and `<none>@<none>` for an image without a name.
+            let list = list.iter().filter(|name| !name.starts_with("<none>"));
             names.extend(list.take(MAX_NAMES).map(|name| one_line(name)));
         }
         let size_bytes = u64::try_from(listed.size).unwrap_or(0);

@@ -1,25 +1,55 @@
-//! `nodelet check`: checks each thing that a run needs, once, and names the remedy.
+//! `nodelet check`: checks each thing that a run needs, once, and names the remedy; and `nodelet
+//! inspect`: the Node that a run would register.
 //!
-//! This file defines the two output forms of all findings. `board`, `health`, `server` and `guest`
-//! judge plain values, and `crate::runtime` the container runtime. `setup` checks the flags against
-//! the machine. `probe` and `port` read files and send requests, and change nothing.
+//! This file has the commands, and the two output forms of all findings. `board`, `health`, `server`
+//! and `guest` judge plain values, and `crate::runtime` the container runtime. `setup` checks the
+//! flags against the machine. `probe` and `port` read files and send requests, and change nothing.
 
 pub mod board;
-mod commands;
 pub mod guest;
 pub mod health;
 mod port;
-pub(crate) mod probe;
+mod probe;
 pub mod server;
 pub(crate) mod setup;
 pub(crate) mod units;
 
-pub use crate::kube::finding::{Finding, Mark};
-pub use commands::{check, inspect};
-
 use serde_json::{Value, json};
 
-use crate::os::command::{CommandFailure, End};
+use self::setup::Setup;
+use crate::config::flags::Flags;
+pub use crate::kube::finding::{Finding, Mark};
+use crate::kube::{describe, object};
+use crate::os::clock::Clock;
+use crate::os::command::{CommandFailure, End, print};
+use crate::os::logging;
+
+/// Prints the Node that a run would register, as JSON or as text. Each fact that cannot be read is
+/// one line on stderr, and not a failure. Not inlined, as [`check`]: its locals would be a part of
+/// the stack of every command.
+#[inline(never)]
+pub fn inspect(flags: Box<Flags>, is_json: bool) -> End {
+    let mut setup = Setup::for_a_run(*flags)?;
+    let clock = Clock::start();
+    let (mut desired, _) = setup.desired(&clock);
+    let mut health = setup.board_health(clock);
+    health
+        .if_it_lasted()
+        .apply(object::elements(&mut desired.node, &["status", "conditions"]), clock.now().wall);
+    for line in &desired.missing {
+        logging::print_error(line);
+    }
+    print(&if is_json { format!("{:#}", desired.node) } else { describe::node(&desired.node) })
+}
+
+/// Checks everything that a run needs and changes nothing. Fails if a run would not work.
+#[inline(never)]
+pub fn check(flags: Box<Flags>, is_json: bool) -> End {
+    let mut setup = Setup::for_a_run(*flags)?;
+    let report = probe::report(&mut setup, &Clock::start());
+    print(&if is_json { format!("{:#}", report.json()) } else { report.text() })?;
+    report.end("check")
+}
 
 /// All findings, in the order in which a run needs the things.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use super::{Finding, Mark, Report, board, guest, server};
 use crate::client::api_config::{ApiConfig, Authorization, Endpoint};
 use crate::client::reach::{dial, resolve};
 use crate::config::Config;
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, IdentitySource};
 use crate::health::KINDS;
 use crate::host::{Host, cgroup, memory, mounts};
 use crate::kube::cluster_info::cluster_info;
@@ -27,9 +27,9 @@ use crate::kube::x509::Leaf;
 use crate::node::wall_clock::boot_of;
 use crate::node::{pods, server_version};
 use crate::os::clock::{self, Clock};
+use crate::os::command::credentials_folder;
 use crate::os::guard::writable;
 use crate::runtime;
-use crate::runtime::report::RuntimeReport;
 
 /// The names of the findings of [`ServerProbe::certificate`].
 const CERTIFICATE: [&str; 3] = ["certificate", "certificate-expiry", "certificate-renewal"];
@@ -42,26 +42,20 @@ const CALL: Duration = Duration::from_secs(10);
 /// Remedy for a server that does not respond.
 const NO_RESPONSE: &str = "is server the URL of an API server?";
 
-/// Runs all checks. `missing` has one line for each fact that the Node would lack; `answer` is
-/// that of the container runtime, if there is one; `open` reads the kubeconfig.
-pub(crate) fn report(
-    setup: &Setup,
-    missing: &[String],
-    answer: Option<&RuntimeReport>,
-    clock: &Clock,
-    open: impl FnOnce() -> Result<Credentials, Fault>,
-) -> Report {
-    let Setup { config, runtime, host, facts, .. } = setup;
-    let mut findings = board(host, facts, missing, clock);
+/// Runs all checks.
+pub(super) fn report(setup: &mut Setup, clock: &Clock) -> Report {
+    let (desired, answer) = setup.desired(clock);
+    let Setup { config, runtime, host, facts, .. } = &*setup;
+    let mut findings = board(host, facts, &desired.missing, clock);
     findings.extend(health(setup, *clock));
     let writable = requests_certificates(config).then(|| writable(&config.cert_dir));
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
     findings.push(guest::guest(&config.node));
     if let (Some(runtime), Some(answer)) = (runtime, answer) {
-        findings.extend(runtime::findings(runtime, answer, !config.node.is_guest()));
+        findings.extend(runtime::findings(runtime, &answer, !config.node.is_guest()));
     }
-    let _ = server(&mut findings, setup, clock, open);
+    let _ = server(&mut findings, setup, clock);
     // An early end of `server` leaves the failed check as the last finding.
     let cause = findings.last().map_or("", |finding| finding.check);
     for check in server_checks() {
@@ -119,19 +113,14 @@ fn requests_certificates(config: &Config) -> bool {
 
 /// The checks of the kubeconfig, the network and the server. Returns `None` after a failed check
 /// that every later check needs.
-fn server(
-    findings: &mut Vec<Finding>,
-    setup: &Setup,
-    clock: &Clock,
-    open: impl FnOnce() -> Result<Credentials, Fault>,
-) -> Option<()> {
+fn server(findings: &mut Vec<Finding>, setup: &Setup, clock: &Clock) -> Option<()> {
     let mut add = |finding: Finding| {
         let is_ok = finding.mark != Mark::Failed;
         findings.push(finding);
         is_ok.then_some(())
     };
     let config = &setup.config;
-    let access = match open() {
+    let access = match open(config, clock.now().wall) {
         Ok(access) => access,
         Err(why) => {
             let remedy = if config.kubeconfig.is_none() {
@@ -188,6 +177,12 @@ fn server(
         add(finding);
     }
     Some(())
+}
+
+/// Reads the kubeconfig of a run.
+fn open(config: &Config, now: Wall) -> Result<Credentials, Fault> {
+    let path = config.kubeconfig.as_ref().ok_or("--kubeconfig is missing")?;
+    IdentitySource::new(config, path, credentials_folder()).open_read_only(now)
 }
 
 /// The access to the server that is checked, for a run.

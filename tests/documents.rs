@@ -547,7 +547,7 @@ fn kubectl_shows_what_each_board_has(script: &str) {
     let table = String::from_utf8(output.stdout).unwrap();
     let document = text("systemd/health.md");
     assert!(document.contains(&format!("```text\n{table}```")), "not in the document:\n{table}");
-    assert_eq!(script.trim(), nodelet::check::health::ALL_BOARDS);
+    assert_eq!(script.trim(), nodelet::check::board::ALL_BOARDS);
 }
 
 fn a_prometheus_rule_is_made(script: &str) {

@@ -1,13 +1,12 @@
 //! `nodelet check`: checks each thing that a run needs, once, and names the remedy; and `nodelet
 //! inspect`: the Node that a run would register.
 //!
-//! This file has the commands, and the two output forms of all findings. `board`, `health`, `server`
-//! and `guest` judge plain values, and `crate::runtime` the container runtime. `setup` checks the
-//! flags against the machine. `probe` and `port` read files and send requests, and change nothing.
+//! This file has the commands, and the two output forms of all findings. `board`, `server` and
+//! `guest` judge plain values, and `crate::runtime` the container runtime. `setup` checks the flags
+//! against the machine. `probe` and `port` read files and send requests, and change nothing.
 
 pub mod board;
 pub mod guest;
-pub mod health;
 mod port;
 mod probe;
 pub mod server;
@@ -88,7 +87,7 @@ impl Report {
         let checked = self.findings.iter().filter(|f| !is_skipped(f));
         let mut lines: Vec<String> = checked.map(Finding::line).collect();
         lines.extend(self.skipped());
-        lines.extend(health::hint(&self.findings));
+        lines.extend(board::hint(&self.findings));
         lines.join("\n")
     }
 

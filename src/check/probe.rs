@@ -47,7 +47,10 @@ pub(super) fn report(setup: &mut Setup, clock: &Clock) -> Report {
     let (desired, answer) = setup.desired(clock);
     let Setup { config, runtime, host, facts, .. } = &*setup;
     let mut findings = board(host, facts, &desired.missing, clock);
-    findings.extend(health(setup, *clock));
+    let mut health = setup.board_health(*clock);
+    let conditions = health.if_it_lasted();
+    let finding = |kind| board::health(kind, &setup.health, &conditions, &health.sources(kind));
+    findings.extend(KINDS.iter().map(finding));
     let writable = requests_certificates(config).then(|| writable(&config.cert_dir));
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
@@ -96,15 +99,6 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
             },
         ),
     ]
-}
-
-/// One finding for each condition about the board's health.
-fn health(setup: &Setup, clock: Clock) -> impl Iterator<Item = Finding> {
-    let mut health = setup.board_health(clock);
-    let conditions = health.if_it_lasted();
-    let finding =
-        move |kind| super::health::finding(kind, &setup.health, &conditions, &health.sources(kind));
-    KINDS.iter().map(finding)
 }
 
 fn requests_certificates(config: &Config) -> bool {

@@ -16,7 +16,7 @@ use crate::common::board::Board;
 use crate::common::command::{Ended, Report, command, end};
 use crate::common::{proxy::Proxy, raspberry, tree};
 use crate::serve::Served;
-use nodelet::check::health::ALL_BOARDS;
+use nodelet::check::board::ALL_BOARDS;
 use support::{Folder, eventually};
 
 /// Each check of the board's health.

@@ -213,28 +213,22 @@ impl std::fmt::Display for Permission {
 /// From the response to the first review; `credential` is what the request carried.
 pub fn authentication(response: &Response, credential: Option<&str>) -> Finding {
     let check = "authentication";
-    let refused = response.accepted().err();
-    match (response.code, credential) {
-        (_, Some(credential)) if refused.is_none() => {
+    match (response.code, credential, response.accepted()) {
+        // 403: authenticated, but the server does not allow the review.
+        (403, Some(credential), _) | (_, Some(credential), Ok(())) => {
             Finding::ok(check, format!("with {credential}"))
         }
-        // 403: authenticated, but the server does not allow the review.
-        (403, Some(credential)) => Finding::ok(check, format!("with {credential}")),
-        (200..=299 | 401 | 403, None) => Finding::failed(
+        (401 | 403, None, _) | (_, None, Ok(())) => Finding::failed(
             check,
             "the kubeconfig has neither a client certificate nor a token",
             "add one to its user",
         ),
-        (401, Some(credential)) => Finding::failed(
+        (401, Some(credential), _) => Finding::failed(
             check,
             format!("the server does not accept {credential}: 401"),
             "check that it belongs to this cluster and is neither expired nor revoked",
         ),
-        (code, _) => Finding::failed(
-            check,
-            refused.map_or_else(|| code.to_string().into(), Fault::from),
-            NO_API_SERVER,
-        ),
+        (_, _, Err(refused)) => Finding::failed(check, refused, NO_API_SERVER),
     }
 }
 

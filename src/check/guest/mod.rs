@@ -51,7 +51,8 @@ pub fn labels(config: &NodeConfig, node: Option<&Value>) -> Finding {
     let Some(node) = node else {
         return Finding::ok(check, "there is no Node of this name yet");
     };
-    let before = labels_of(node);
+    let labels = object::at(node, &["metadata", "labels"]).and_then(Value::as_object);
+    let before = labels.cloned().unwrap_or_default();
     let mut after = before.clone();
     labels::adopt(config, &mut after);
     let keys = before.keys().chain(after.keys());
@@ -182,14 +183,6 @@ fn body(check: &'static str, response: Result<Response, Fault>) -> Result<Value,
         _ => Finding::note(check, format!("cannot be read: {}", Fault::from(refused).what), ""),
     })?;
     Ok(json::parse(&response.body).unwrap_or_default())
-}
-
-/// The labels of a Node; empty if it has none.
-fn labels_of(node: &Value) -> Map<String, Value> {
-    object::at(node, &["metadata", "labels"])
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -263,8 +263,17 @@ impl GrpcAnswer {
         }
     }
 
+    /// Whether the HTTP status is a success. Without one, grpc-status decides.
+    fn is_http_success(&self) -> bool {
+        matches!(self.http_status.as_slice(), b"200" | b"")
+    }
+
     /// Bytes of the message. One that will not be taken is refused at once.
     fn on_data(&mut self, bytes: &[u8]) -> Result<(), RuntimeFailure> {
+        if !self.is_http_success() {
+            // An error page is no message.
+            return Ok(());
+        }
         self.message.extend_from_slice(bytes);
         let Some((flag, length)) = self.prefix() else {
             return Ok(());
@@ -294,7 +303,7 @@ impl GrpcAnswer {
         let is_whole =
             self.prefix().is_some_and(|(_, length)| self.message.len() == PREFIX + length);
         match self.status {
-            Some(0) | None if !matches!(self.http_status.as_slice(), b"200" | b"") => {
+            Some(0) | None if !self.is_http_success() => {
                 let status = Value::Bytes(&self.http_status).text();
                 Err(RuntimeFailure::api(format!("HTTP status {status}")))
             }

@@ -344,6 +344,11 @@ fn what_a_server_may_not_send_ends_the_connection() {
         (then(frame(1, 5, 1, b"\x20\x88")), "Status: the answer has no grpc-status"),
         (then(frame(1, 5, 1, b"\x48\x03503")), "Status: HTTP status 503"),
         (then(frame(1, 5, 1, &[b"\x8d", DONE].concat())), "Status: HTTP status 404; "),
+        // The page of a server that is none of gRPC.
+        (
+            then([frame(1, 4, 1, b"\x8d"), frame(0, 1, 1, b"404 page not found\n")].concat()),
+            "Status: HTTP status 404",
+        ),
     ] {
         let want = want.trim_end_matches([';', ' ']);
         assert_eq!(failure_of(&bytes), want);

@@ -1,6 +1,8 @@
 //! The Docker Engine API, which Podman speaks too, over HTTP/1.0: both then answer without chunks,
 //! and close the connection.
 
+use std::io::ErrorKind;
+
 use serde::Deserialize;
 
 use super::config::{Protocol, RuntimeConfig};
@@ -74,7 +76,11 @@ fn get(path: &str, config: &RuntimeConfig, open: Open<'_>) -> Result<Vec<u8>, Ru
     let mut answer = Vec::new();
     let mut piece = [0; 4096];
     loop {
-        let length = socket.read(&mut piece).map_err(|error| failed(&error))?;
+        let length = match socket.read(&mut piece) {
+            // The process was stopped or the machine suspended: signal(7), sockets with a timeout.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read.map_err(|error| failed(&error))?,
+        };
         answer.extend_from_slice(piece.get(..length).unwrap_or_default());
         let response = RestResponse::parse(&answer);
         let is_complete = match &response {

@@ -29,17 +29,23 @@ const ALL: RuntimeQuery = RuntimeQuery { details: true, folder: true };
 
 const STATUS_ALONE: RuntimeQuery = RuntimeQuery { details: false, folder: false };
 
-/// A connection whose answers are prepared; they arrive in pieces.
+/// A connection whose answers are prepared; they arrive in pieces, with an interrupted read before
+/// each.
 #[derive(Debug)]
 struct Script {
     answers: Vec<u8>,
     read: usize,
     piece: usize,
+    is_interrupted: bool,
     sent: Rc<RefCell<Vec<u8>>>,
 }
 
 impl Read for Script {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.is_interrupted = !self.is_interrupted;
+        if self.is_interrupted {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let rest = &self.answers[self.read..];
         let length = rest.len().min(self.piece).min(bytes.len());
         bytes[..length].copy_from_slice(&rest[..length]);
@@ -82,7 +88,7 @@ impl Scripts {
         let sent = Rc::default();
         self.sent.push(Rc::clone(&sent));
         self.paths.push(path.display().to_string());
-        Ok(Box::new(Script { answers, read: 0, piece: self.piece, sent }))
+        Ok(Box::new(Script { answers, read: 0, piece: self.piece, is_interrupted: false, sent }))
     }
 
     fn ask(&mut self, cri: &mut Cri, query: RuntimeQuery) -> RuntimeReport {

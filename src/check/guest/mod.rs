@@ -123,7 +123,7 @@ pub fn pod_cidr(config: &NodeConfig, node: Option<&Value>) -> Finding {
 /// boot by the server's clock, if known.
 pub fn pods(config: &NodeConfig, list: Result<Response, Fault>, boot: Option<Wall>) -> Finding {
     let check = "pods";
-    let body = match body(check, list) {
+    let body = match body(check, "list them", list) {
         Ok(body) => body,
         Err(finding) => return finding,
     };
@@ -147,7 +147,7 @@ pub fn pods(config: &NodeConfig, list: Result<Response, Fault>, boot: Option<Wal
 /// `version` is the response to `GET /version`.
 pub fn server_version(config: &Config, version: Result<Response, Fault>) -> Finding {
     let check = "server-version";
-    let body = match body(check, version) {
+    let body = match body(check, "read it", version) {
         Ok(body) => body,
         Err(finding) => return finding,
     };
@@ -175,11 +175,15 @@ pub fn server_version(config: &Config, version: Result<Response, Fault>) -> Find
 }
 
 /// What the server responded; null if that is no JSON. A request that the credentials do not allow
-/// is no fault.
-fn body(check: &'static str, response: Result<Response, Fault>) -> Result<Value, Finding> {
+/// is no fault: `action` is what it would do.
+fn body(
+    check: &'static str,
+    action: &str,
+    response: Result<Response, Fault>,
+) -> Result<Value, Finding> {
     let response = response.map_err(|why| Finding::note(check, why, ""))?;
     response.accepted().map_err(|refused| match refused.code {
-        403 => Finding::note(check, "not permitted to list them", ""),
+        403 => Finding::note(check, format!("not permitted to {action}"), ""),
         _ => Finding::note(check, format!("cannot be read: {}", Fault::from(refused).what), ""),
     })?;
     Ok(json::parse(&response.body).unwrap_or_default())

@@ -83,11 +83,11 @@ fn bound_pods_are_counted_and_those_of_a_running_kubelet_fail() {
 
 #[test]
 fn a_server_three_minor_versions_ahead_is_a_note_with_the_flag() {
-    let found = |ours: &str, server: &str| {
-        let body = json!({"gitVersion": server}).to_string();
+    let answered = |ours: &str, code, body: &Value| {
         let config = Config::of(&["--kubelet-version", ours]);
-        server_version(&config, Ok(Response::test(200, body)))
+        server_version(&config, Ok(Response::test(code, body.to_string())))
     };
+    let found = |ours: &str, server: &str| answered(ours, 200, &json!({"gitVersion": server}));
     assert_lines(&[
         (found("", "v1.36.2"), "✓ v1.36.2"),
         (found("", "v1.33.4+k3s1"), "✓ v1.33.4"),
@@ -97,5 +97,6 @@ fn a_server_three_minor_versions_ahead_is_a_note_with_the_flag() {
         (found("", "next"), "– no version"),
         (found("v1.40.0", "v1.42.0"), "✓ v1.40.0"),
         (found("server", "v1.45.0"), "✓ v1.45.0"),
+        (answered("", 403, &json!({})), "– not permitted to read it"),
     ]);
 }

@@ -103,8 +103,7 @@ fn body(answer: &[u8]) -> &[u8] {
 }
 
 /// A response, as far as it has arrived.
-#[derive(Debug)]
-pub struct RestResponse<'a> {
+struct RestResponse<'a> {
     code: &'a str,
     head: &'a str,
     body: &'a [u8],
@@ -112,7 +111,7 @@ pub struct RestResponse<'a> {
 
 impl<'a> RestResponse<'a> {
     /// `None` until the head has arrived, and where it is no head of HTTP/1.
-    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
         let searched = bytes.get(..MAX_HEAD).unwrap_or(bytes);
         let end = searched.windows(4).position(|four| four == b"\r\n\r\n")?;
         let (head, rest) = bytes.split_at_checked(end)?;

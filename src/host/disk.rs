@@ -16,8 +16,8 @@ use nix::fcntl::OFlag;
 use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 
 use crate::kube::facts::{FileSystem, Read, Unread};
-use crate::os::guard::{self, Resolved, resolve_path};
-use crate::os::mounts::{self, Mount, without_root};
+use crate::os::guard::{self, Resolved, blocking_mount, resolve_path};
+use crate::os::mounts::{self, Mount};
 use crate::os::read::open_with;
 
 use crate::os::root::{HostRoot, unread};
@@ -77,13 +77,13 @@ impl MeasuredPath {
 
 impl Access {
     fn of(root: &HostRoot, folder: &Path, mounts: &[Mount], find: Find) -> Read<Self> {
+        let path = find(root, folder, mounts);
         // As `guard::root_can_block`, of this table.
-        if guard::may_touch(Path::new("/"), mounts).is_ok() {
-            return find(root, folder, mounts).map(Self::Path);
+        if blocking_mount(Path::new("/"), mounts).is_none() {
+            return path.map(Self::Path);
         }
-        let path = find(root, folder, &without_root(mounts.to_vec()));
         let access = path.and_then(|path| {
-            if guard::may_touch(&path, mounts).is_ok() {
+            if blocking_mount(&path, mounts).is_none() {
                 let file = open_with(&path, OFlag::O_PATH);
                 return file.map(Self::Open).map_err(|error| unread(&source(folder), &error));
             }

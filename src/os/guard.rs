@@ -23,34 +23,36 @@ const CAN_BLOCK: [&str; 20] = [
     "ncpfs", "nfs", "nfs3", "nfs4", "orangefs", "pvfs2", "smb3", "smbfs", "vboxsf",
 ];
 
-/// Refuses a path on a file system that can block for ever. The path must be absolute and free of
-/// links and `..`.
+/// The mount of `path`, if its file system can block for ever. The path must be absolute and free
+/// of links and `..`.
+pub fn blocking_mount<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
+    let mount = mounts::over(mounts, path)?;
+    let fs_type = mount.fs_type.as_str();
+    (CAN_BLOCK.contains(&fs_type) || fs_type.starts_with("fuse.")).then_some(mount)
+}
+
+/// Refuses a path on a file system that can block for ever, except on the root file system: this
+/// program was loaded from it.
 pub fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
-    match mounts::over(mounts, path) {
-        Some(mount) if can_block(&mount.fs_type) => Err(io::Error::other(Fault::new(
-            format!("{} is on {}, which can block for ever", path.display(), mount.fs_type),
-            "choose a folder on a local file system",
-        ))),
+    match blocking_mount(path, mounts) {
+        Some(Mount { point, fs_type }) if point != Path::new("/") => {
+            let what = format!("{} is on {fs_type}, which can block for ever", path.display());
+            Err(io::Error::other(Fault::new(what, "choose a folder on a local file system")))
+        }
         _ => Ok(()),
     }
 }
 
-/// Whether the root file system of this process can block. [`found`] and the others allow it,
-/// because this program was loaded from it. What the clock alone asks for must not depend on it.
+/// Whether the root file system of this process can block. What the clock alone asks for must not
+/// depend on it.
 pub fn root_can_block() -> bool {
-    all_mounts().is_ok_and(|mounts| may_touch(Path::new("/"), &mounts).is_err())
-}
-
-fn can_block(fs_type: &str) -> bool {
-    CAN_BLOCK.contains(&fs_type) || fs_type.starts_with("fuse.")
+    all_mounts().is_ok_and(|mounts| blocking_mount(Path::new("/"), &mounts).is_some())
 }
 
 /// Resolves `path` below `/`. `mounts` is the mount table of this process.
-pub fn resolve_in(path: &Path, mounts: &[Mount]) -> io::Result<Resolved> {
+fn resolve_in(path: &Path, mounts: &[Mount]) -> io::Result<Resolved> {
     let path = std::path::absolute(path)?;
-    let mut may_touch = |path: &Path| may_touch(path, mounts);
-    may_touch(Path::new("/"))?;
-    resolve_path(Path::new("/"), &path, &mut may_touch)
+    resolve_path(Path::new("/"), &path, &mut |path| may_touch(path, mounts))
 }
 
 /// Resolves `path` below `/` with the current mount table.

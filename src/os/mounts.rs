@@ -109,12 +109,6 @@ pub fn over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts.iter().filter(|mount| holds(point(mount))).max_by_key(|mount| point(mount).len())
 }
 
-/// A root file system on a network is allowed: this program itself was loaded from it.
-pub fn without_root(mut mounts: Vec<Mount>) -> Vec<Mount> {
-    mounts.retain(|mount| mount.point != Path::new("/"));
-    mounts
-}
-
 /// The kernel writes space, tab, newline, backslash and hash as three octal digits.
 fn unescape(field: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
@@ -138,7 +132,6 @@ struct Table {
     /// Opened before the table was read, so that no change is missed.
     file: File,
     mounts: Rc<[Mount]>,
-    below_root: Rc<[Mount]>,
 }
 
 thread_local! {
@@ -149,13 +142,22 @@ thread_local! {
 /// The current mounts of this process, in the kernel's order. The same allocation as before while
 /// no mount changes.
 pub fn all_mounts() -> io::Result<Rc<[Mount]>> {
-    current(|table| &table.mounts)
+    let table = match LAST_READ.take() {
+        Some(table) if !has_changed(&table.file) => table,
+        // The descriptor works even while another mount covers /proc.
+        Some(table) => read(table.file)?,
+        // The path is not checked: procfs does not block.
+        None => read(open(&Path::new("/").join(MOUNTINFO))?)?,
+    };
+    let mounts = table.mounts.clone();
+    LAST_READ.set(Some(table));
+    Ok(mounts)
 }
 
-/// The current mounts of this process but that of `/`. Without the table no path may be touched:
-/// the error is not that of a missing file.
+/// [`all_mounts`] for the check of a path. Without the table no path may be touched: the error is
+/// not that of a missing file.
 pub fn own_mounts() -> io::Result<Rc<[Mount]>> {
-    current(|table| &table.below_root).map_err(|error| {
+    all_mounts().map_err(|error| {
         let remedy = match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::ENOENT) => "is /proc mounted?",
             Some(Errno::EMFILE) => "raise the limit of open files (LimitNOFILE=)",
@@ -169,35 +171,19 @@ pub fn own_mounts() -> io::Result<Rc<[Mount]>> {
     })
 }
 
-fn current(list: fn(&Table) -> &Rc<[Mount]>) -> io::Result<Rc<[Mount]>> {
-    let table = match LAST_READ.take() {
-        Some(table) if !has_changed(&table.file) => table,
-        // The descriptor works even while another mount covers /proc.
-        Some(table) => read(table.file)?,
-        // The path is not checked: procfs does not block.
-        None => read(open(&Path::new("/").join(MOUNTINFO))?)?,
-    };
-    let mounts = list(&table).clone();
-    LAST_READ.set(Some(table));
-    Ok(mounts)
-}
-
 fn read(file: File) -> io::Result<Table> {
     let mut mounts = Vec::new();
     let mut take = |line: &str| mounts.extend(parse_mountinfo(line));
     from_start(&file, LARGE, &mut each_line(&mut take))?;
-    Ok(table(file, mounts))
-}
-
-fn table(file: File, mounts: Vec<Mount>) -> Table {
-    Table { file, below_root: without_root(mounts.clone()).into(), mounts: mounts.into() }
+    Ok(Table { file, mounts: mounts.into() })
 }
 
 /// Makes `mountinfo` the table of this thread, until a mount changes.
 #[cfg(test)]
 pub(crate) fn pretend(mountinfo: &str) {
     let file = open(&Path::new("/").join(MOUNTINFO)).unwrap();
-    LAST_READ.set(Some(table(file, mountinfo.lines().filter_map(parse_mountinfo).collect())));
+    let mounts = mountinfo.lines().filter_map(parse_mountinfo).collect();
+    LAST_READ.set(Some(Table { file, mounts }));
 }
 
 /// The same with one mount.
@@ -212,7 +198,7 @@ pub(crate) fn pretend_unreadable() {
     // poll(2) reports the closed end, as a change.
     let (_, end) = io::pipe().unwrap();
     let file = File::from(std::os::fd::OwnedFd::from(end));
-    LAST_READ.set(Some(table(file, Vec::new())));
+    LAST_READ.set(Some(Table { file, mounts: Rc::new([]) }));
 }
 
 #[cfg(test)]

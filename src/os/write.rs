@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 use zeroize::Zeroizing;
 
-use super::guard;
+use super::guard::{self, blocking_mount};
 use super::mounts::all_mounts;
 use super::read::{self, cause};
 use crate::kube::text::Fault;
@@ -302,7 +302,7 @@ impl Written {
     /// asks.
     fn is_in_place(&self) -> bool {
         let Some(mounts) =
-            all_mounts().ok().filter(|mounts| guard::may_touch(Path::new("/"), mounts).is_ok())
+            all_mounts().ok().filter(|mounts| blocking_mount(Path::new("/"), mounts).is_none())
         else {
             return true;
         };

@@ -16,7 +16,7 @@ use nix::fcntl::OFlag;
 use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 
 use crate::kube::facts::{FileSystem, Read, Unread};
-use crate::os::guard::{self, Resolved, blocking_mount, resolve_path};
+use crate::os::guard::{self, blocking_mount, resolve_path};
 use crate::os::mounts::{self, Mount};
 use crate::os::read::open_with;
 
@@ -165,9 +165,7 @@ fn sizes(stat: &Statvfs, folder: &Path) -> Read<FileSystem> {
 fn existing(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
     // The root in this process's tree first, then the folder inside that root.
     let root = guard::found_in(root.path(), mounts)?;
-    match resolve_path(&root, folder, &mut |path| guard::may_touch(path, mounts))? {
-        Resolved::Found(path) | Resolved::MissingBelow(path) => Ok(path),
-    }
+    Ok(resolve_path(&root, folder, &mut |path| guard::may_touch(path, mounts))?.existing)
 }
 
 #[cfg(test)]

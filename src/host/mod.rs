@@ -179,9 +179,9 @@ impl Host {
     /// [`Host::refresh_usage`], for frequent calls.
     pub fn unhealthy(&self) -> Vec<String> {
         let line = |path: &PathBuf| {
-            let cause = match guard::resolve(path) {
-                Ok(Resolved::Found(_)) => return None,
-                Ok(Resolved::MissingBelow(_)) => "does not exist".to_owned(),
+            let cause = match guard::resolve(path).map(Resolved::found) {
+                Ok(Ok(_)) => return None,
+                Ok(Err(_)) => "does not exist".to_owned(),
                 Err(error) => cause(&error).to_string(),
             };
             Some(format!("--ready-when-exists={}: {cause}", path.display()))

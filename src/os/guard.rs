@@ -66,10 +66,7 @@ pub fn found(path: &Path) -> io::Result<PathBuf> {
 }
 
 pub(crate) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
-    match resolve_in(path, mounts)? {
-        Resolved::Found(path) => Ok(path),
-        Resolved::MissingBelow(_) => Err(Errno::ENOENT.into()),
-    }
+    resolve_in(path, mounts)?.found()
 }
 
 /// `path` with its folder resolved, for a call that does not follow the last link.
@@ -97,13 +94,31 @@ pub fn has_entry(path: &Path) -> bool {
 /// The kernel's limit of links in one path (MAXSYMLINKS in linux/namei.h).
 const MAX_LINKS: usize = 40;
 
-/// Where a path leads. The contained path has no link below its root.
+/// Where a path leads.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Resolved {
-    /// The whole path exists.
-    Found(PathBuf),
-    /// The nearest ancestor that exists.
-    MissingBelow(PathBuf),
+pub struct Resolved {
+    /// The part that exists, without a link below its root.
+    pub existing: PathBuf,
+    /// The names behind it, the last one first.
+    missing: Vec<OsString>,
+}
+
+impl Resolved {
+    /// The path, if all of it exists.
+    pub fn found(self) -> io::Result<PathBuf> {
+        if self.missing.is_empty() { Ok(self.existing) } else { Err(Errno::ENOENT.into()) }
+    }
+}
+
+/// Where `path` leads as if `root` were `/`, whether or not it exists. Without a link below `root`,
+/// so the path never leaves it.
+pub fn path_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
+    let Resolved { existing, missing } = resolve_path(root, path, &mut |_| Ok(()))?;
+    // The kernel finds nothing behind a missing folder.
+    if missing.iter().any(|name| name == "..") {
+        return Err(Errno::ENOENT.into());
+    }
+    Ok(missing.iter().rev().fold(existing, |at, name| at.join(name)))
 }
 
 /// Resolves `path` as if `root` were `/`. `may_touch` is called with each path before the file
@@ -113,27 +128,6 @@ pub fn resolve_path(
     path: &Path,
     may_touch: &mut dyn FnMut(&Path) -> io::Result<()>,
 ) -> io::Result<Resolved> {
-    let (at, missing) = walk(root, path, may_touch)?;
-    Ok(if missing.is_empty() { Resolved::Found(at) } else { Resolved::MissingBelow(at) })
-}
-
-/// Where `path` leads as if `root` were `/`, whether or not it exists. Without a link below `root`,
-/// so the path never leaves it.
-pub fn path_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
-    let (at, missing) = walk(root, path, &mut |_| Ok(()))?;
-    // The kernel finds nothing behind a missing folder.
-    if missing.iter().any(|name| name == "..") {
-        return Err(Errno::ENOENT.into());
-    }
-    Ok(missing.iter().rev().fold(at, |at, name| at.join(name)))
-}
-
-/// The part of `path` that exists, resolved, and the rest, reversed.
-fn walk(
-    root: &Path,
-    path: &Path,
-    may_touch: &mut dyn FnMut(&Path) -> io::Result<()>,
-) -> io::Result<(PathBuf, Vec<OsString>)> {
     let mut at = root.to_path_buf();
     let mut ahead = Vec::new();
     push_reversed(&mut ahead, path);
@@ -167,7 +161,7 @@ fn walk(
             Ok(_) => at = next,
         }
     }
-    Ok((at, ahead))
+    Ok(Resolved { existing: at, missing: ahead })
 }
 
 fn push_reversed(ahead: &mut Vec<OsString>, path: &Path) {
@@ -181,9 +175,7 @@ fn push_reversed(ahead: &mut Vec<OsString>, path: &Path) {
 /// Whether this process may create a file in `folder`, by access(2). For a missing folder, whether
 /// it may create the folder.
 pub(crate) fn writable(folder: &Path) -> Result<(), Fault> {
-    let existing = match resolve(folder).map_err(|e| cause(&e))? {
-        Resolved::Found(path) | Resolved::MissingBelow(path) => path,
-    };
+    let existing = resolve(folder).map_err(|e| cause(&e))?.existing;
     if existing.is_dir() {
         access(&existing, AccessFlags::W_OK).map_err(|errno| cause(&errno.into()))
     } else {
@@ -218,7 +210,9 @@ mod tests {
         for path in ["local/file", "local/../local/./file"] {
             assert_eq!(found(&at(path)).unwrap(), at("local/file"));
         }
-        assert_eq!(resolve(&at("local/missing/x")).unwrap(), Resolved::MissingBelow(at("local")));
+        let missing = resolve(&at("local/missing/x")).unwrap();
+        assert_eq!(missing.existing, at("local"));
+        assert!(missing.found().is_err());
         let missing = found(&at("network")).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
@@ -277,7 +271,8 @@ mod tests {
             asked.push(path.strip_prefix(tree.path()).unwrap().to_path_buf());
             Ok(())
         });
-        assert_eq!(end.unwrap(), Resolved::MissingBelow(tree.path().join("var/lib")));
+        let missing = ["deeper", "missing"].map(OsString::from).to_vec();
+        assert_eq!(end.unwrap(), Resolved { existing: tree.path().join("var/lib"), missing });
         assert_eq!(asked, ["lib", "var", "var/lib", "var/lib/missing"].map(PathBuf::from));
         asked.clear();
         let refused = resolve_path(tree.path(), Path::new("lib/x"), &mut |path| {

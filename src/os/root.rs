@@ -20,7 +20,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
 use nix::sys::sysinfo::{SysInfo, sysinfo};
 
-use super::guard::{Resolved, resolve_path};
+use super::guard::resolve_path;
 use super::mounts::{self, all_mounts};
 use super::read::{self, LARGE, cause, each_line, from_start, whole};
 use crate::kube::instant::Mono;
@@ -193,10 +193,7 @@ impl HostRoot {
     }
 
     fn resolve(&self, path: &str) -> io::Result<PathBuf> {
-        match resolve_path(&self.path, Path::new(path), &mut |_| Ok(()))? {
-            Resolved::Found(path) => Ok(path),
-            Resolved::MissingBelow(_) => Err(Errno::ENOENT.into()),
-        }
+        resolve_path(&self.path, Path::new(path), &mut |_| Ok(()))?.found()
     }
 }
 

@@ -14,7 +14,7 @@ use nix::unistd::{AccessFlags, access};
 
 pub use super::mounts::own_mounts;
 use super::mounts::{self, Mount, all_mounts};
-use super::open::cause;
+use super::read::cause;
 use crate::kube::text::Fault;
 
 /// File system types whose calls wait for a server, another process or an automounter.

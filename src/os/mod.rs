@@ -11,7 +11,6 @@ pub mod hosts;
 pub mod logging;
 pub mod mounts;
 pub mod notify;
-mod open;
 pub mod read;
 pub(crate) mod reread_file;
 pub mod root;

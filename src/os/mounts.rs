@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use super::open::{LARGE, cause, each_line, from_start, has_changed, open};
+use super::read::{LARGE, cause, each_line, from_start, has_changed, open};
 use crate::kube::text::Fault;
 
 /// The table of this process, relative to `/` or to another root.

@@ -78,27 +78,21 @@ impl Request {
 
     /// Creates an object in a collection.
     pub fn post(path: &str, accept: Accept, object: &Value) -> Self {
-        Self {
-            method: Method::Post,
-            path: path.to_owned(),
-            accept,
-            body: object.to_string().into_bytes(),
-        }
+        Self::with_body(Method::Post, path.to_owned(), accept, object)
     }
 
     /// Deletes an object.
     pub fn delete(path: String, options: &Value) -> Self {
-        Self {
-            method: Method::Delete,
-            path,
-            accept: Accept::Metadata,
-            body: options.to_string().into_bytes(),
-        }
+        Self::with_body(Method::Delete, path, Accept::Metadata, options)
     }
 
     /// Changes an object.
     pub fn patch(path: String, accept: Accept, change: &Value) -> Self {
-        Self { method: Method::Patch, path, accept, body: change.to_string().into_bytes() }
+        Self::with_body(Method::Patch, path, accept, change)
+    }
+
+    fn with_body(method: Method, path: String, accept: Accept, body: &Value) -> Self {
+        Self { method, path, accept, body: body.to_string().into_bytes() }
     }
 }
 
@@ -167,24 +161,17 @@ impl Response {
                 Err(Refused::useless(format!("the answer is larger than {limit} bytes")))
             });
         }
-        let receipt = Receipt::parse(&self.body);
-        let body = match receipt {
-            Some(_) => Value::Null,
-            None => json::parse(&self.body).unwrap_or_default(),
-        };
+        let body = json::parse(&self.body).unwrap_or_default();
         let text = |path: &[&str]| object::text(&body, path);
-        let (kind, reason, message, object) = match &receipt {
-            Some(receipt) => (receipt.kind, receipt.reason(), receipt.message(), receipt.details()),
-            None => (
-                text(&["kind"]),
-                text(&["reason"]),
-                text(&["message"]),
-                (text(&["details", "kind"]), text(&["details", "name"])),
-            ),
-        };
-        // The error page of a proxy is neither form; then only the code is known.
-        let (reason, message, object) = match kind {
-            "Status" => (reason, message, object),
+        let (reason, message, object) = match Receipt::parse(&self.body) {
+            Some(status) if status.kind == "Status" => {
+                (status.reason(), status.message(), status.details())
+            }
+            _ if text(&["kind"]) == "Status" => {
+                let object = (text(&["details", "kind"]), text(&["details", "name"]));
+                (text(&["reason"]), text(&["message"]), object)
+            }
+            // The error page of a proxy is neither form; then only the code is known.
             _ => Default::default(),
         };
         Err(Refused {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use self::setup::Setup;
 use crate::config::flags::Flags;
-pub use crate::kube::finding::{Finding, Mark};
+pub use crate::kube::text::{Finding, Mark};
 use crate::kube::{describe, object};
 use crate::os::clock::Clock;
 use crate::os::command::{CommandFailure, End, print};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::api_config::Endpoint;
 use super::dns::Resolver;
 use super::failure::ON_LOOPBACK;
-use crate::kube::finding::Finding;
+use crate::kube::text::Finding;
 use crate::os::clock::Clock;
 use crate::os::read::cause;
 

@@ -4,7 +4,6 @@ pub mod cluster_info;
 pub mod delay;
 pub mod describe;
 pub mod facts;
-pub mod finding;
 pub mod instant;
 pub mod json;
 pub mod keys;

@@ -1,4 +1,5 @@
-//! Kinds of keys and signatures: their names, and which of them ring can use.
+//! Kinds of keys and signatures: their names, and which of them ring can use. The parts of a
+//! certificate that its signature is verified with, for forms that webpki refuses.
 //!
 //! A private key is recognized by its content, as in Go (`crypto/tls`, `parsePrivateKey`). The
 //! label of its PEM section may be wrong.
@@ -9,7 +10,10 @@ use rustls::pki_types::PrivateKeyDer;
 use zeroize::Zeroize as _;
 
 use super::text::Fault;
-use super::x509::{self, DerReader, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE};
+use super::x509::{
+    BIT_STRING, BOOLEAN, DerReader, EXTENDED_KEY_USAGE, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING,
+    SEQUENCE, context,
+};
 
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
 const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
@@ -78,7 +82,7 @@ impl KeyKind {
         let mut key = DerReader::new(key).inside(SEQUENCE)?;
         let algorithm = key.next(SEQUENCE)?;
         // The first octet is the number of unused bits.
-        let (_, bits) = key.next(x509::BIT_STRING)?.split_first()?;
+        let (_, bits) = key.next(BIT_STRING)?.split_first()?;
         if DerReader::new(algorithm).next(OBJECT_IDENTIFIER)? != RSA {
             return Some(Self::Other(algorithm_name(algorithm)));
         }
@@ -186,9 +190,9 @@ impl PrivateKey {
             return Some(Self { form: Form::Pkcs1, kind, has_public_half: true });
         }
         body.next(OCTET_STRING)?;
-        let own = body.inside(x509::context(0)).and_then(|mut own| own.next(OBJECT_IDENTIFIER));
+        let own = body.inside(context(0)).and_then(|mut own| own.next(OBJECT_IDENTIFIER));
         let kind = own.map(|own| KeyKind::Other(name(own))).or(curve)?;
-        let has_public_half = body.next(x509::context(1)).is_some();
+        let has_public_half = body.next(context(1)).is_some();
         Some(Self { form: Form::Sec1, kind, has_public_half })
     }
 }
@@ -222,9 +226,81 @@ pub fn private_key(mut der: Vec<u8>) -> Result<PrivateKeyDer<'static>, Fault> {
     Err(why)
 }
 
+/// anyExtendedKeyUsage and id-kp-clientAuth (RFC 5280).
+pub const ANY_USAGE: &[u8] = &[0x55, 0x1d, 0x25, 0];
+/// The usage of a client.
+pub const CLIENT_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
+
+/// What the signature of a certificate is verified with.
+#[derive(Clone, Copy, Debug)]
+pub struct Signed<'a> {
+    /// TBSCertificate as a whole element: what is signed.
+    pub body: &'a [u8],
+    /// Contents of the issuer's Name.
+    pub issuer: &'a [u8],
+    /// Contents of the signature's AlgorithmIdentifier.
+    pub algorithm: &'a [u8],
+    /// The signature.
+    pub signature: &'a [u8],
+    /// Whether the extended usage, if there is one, includes that of a client.
+    pub is_for_clients: bool,
+}
+
+impl<'a> Signed<'a> {
+    /// Parses a DER certificate; `None` if it is not valid, and for one below version 3 that has
+    /// extensions. An extension other than the extended usage is not interpreted.
+    pub fn parse(certificate: &'a [u8]) -> Option<Self> {
+        let mut outer = DerReader::new(certificate);
+        let mut parts = outer.inside(SEQUENCE)?;
+        let (tag, contents, body) = parts.any()?;
+        let algorithm = parts.next(SEQUENCE)?;
+        let [0, signature @ ..] = parts.next(BIT_STRING)? else {
+            return None;
+        };
+        let is_whole = tag == SEQUENCE && outer.is_empty() && parts.is_empty();
+        let mut contents = is_whole.then(|| DerReader::new(contents))?;
+        let version = contents.inside(context(0)).and_then(|mut version| version.next(INTEGER));
+        contents.next(INTEGER)?;
+        // The one outside is not signed.
+        let is_same = contents.next(SEQUENCE)? == algorithm;
+        let issuer = is_same.then(|| contents.next(SEQUENCE)).flatten()?;
+        let _validity_subject_and_key =
+            (contents.next(SEQUENCE)?, contents.next(SEQUENCE)?, contents.next(SEQUENCE)?);
+        let is_for_clients = match (version, contents.is_empty()) {
+            (_, true) => true,
+            (Some(&[2]), false) => {
+                let extensions = contents.inside(context(3))?.inside(SEQUENCE)?;
+                contents.is_empty().then(|| is_for_clients(extensions)).flatten()?
+            }
+            _ => return None,
+        };
+        Some(Self { body, issuer, algorithm, signature, is_for_clients })
+    }
+}
+
+/// Whether the extended usage among the extensions, if there is one, includes that of a client.
+fn is_for_clients(mut extensions: DerReader<'_>) -> Option<bool> {
+    let mut is_for_clients = true;
+    while !extensions.is_empty() {
+        let mut extension = extensions.inside(SEQUENCE)?;
+        if extension.next(OBJECT_IDENTIFIER)? != EXTENDED_KEY_USAGE {
+            continue;
+        }
+        let _is_critical = extension.next(BOOLEAN);
+        let mut usages = extension.inside(OCTET_STRING)?.inside(SEQUENCE)?;
+        let mut is_found = false;
+        while !usages.is_empty() {
+            is_found |= [ANY_USAGE, CLIENT_AUTH].contains(&usages.next(OBJECT_IDENTIFIER)?);
+        }
+        is_for_clients &= is_found;
+    }
+    Some(is_for_clients)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kube::x509;
 
     #[test]
     fn an_algorithm_has_its_name_or_its_numbers() {
@@ -256,6 +332,22 @@ mod tests {
             for changed in changed {
                 let _ = private_key(changed);
             }
+        }
+    }
+
+    #[test]
+    fn a_truncated_or_longer_certificate_is_none_and_a_changed_one_causes_no_panic() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
+        let certificate = params.self_signed(&key).unwrap();
+        let whole = certificate.der().as_ref();
+        assert!(!Signed::parse(whole).unwrap().is_for_clients);
+        assert!(Signed::parse(&[whole, &[0]].concat()).is_none());
+        let (cut, changed) = x509::damaged(whole);
+        assert_eq!(cut.iter().find(|cut| Signed::parse(cut).is_some()), None);
+        for changed in changed {
+            let _ = Signed::parse(&changed);
         }
     }
 }

@@ -14,7 +14,6 @@ pub mod object;
 pub mod outage_log;
 pub mod protobuf;
 pub mod quantity;
-pub mod signed;
 pub mod text;
 pub mod time;
 pub mod unread;

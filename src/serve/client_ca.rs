@@ -24,8 +24,7 @@ use webpki::{
 use super::access::{MAX_USER, User};
 use crate::client::api_config::Pem;
 use crate::client::tls::{roots, verify_tls12_signature, verify_tls13_signature, without_mark};
-use crate::kube::keys::KeyKind;
-use crate::kube::signed::{ANY_USAGE, CLIENT_AUTH, Signed};
+use crate::kube::keys::{ANY_USAGE, CLIENT_AUTH, KeyKind, Signed};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, Leaf, SEQUENCE, element};

@@ -59,13 +59,7 @@ struct LookEnd {
 
 /// A look that is under way; it ends when this is dropped.
 #[must_use]
-pub struct Look(SharedLook);
-
-impl fmt::Debug for Look {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Look")
-    }
-}
+pub(crate) struct Look(SharedLook);
 
 impl Drop for Look {
     fn drop(&mut self) {
@@ -92,7 +86,7 @@ impl HostRoot {
     }
 
     /// Begins a look: from [`READ_BUDGET`] on nothing more is read.
-    pub fn begin_look(&self, clock: impl Fn() -> Mono + 'static) -> Look {
+    pub(crate) fn begin_look(&self, clock: impl Fn() -> Mono + 'static) -> Look {
         let end = LookEnd { at: clock().after(READ_BUDGET), clock: Box::new(clock) };
         *self.look.borrow_mut() = Some(end);
         Look(Rc::clone(&self.look))

@@ -46,10 +46,8 @@ pub fn wall() -> Wall {
 #[expect(clippy::disallowed_methods, reason = "a command has no loop")]
 pub fn pause(time: Duration) {
     let end = TimeSpec::from(since_boot() + time);
-    let until =
-        || clock_nanosleep(ClockId::CLOCK_BOOTTIME, ClockNanosleepFlags::TIMER_ABSTIME, &end);
     loop {
-        match until() {
+        match clock_nanosleep(ClockId::CLOCK_BOOTTIME, ClockNanosleepFlags::TIMER_ABSTIME, &end) {
             Err(Errno::EINTR) => {}
             Err(_) => return std::thread::sleep(time),
             Ok(_) => return,

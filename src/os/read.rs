@@ -178,6 +178,8 @@ pub fn cause(error: &io::Error) -> Fault {
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut letters = text.chars();
     match letters.next() {
+        // musl's EIO.
+        Some(_) if text.starts_with("I/O") => text.into(),
         // The table of Unicode's lower-case letters is 11 KB.
         Some(first) => format!("{}{}", first.to_ascii_lowercase(), letters.as_str()).into(),
         None => format!("{:?}", error.kind()).into(),
@@ -259,6 +261,17 @@ mod tests {
         };
         let bytes = from_start(&file, LARGE, &mut is_enough).unwrap();
         assert!(bytes.len() <= 2 * CHUNK && reads == 2, "{reads}");
+    }
+
+    #[test]
+    fn the_text_of_an_error_begins_with_a_small_letter_unless_it_is_an_abbreviation() {
+        for (text, want) in [
+            ("No space left on device (os error 28)", "no space left on device"),
+            ("I/O error (os error 5)", "I/O error"),
+            ("Is a directory", "is a directory"),
+        ] {
+            assert_eq!(cause(&io::Error::other(text)), want.into());
+        }
     }
 
     #[test]

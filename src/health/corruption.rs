@@ -7,7 +7,7 @@ use super::condition_state::{RuleResult, cut};
 use super::filesystems::{Filesystem, errors_file, title};
 use super::reader::{HealthReader, MAX_DEVICES, hex, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source};
-use crate::kube::unread::{IfPresent, Unread, if_present};
+use crate::kube::facts::{IfPresent, Unread, if_present};
 use crate::os::reread_file::RereadFile;
 use crate::os::scan;
 

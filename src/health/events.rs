@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use super::grew;
 use super::reader::{HealthReader, count, is_numbered};
-use crate::kube::facts::Sign;
+use crate::kube::facts::{Read, Sign};
 use crate::kube::instant::Mono;
-use crate::kube::unread::Read;
 use crate::os::reread_file::RereadFile;
 
 /// What a look found.

@@ -4,7 +4,7 @@
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::kube::unread::IfPresent;
+use crate::kube::facts::IfPresent;
 use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {

@@ -3,7 +3,7 @@
 use super::condition_state::RuleResult;
 use super::reader::HealthReader;
 use super::{CheckTexts, ConditionKind, RuleInput, Source, grew, value_or_result};
-use crate::kube::unread::{IfPresent, if_present};
+use crate::kube::facts::{IfPresent, if_present};
 use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {

@@ -30,10 +30,9 @@ use serde_json::Value;
 
 use self::condition_state::{Problem, RuleResult};
 use self::reader::HealthReader;
-use crate::kube::facts::Sign;
+use crate::kube::facts::{IfPresent, Sign};
 use crate::kube::instant::Now;
 use crate::kube::object;
-use crate::kube::unread::IfPresent;
 
 /// All types, in the order of `nodelet check`; new ones last. `corruption` takes what `filesystems`
 /// found. Messages hold no number that moves, because each change of a message is a patch.
@@ -83,7 +82,7 @@ pub struct CheckTexts {
 /// false.
 trait Source: fmt::Debug {
     /// Finds its files: at the first look and every hour. Only an absent file is left out
-    /// ([`Unread::absent`](crate::kube::unread::Unread)): one whose read failed stays, because its
+    /// ([`Unread::absent`](crate::kube::facts::Unread)): one whose read failed stays, because its
     /// condition would be deleted without it.
     fn discover(&mut self, _: &mut HealthReader) {}
 

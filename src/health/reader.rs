@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::filesystems::Filesystem;
+use crate::kube::facts::{IfPresent, Read, Unread};
 use crate::kube::instant::{Mono, Now};
-use crate::kube::unread::{IfPresent, Read, Unread};
 use crate::os::guard;
 use crate::os::read::{Enough, LARGE, SMALL, is_end};
 use crate::os::reread_file::RereadFile;

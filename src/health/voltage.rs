@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
+use crate::kube::facts::{IfPresent, Read};
 use crate::kube::instant::Mono;
-use crate::kube::unread::{IfPresent, Read};
 use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, hex, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::kube::unread::{IfPresent, Unread};
+use crate::kube::facts::{IfPresent, Unread};
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "StorageWornOut",

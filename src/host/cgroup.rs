@@ -7,7 +7,7 @@
 
 use procfs::{CGroupControllers, FromBufRead};
 
-use crate::kube::unread::{Read, Unread, if_present};
+use crate::kube::facts::{Read, Unread, if_present};
 use crate::os::mounts::{self, Mount};
 use crate::os::read::SMALL;
 use crate::os::reread_file::RereadFile;

@@ -6,7 +6,7 @@
 //! are wrong.
 
 use crate::kube::facts::Facts;
-use crate::kube::unread::{Read, Unread, if_present};
+use crate::kube::facts::{Read, Unread, if_present};
 use crate::os::read::SMALL;
 use crate::os::reread_file::RereadFile;
 use crate::os::root::HostRoot;

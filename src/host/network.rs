@@ -15,7 +15,7 @@ use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
 use crate::kube::facts::{DefaultRoute, Interface, Network};
-use crate::kube::unread::{Read, Unread, if_present};
+use crate::kube::facts::{Read, Unread, if_present};
 use crate::os::hosts;
 use crate::os::read::LARGE;
 

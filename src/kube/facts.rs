@@ -4,11 +4,10 @@
 //! turn. `agent::read_cache` reads the files; some facts are up to 60 s old.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-
-pub use crate::kube::unread::{Read, Unread};
 
 /// All facts about the machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,6 +96,44 @@ impl Facts {
             self.image_fs.clone_from(&new.image_fs);
         }
         *self == *new
+    }
+}
+
+/// Why one fact is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// File or system call, relative to the host root: `proc/meminfo`.
+    pub source: String,
+    /// What happened: `no MemTotal line`, `permission denied`.
+    pub cause: String,
+    /// The machine does not have the thing that the file describes, which is no fault.
+    pub absent: bool,
+}
+
+impl Unread {
+    /// A file that exists and lacks the fact.
+    pub fn new(source: impl Into<String>, cause: impl Into<String>) -> Unread {
+        Unread { source: source.into(), cause: cause.into(), absent: false }
+    }
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.source, self.cause)
+    }
+}
+
+/// One fact, or the reason why it is missing.
+pub type Read<T> = Result<T, Unread>;
+
+/// [`Read`] of what not every machine has; `None` if this one does not.
+pub type IfPresent<T> = Option<Read<T>>;
+
+/// What was read, or why not; `None` if it is absent.
+pub fn if_present<T>(read: Read<T>) -> IfPresent<T> {
+    match read {
+        Err(unread) if unread.absent => None,
+        read => Some(read),
     }
 }
 

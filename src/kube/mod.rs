@@ -16,7 +16,6 @@ pub mod protobuf;
 pub mod quantity;
 pub mod text;
 pub mod time;
-pub mod unread;
 pub mod version;
 pub mod x509;
 pub mod yaml;

@@ -6,7 +6,7 @@ use std::io;
 
 use super::read::{Enough, SMALL, from_start, has_changed, is_end};
 use super::root::{HostRoot, text, unread};
-use crate::kube::unread::Read;
+use crate::kube::facts::Read;
 
 /// A file of /proc, /sys or a cgroup. No other file system: a descriptor pins its mount, which then
 /// cannot be unmounted. In a container it can be a file of lxcfs, which is opened again after an

@@ -23,8 +23,8 @@ use nix::sys::sysinfo::{SysInfo, sysinfo};
 use super::guard::resolve_path;
 use super::mounts::{self, all_mounts};
 use super::read::{self, LARGE, cause, each_line, from_start, whole};
+use crate::kube::facts::{Read, Unread};
 use crate::kube::instant::Mono;
-use crate::kube::unread::{Read, Unread};
 
 /// `sys/devices/system/node/node0` has an entry for each 128 MiB of memory.
 const MAX_ENTRIES: usize = 65_536;

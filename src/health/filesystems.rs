@@ -491,6 +491,7 @@ pub(super) mod tests {
         let mut board = new_board();
         assert_eq!(board.look(0, &unread()), "none");
     }
+
     /// A new error makes the table of mounts be read again.
     #[test]
     fn of_a_root_that_can_block_fstab_is_read_only_at_the_start() {

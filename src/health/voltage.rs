@@ -259,6 +259,7 @@ mod tests {
         assert!(matches!(source.found, Some(Err(_))));
         assert!(source.report().is_none());
     }
+
     /// The kernel reports a change until the next read, which a file that is left out does not get.
     #[test]
     fn an_alarm_that_is_left_out_has_no_reports_to_wait_for() {

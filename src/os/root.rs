@@ -4,7 +4,7 @@
 //! none. Below a root other than `/`, links are resolved as if that folder were `/`: by openat2
 //! (Linux 5.6), or by [`resolve_path`] if openat2 is missing or filtered.
 //!
-//! A look at many files ends after a second as a whole ([`HostRoot::begin_look`]): what was not
+//! A look at many files ends after a second as a whole (`HostRoot::begin_look`): what was not
 //! read by then is unread, and the cause says so. The read that is under way then still ends.
 
 use std::cell::{OnceCell, RefCell};

@@ -5,7 +5,7 @@
 //! field is an error, because an ignored credential is hard to find. No environment variables and
 //! no merging. Every error is one line that starts with the path.
 //!
-//! [`render`] makes the kubeconfig that is written after a bootstrap or by `nodelet join`, in the
+//! `render` makes the kubeconfig that is written after a bootstrap or by `nodelet join`, in the
 //! kubelet's form.
 
 use std::path::{Path, PathBuf};

@@ -84,7 +84,7 @@ impl Pki {
     }
 
     /// A certificate that has not expired: it was added since the start, or the clock was wrong
-    /// then. `None` if there is still none. `completed` is the result of [`Store::recover`].
+    /// then. `None` if there is still none. `completed` is the result of `Store::recover`.
     pub fn find(
         &mut self,
         completed: Result<(), Fault>,

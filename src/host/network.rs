@@ -17,8 +17,6 @@ use nix::sys::socket::SockaddrStorage;
 use crate::kube::facts::{DefaultRoute, Interface, Network};
 use crate::kube::facts::{Read, Unread, if_present};
 use crate::os::hosts;
-use crate::os::read::LARGE;
-
 use crate::os::root::{HostRoot, unread};
 
 const HOSTS: &str = "etc/hosts";
@@ -32,8 +30,8 @@ pub(super) fn read(root: &HostRoot, hosts: Vec<IpAddr>) -> Network {
 
 /// The addresses of `hostname` in `etc/hosts`.
 pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Vec<IpAddr> {
-    let text = root.text(HOSTS, LARGE);
-    text.map(|text| hosts::addresses(&text, hostname)).unwrap_or_default()
+    let file = root.open(HOSTS);
+    file.and_then(|file| hosts::in_file(&file, hostname)).unwrap_or_default()
 }
 
 /// The interfaces of this process's network namespace, in the kernel's order.
@@ -135,6 +133,16 @@ fn hex(text: &str, digits: usize) -> Option<u128> {
 mod tests {
     use super::*;
     use crate::os::tree::Tree;
+
+    #[test]
+    fn hosts_of_any_size_and_encoding_name_the_node() {
+        let tree = Tree::new("network-hosts");
+        let blocked = "0.0.0.0 advertisements.example\n".repeat(50_000);
+        let text = [b"10.0.0.2 pi # caf\xe9\n", blocked.as_bytes(), b"10.0.0.1 api pi"].concat();
+        tree.write(HOSTS, &text);
+        let found = hosts(&HostRoot::new(tree.path()), "pi");
+        assert_eq!(found, [2, 1].map(|last| IpAddr::from([10, 0, 0, last])));
+    }
 
     #[test]
     fn loopback_is_among_the_interfaces_of_this_process() {

@@ -1,6 +1,20 @@
 //! The text of /etc/hosts, for the address of the node and before a name server is asked.
 
+use std::fs::File;
+use std::io;
 use std::net::IpAddr;
+
+use super::read::{LARGE, each_line, from_start};
+
+/// [`addresses`] of a file of any size: one that blocks the names of advertisers has several MiB.
+pub(crate) fn in_file(file: &File, name: &str) -> io::Result<Vec<IpAddr>> {
+    let mut found = Vec::new();
+    let mut take = |line: &str| found.extend(addresses(line, name));
+    // The last line may have no newline.
+    let rest = from_start(file, LARGE, &mut each_line(&mut take))?;
+    found.extend(addresses(&String::from_utf8_lossy(&rest), name));
+    Ok(found)
+}
 
 /// The addresses of `name`, in file order. A line without a valid address is skipped.
 pub fn addresses(hosts: &str, name: &str) -> Vec<IpAddr> {

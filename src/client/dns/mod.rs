@@ -17,8 +17,8 @@ use nix::unistd::gethostname;
 
 use crate::kube::instant::Mono;
 use crate::kube::text::{Fault, VERBOSE};
-use crate::os::hosts;
-use crate::os::read::read;
+use crate::os::read::{open, read};
+use crate::os::{guard, hosts};
 use exchange::Exchange;
 use lookup::{Lookup, LookupResult};
 use message::MAX_ADDRESSES;
@@ -143,7 +143,10 @@ impl Resolver {
 
     /// At least one address of `name`. `left` is the rest of the caller's time.
     pub fn lookup(&self, name: &str, left: impl Fn() -> Duration) -> Result<Vec<IpAddr>, Fault> {
-        let mut known = hosts::addresses(&text(&self.hosts), name);
+        // A file that cannot be read counts as empty.
+        let file = guard::found(&self.hosts).and_then(|path| open(&path));
+        let known = file.and_then(|file| hosts::in_file(&file, name));
+        let mut known = known.unwrap_or_default();
         known.truncate(MAX_ADDRESSES);
         if known.is_empty() && is_localhost(name) {
             known = vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -273,6 +276,7 @@ impl NodeName {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::tree::Tree;
 
     #[test]
     fn every_line_as_glibc_takes_it() {
@@ -333,6 +337,17 @@ mod tests {
                 "{text:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_hosts_file_of_any_size_is_read_to_its_last_line() {
+        let tree = Tree::new("dns-hosts");
+        let blocked = "0.0.0.0 advertisements.example\n".repeat(50_000);
+        tree.write("hosts", format!("# \u{e9}\n{blocked}10.0.0.1 api pi").as_bytes());
+        let resolver =
+            Resolver { servers: Vec::new(), ..Resolver::parse("", tree.path().join("hosts")) };
+        let found = resolver.lookup("api", || Duration::from_secs(1));
+        assert_eq!(found, Ok(vec![Ipv4Addr::new(10, 0, 0, 1).into()]));
     }
 
     #[test]

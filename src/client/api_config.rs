@@ -105,6 +105,8 @@ impl Endpoint {
             return Err(format!("{url:?} has no valid host: {host:?}").into());
         }
         let port = match authority.strip_prefix(bracketed).and_then(|rest| rest.strip_prefix(':')) {
+            // `parse` of std takes a sign.
+            Some(port) if port.starts_with('+') => None,
             Some(port) => port.parse().ok().filter(|port| *port != 0),
             None if tls => Some(443),
             None => Some(80),
@@ -348,6 +350,7 @@ mod tests {
             ("https://a/#b", "only a path may follow"),
             ("https://a:99999", "no valid port"),
             ("https://a:0", "no valid port"),
+            ("https://a:+6443", "no valid port"),
             ("https://a:", "no valid port"),
             ("https://-a-", "no valid host: \"-a-\""),
         ] {

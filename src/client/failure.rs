@@ -111,14 +111,22 @@ impl Failure {
         }
     }
 
-    /// Names the address. A proxy at a loopback address is a usual one, a server there is not.
+    /// Names the address.
     pub(super) fn at(self, address: SocketAddr, is_proxy: bool) -> Self {
         match self {
             Self::Other(fault) => {
                 let what = format!("{} (at {address})", fault.what);
-                let is_wrong = address.ip().is_loopback() && !is_proxy;
-                let remedy = if is_wrong { ON_LOOPBACK } else { "" };
-                Self::Other(Fault { what, ..fault }.or_remedy(remedy))
+                Self::Other(Fault { what, ..fault }).or_loopback(address, is_proxy)
+            }
+            other => other,
+        }
+    }
+
+    /// Has the remedy of a server at a loopback address. A proxy there is a usual one.
+    pub(super) fn or_loopback(self, address: SocketAddr, is_proxy: bool) -> Self {
+        match self {
+            Self::Other(fault) if address.ip().is_loopback() && !is_proxy => {
+                Self::Other(fault.or_remedy(ON_LOOPBACK))
             }
             other => other,
         }

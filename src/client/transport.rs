@@ -77,7 +77,10 @@ impl Connection {
 
     /// TCP, the proxy's tunnel and TLS, within the time that is left divided by `shares`.
     fn open_to(link: &Link, address: SocketAddr, shares: usize) -> Result<Self, Failure> {
-        let failure = |e| link.at_first_hop(Failure::io(&e, Stage::Connecting));
+        let failure = |e| {
+            let failure = Failure::io(&e, Stage::Connecting);
+            link.at_first_hop(failure.or_loopback(address, link.proxy.is_some()))
+        };
         let shares = u32::try_from(shares).unwrap_or(u32::MAX).max(1);
         let share = link.deadline.left().map_err(failure)? / shares;
         let share = share.max(Duration::from_millis(1));

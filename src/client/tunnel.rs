@@ -38,7 +38,7 @@ fn answer(stream: &mut impl Read) -> Result<String, Failure> {
     let mut room = [0; 512];
     let end = loop {
         if let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") {
-            break at + 4;
+            break Some(at + 4);
         }
         if head.len() > LIMIT {
             return Err(Failure::other(format!(
@@ -46,7 +46,7 @@ fn answer(stream: &mut impl Read) -> Result<String, Failure> {
             )));
         }
         match stream.read(&mut room).map_err(|e| Failure::io(&e, Stage::Proxy))? {
-            0 => break head.len(),
+            0 => break None,
             amount => head.extend(room.iter().take(amount)),
         }
     };
@@ -56,8 +56,9 @@ fn answer(stream: &mut impl Read) -> Result<String, Failure> {
     let code = words.next().unwrap_or_default();
     let is_code = code.len() == 3 && code.bytes().all(|b| b.is_ascii_digit());
     match version.starts_with("HTTP/1.") && is_code {
+        true if code == "200" && end.is_none() => Err(Failure::other("it closed the connection")),
         // A TLS server sends nothing before the client does: this is not a tunnel.
-        true if code == "200" && end < head.len() => {
+        true if code == "200" && end.is_some_and(|end| end < head.len()) => {
             Err(Failure::other("it sent more than the head of its answer"))
         }
         true => Ok(code.to_owned()),
@@ -137,6 +138,8 @@ mod tests {
             (b"HTTP/1.1 200 OK\r\n\r\nSSH-2.0", "it sent more than the head of its answer"),
             (&large, "the head of its answer is larger than 8192 bytes"),
             (b"", "it closed the connection"),
+            (b"HTTP/1.1 200 OK\r\nVia: x", "it closed the connection"),
+            (b"HTTP/1.1 403 Fo", "it answered 403 when asked to connect to [fd00::1]:6443"),
             (tls_alert, "it does not speak HTTP; is the port right?"),
             (b"HTTP/1.1 20\r\n\r\n", "it does not speak HTTP; is the port right?"),
             (b"SSH-2.0-x\r\n\r\n", "it does not speak HTTP; is the port right?"),

@@ -47,7 +47,7 @@ struct LinkState {
     peer: Option<SocketAddr>,
     /// Why the certificate of a server that was tried for it cannot be verified.
     distrust: Option<Distrust>,
-    /// The address that was tried first for it.
+    /// The address that was tried first for it, until a server answers.
     first: Option<SocketAddr>,
     /// Dead as soon as ureq drops the connection.
     stream: Weak<Stream>,
@@ -210,6 +210,8 @@ impl Link {
         self.with(|state| {
             if let Some(peer) = state.peer {
                 state.addresses.answered(peer);
+                // The round ended with it: its first address is no later failure than this one's.
+                state.first = None;
             }
         });
     }
@@ -420,6 +422,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_server_that_answered_is_left_for_one_that_failed_before_it() {
+        let tree = Tree::new("link-left");
+        let link = link(&tree, &[ip(1), ip(2)]);
+        assert_eq!(tried(&link, &[ip(1)]), (vec![ip(1), ip(2)], Ok(())));
+        link.answered();
+        link.failed();
+        assert_eq!(tried(&link, &[]), (vec![ip(1)], Ok(())));
     }
 
     #[test]

@@ -6,12 +6,20 @@ use std::net::IpAddr;
 
 use super::read::{LARGE, each_line, from_start};
 
-/// [`addresses`] of a file of any size: one that blocks the names of advertisers has several MiB.
+/// Bytes of a hosts file that are read: one that blocks the names of advertisers has several MiB.
+const MOST: usize = 16 << 20;
+
+/// [`addresses`] of a file, of its first [`MOST`] bytes.
 pub(crate) fn in_file(file: &File, name: &str) -> io::Result<Vec<IpAddr>> {
     let mut found = Vec::new();
     let mut take = |line: &str| found.extend(addresses(line, name));
+    let (mut each, mut left) = (each_line(&mut take), MOST);
     // The last line may have no newline.
-    let rest = from_start(file, LARGE, &mut each_line(&mut take))?;
+    let rest = from_start(file, LARGE, &mut |bytes| {
+        left = left.saturating_sub(bytes.len());
+        each(bytes) || left == 0
+    })?;
+    drop(each);
     found.extend(addresses(&String::from_utf8_lossy(&rest), name));
     Ok(found)
 }
@@ -31,8 +39,19 @@ pub fn addresses(hosts: &str, name: &str) -> Vec<IpAddr> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
+    use crate::os::tree::Tree;
+
+    /// `/etc/hosts` may be a link to anything.
+    #[test]
+    fn sixteen_mib_of_a_hosts_file_count() {
+        let tree = Tree::new("hosts-most");
+        tree.write("hosts", "192.0.2.1 pi\n".repeat(MOST / 13 + 1000).as_bytes());
+        let found = in_file(&File::open(tree.join("hosts")).unwrap(), "pi").unwrap();
+        assert!((MOST / 13 - 3000..=MOST / 13 + 1).contains(&found.len()), "{}", found.len());
+    }
 
     #[test]
     fn hosts_name_the_node_in_file_order() {

@@ -100,8 +100,9 @@ impl Site {
         })
     }
 
+    /// A kubelet whose first attempt comes before its Node makes the next one 10 s later.
     fn renewed(&self) {
-        eventually("the Lease", SOON, || self.cluster.lease(&self.name));
+        eventually("the Lease", 2 * SOON, || self.cluster.lease(&self.name));
     }
 
     /// The labels of the Node, without those of the architecture.

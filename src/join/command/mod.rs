@@ -304,6 +304,9 @@ fn read(args: Vec<OsString>, is_reset: bool) -> Result<JoinCommand, String> {
         "text" => false,
         _ => return Err("--output: write json or text".into()),
     };
+    if given.settings.root.as_ref().is_some_and(|root| root.as_os_str().is_empty()) {
+        return Err("--root: an empty path; is its variable set?".into());
+    }
     if is_reset {
         let Settings { force, root, json, .. } = given.settings;
         return Ok(JoinCommand::Reset(Reset { force, root, json }));

@@ -192,6 +192,7 @@ fn flags_of_a_run_are_kept_and_checked() {
         // `--node-name=$UNSET` in the script of an image.
         ("--node-name=", "--node-name: an empty name"),
         ("--hostname-override=", "--node-name: an empty name"),
+        ("--bootstrap-only --root=", "--root: an empty path"),
         ("--control-plane", "no control plane; use the line without"),
         ("--certificate-key=00", "no control plane; use the line without"),
         ("--apiserver-advertise-address=::", "no control plane; use the line without"),
@@ -310,6 +311,8 @@ fn reset_has_three_flags() {
     for line in ["reset --token=a", "reset x", "reset -x", "reset --root"] {
         error(line);
     }
+    assert!(error("reset --force --root=").starts_with("--root: an empty path; is its variable"));
+    assert!(error("reset --root ").starts_with("--root: an empty path"));
     for line in ["join --help", "reset -h", "join h --help"] {
         assert_eq!(parsed(line), Ok(JoinCommand::Help));
     }

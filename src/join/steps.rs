@@ -303,10 +303,7 @@ impl JoinRun<'_> {
             return Ok(());
         }
         if let Err(why) = self.disk.carry_out(prepare) {
-            // One of them may hold the new key.
-            for path in &paths {
-                let _ = self.disk.carry_out(vec![Op::Remove(write::beside(path))]);
-            }
+            self.discard(&paths);
             return Err(unchanged(why));
         }
         let mut changed = Vec::new();
@@ -317,6 +314,7 @@ impl JoinRun<'_> {
                 _ => None,
             };
             if let Err(why) = self.disk.carry_out(vec![op]) {
+                self.discard(&paths);
                 if changed.is_empty() {
                     return Err(unchanged(why));
                 }
@@ -328,6 +326,13 @@ impl JoinRun<'_> {
         self.add(Finding::ok("files", format!("wrote {}", names.join(", "))));
         self.wrote.extend(names);
         Ok(())
+    }
+
+    /// Removes the new files that are not in place. One of them may hold the new key.
+    fn discard(&mut self, paths: &[PathBuf]) {
+        for path in paths {
+            let _ = self.disk.carry_out(vec![Op::Remove(write::beside(path))]);
+        }
     }
 
     fn written(&self, config: &ApiConfig, renewal: Vec<String>) -> Result<Written, Failed> {

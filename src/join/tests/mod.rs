@@ -136,6 +136,21 @@ fn a_failure_after_the_first_change_names_the_changes() {
     assert!(line.contains(&format!("; wrote {flags} before; correct it")), "{line}");
 }
 
+/// A file that is a mount point cannot be replaced. Here a folder is in its place.
+#[test]
+fn a_file_that_cannot_be_replaced_leaves_no_new_key_beside_it() {
+    for obstacle in ["etc/default/nodelet-join", "etc/credstore/nodelet.kubeconfig"] {
+        let tree = Tree::new("join-replace");
+        let paths = JoinPaths::new(Some(tree.path()));
+        tree.write(&format!("{obstacle}/a folder"), b"");
+        let line = failed_write(&paths);
+        assert!(line.contains(obstacle), "{line}");
+        for path in [paths.kubeconfig(), paths.flags()] {
+            assert!(!beside(&path).exists(), "{obstacle}: {path:?}");
+        }
+    }
+}
+
 /// The line of the step that writes, which fails.
 fn failed_write(paths: &JoinPaths) -> String {
     let settings = Settings { json: true, ..Settings::default() };

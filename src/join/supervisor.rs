@@ -6,6 +6,7 @@
 //! sends no credential before the digest has proved the CA and TLS has verified the server, with
 //! that CA or, if another CA signed the server's certificate, with the system's roots.
 
+use std::io::ErrorKind::NotFound;
 use std::path::Path;
 
 use ring::rand::{SecureRandom as _, SystemRandom};
@@ -215,10 +216,12 @@ fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, L
 
 /// The node password. A new one is stored before it is sent: the first password for a name is the
 /// only one that the server accepts until it deletes it with the Node.
-fn password(run: &mut JoinRun<'_>) -> Result<Secret, Failed> {
+pub(super) fn password(run: &mut JoinRun<'_>) -> Result<Secret, Failed> {
     let failed = |why: Fault| Finding::failed("files", why, "nothing else was changed");
-    let stored = |path: &Path| {
-        if guard::exists(path) { read_password(path).map_err(failed) } else { Ok(None) }
+    // One that cannot be read is there all the same: a new one in its place would be refused.
+    let stored = |path: &Path| match guard::found(path) {
+        Err(error) if error.kind() == NotFound => Ok(None),
+        _ => read_password(path).map_err(failed),
     };
     let own = run.paths.password();
     if let Some(password) = stored(&own)? {

@@ -10,9 +10,11 @@ use zeroize::Zeroizing;
 use super::files::{JoinPaths, StoredFlags, Written};
 use super::run::{Board, JoinRun};
 use super::steps::{administered, parsed};
+use super::supervisor::password;
 use crate::join::command::{Settings, TokenSource};
 use crate::os::clock::Clock;
 use crate::os::command::CommandFailure;
+use crate::os::mounts::pretend_unreadable;
 use crate::os::power_cut;
 use crate::os::read::read;
 use crate::os::tree::Tree;
@@ -153,12 +155,29 @@ fn a_file_that_cannot_be_replaced_leaves_no_new_key_beside_it() {
 
 /// The line of the step that writes, which fails.
 fn failed_write(paths: &JoinPaths) -> String {
+    in_a_run(paths, |run| run.write(new(true))).unwrap_err().line()
+}
+
+/// A step of a join of `pi`.
+fn in_a_run<T>(paths: &JoinPaths, step: impl FnOnce(&mut JoinRun<'_>) -> T) -> T {
     let settings = Settings { json: true, ..Settings::default() };
     let board = Board { name: "pi".into(), address: String::new(), boot_id: String::new() };
     let (clock, mut print) = (Clock::start(), |_: &str| Ok(()));
     let mut run = JoinRun::new(&settings, board, &clock, &mut print);
     run.paths = paths.clone();
-    run.write(new(true)).unwrap_err().line()
+    step(&mut run)
+}
+
+/// The supervisor has the one that was sent first, and refuses each other one for this name.
+#[test]
+fn a_node_password_that_cannot_be_seen_is_not_replaced() {
+    let tree = Tree::new("join-password");
+    let paths = JoinPaths::new(Some(tree.path()));
+    tree.write("etc/credstore/nodelet.k3s-password", b"0123456789abcdef");
+    pretend_unreadable();
+    let password = in_a_run(&paths, password).unwrap();
+    assert_eq!(password.reveal(), "0123456789abcdef");
+    assert_eq!(text(&paths.password()), "0123456789abcdef");
 }
 
 /// The first password for a name is the only one that the supervisor accepts while there is a Node:

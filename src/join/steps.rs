@@ -1,6 +1,7 @@
 //! The steps of `nodelet join`, in order: the parts that are the same for every cluster.
 
 use std::ffi::OsString;
+use std::io::ErrorKind::NotFound;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -199,9 +200,9 @@ impl JoinRun<'_> {
     }
 
     /// The administrator's flags win over those of join, so they must name the same Node and files.
-    fn contradicted(&self) -> Result<(), Failed> {
+    pub(super) fn contradicted(&self) -> Result<(), Failed> {
         let path = self.paths.administrators_flags();
-        if !guard::exists(&path) {
+        if guard::found(&path).is_err_and(|error| error.kind() == NotFound) {
             return Ok(());
         }
         let source = path.display();

@@ -180,6 +180,17 @@ fn a_node_password_that_cannot_be_seen_is_not_replaced() {
     assert_eq!(text(&paths.password()), "0123456789abcdef");
 }
 
+#[test]
+fn flags_of_the_administrator_that_cannot_be_seen_are_not_missing() {
+    let tree = Tree::new("join-administrator");
+    let paths = JoinPaths::new(Some(tree.path()));
+    let contradicted = || in_a_run(&paths, |run| run.contradicted());
+    assert_eq!(contradicted(), Ok(()));
+    tree.write("etc/default/nodelet", b"NODELET_FLAGS=--hostname-override=other\n");
+    pretend_unreadable();
+    assert!(contradicted().is_err());
+}
+
 /// The first password for a name is the only one that the supervisor accepts while there is a Node:
 /// it is sent after these operations, so none of them may be lost then. Before, there is none or
 /// the whole one.

@@ -92,10 +92,10 @@ pub(super) fn existing(
     let server = format!("{}{}", config.endpoint, config.endpoint.prefix);
     let given = config.certificate.take();
     let given = given.and_then(|given| Leaf::of_pem(&given.chain.bytes).map(|leaf| (given, leaf)));
-    let newest = match (stored_certificate(&paths.cert_dir()), given) {
-        (Some(stored), Some(given)) if stored.1.not_after > given.1.not_after => Some(stored),
-        (stored, given) => given.or(stored),
-    };
+    // As for the agent, one of another node does not count beside one of this node.
+    let worth = |(_, leaf): &(_, Leaf)| (leaf.subject.node_name() == Some(name), leaf.not_after);
+    let pairs = [stored_certificate(&paths.cert_dir()), given];
+    let newest = pairs.into_iter().flatten().max_by_key(worth);
     let Some((identity, leaf)) = newest.filter(|_| config.authorization.is_none()) else {
         return replaced(settings, format!("this board has a token of {server}"));
     };

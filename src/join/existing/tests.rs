@@ -55,10 +55,14 @@ fn authority() -> (String, String) {
 
 /// A certificate of the node `pi`, from and until so many hours after 2026-11-20.
 fn pair(from: u64, until: u64) -> ClientCertificate {
+    pair_of("system:node:pi", from, until)
+}
+
+fn pair_of(name: &str, from: u64, until: u64) -> ClientCertificate {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
-    params.distinguished_name.push(DnType::CommonName, "system:node:pi");
+    params.distinguished_name.push(DnType::CommonName, name);
     let start = rcgen::date_time_ymd(2026, 11, 20);
     params.not_before = start + Duration::from_secs(from * HOUR);
     params.not_after = start + Duration::from_secs(until * HOUR);
@@ -249,6 +253,20 @@ fn the_certificate_that_the_agent_renewed_is_the_one_to_go_on_with() {
     let Ok((_, Existing::Complete(identity))) = found else { panic!("{found:?}") };
     let chain = &identity.config.certificate.unwrap().chain.bytes;
     assert_eq!(Leaf::of_pem(chain), Leaf::of_pem(&renewed.chain.bytes));
+}
+
+/// An agent that still ran with the former name renewed its certificate after `join --force`. The
+/// agent of this name does not use that one.
+#[test]
+fn a_stored_certificate_of_another_node_does_not_count_beside_one_of_this_node() {
+    let (ca, pin) = authority();
+    let (own, other) = (pair(0, 24 * 365), pair_of("system:node:former", 1, 24 * 366));
+    let board = Joined::new(&ca, &own);
+    board.store(&other);
+    assert_eq!(word(board.found(&pinned(&pin))), "complete");
+    let board = Joined::new(&ca, &other);
+    board.store(&own);
+    assert_eq!(word(board.found(&pinned(&pin))), "complete");
 }
 
 #[test]

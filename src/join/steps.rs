@@ -105,9 +105,29 @@ fn board(settings: &Settings) -> Result<Board, CommandFailure> {
 
 /// The flags in the environment file of the administrator, `text`: the last variable counts.
 fn administrators_words(text: &str) -> Vec<String> {
-    let text = text.replace("\\\n", " ").replace(['"', '\''], "");
-    let value = text.lines().rev().find_map(|line| line.trim().strip_prefix("NODELET_FLAGS="));
-    value.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+    let text = text.replace("\\\n", " ");
+    let (mut rest, mut flags) = (text.as_str(), String::new());
+    while !rest.is_empty() {
+        let (line, next) = rest.split_once('\n').unwrap_or((rest, ""));
+        rest = next;
+        let Some((name, value)) = line.trim().split_once('=') else {
+            continue;
+        };
+        let mut value = value.trim_start().to_owned();
+        // What begins with a quote ends with it, maybe in a later line.
+        let quote = value.chars().next().filter(|first| ['"', '\''].contains(first));
+        if let Some(quote) = quote.filter(|_| !name.starts_with(['#', ';']))
+            && value.matches(quote).count() % 2 == 1
+        {
+            let (more, next) = rest.split_once(quote).unwrap_or((rest, ""));
+            value = [&value, "\n", more].concat();
+            rest = next;
+        }
+        if name == "NODELET_FLAGS" {
+            flags = value.replace(['"', '\''], "");
+        }
+    }
+    flags.split_whitespace().map(str::to_owned).collect()
 }
 
 /// The flags with which `nodelet.service` runs on this machine, but with the credentials where they

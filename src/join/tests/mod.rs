@@ -337,6 +337,11 @@ fn a_flag_of_the_administrator_is_found() {
         ("OTHER_NODELET_FLAGS=--hostname-override=b", None),
         ("NODELET_FLAGS=--hostname-override", None),
         ("NODELET_FLAGS=--node-labels=hostname-override=b", None),
+        // A value in quotes may have several lines.
+        ("NODELET_FLAGS=\"\n  --v=2\n  --hostname-override=a\n\"\n", Some("a")),
+        ("NODELET_FLAGS='--v=2\n--hostname-override=a'\nOTHER=x", Some("a")),
+        ("OTHER='\nNODELET_FLAGS=--hostname-override=b\n'\n", None),
+        ("OTHER=it's\n# the board's=\"name\nNODELET_FLAGS=--hostname-override=a\n", Some("a")),
     ] {
         let name = administered(Vec::new(), file).map(|values| values.hostname_override);
         assert_eq!(name.filter(|name| !name.is_empty()).as_deref(), want, "{file}");

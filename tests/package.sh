@@ -73,6 +73,7 @@ for architecture; do
   mkdir -p "$root/var/lib/private/nodelet" "$root/var/lib/private/nodelet-serve"
   touch "$root/var/lib/private/nodelet/kubelet-client-current.pem" "$root/etc/default/nodelet-join"
   touch "$root/var/lib/private/nodelet-serve/key.pem"
+  touch "$root/etc/credstore/nodelet.kubeconfig.new" "$root/etc/default/nodelet-join.new"
   ln -s private/nodelet "$root/var/lib/nodelet"
   ln -s private/nodelet-serve "$root/var/lib/nodelet-serve"
   inside systemctl --quiet enable nodelet-serve.socket

@@ -107,7 +107,9 @@ impl Source for UnderVoltage {
     }
 
     fn is_suspect(&self) -> bool {
-        self.looks > 0 || self.alarm.as_ref().is_some_and(|alarm| alarm.dips > 0)
+        // A driver that was unbound says nothing more.
+        matches!(self.found, Some(Ok(_)))
+            && (self.looks > 0 || self.alarm.as_ref().is_some_and(|alarm| alarm.dips > 0))
     }
 
     fn paths(&self) -> Vec<String> {
@@ -158,7 +160,7 @@ fn is_dip(before: bool, now: bool, woken: bool) -> bool {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use crate::health::tests::{Board, FakeClock};
+    use crate::health::tests::{Board, FakeClock, unread};
     use crate::kube::instant::Now;
     use crate::os::root::HostRoot;
     use crate::os::tree::Tree;
@@ -178,6 +180,14 @@ mod tests {
         assert!(board.is_suspect());
         assert_eq!(board.look(10, &voltage(true, 0)), "UnderVoltageDetected");
         assert!(!board.is_suspect(), "it is found");
+
+        // The driver is unbound while the alarm is on.
+        let mut board = new_board();
+        board.look(0, &voltage(true, 0));
+        board.look(10, &unread());
+        assert!(!board.is_suspect(), "there is nothing to look at");
+        board.look(60, &voltage(true, 0));
+        assert!(board.is_suspect());
 
         // Three looks, a pause, three looks.
         let mut board = new_board();

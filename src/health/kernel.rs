@@ -52,7 +52,7 @@ pub(super) struct KernelDeadlock {
     /// One that does not exist is left out at the discovery.
     files: [Option<RereadFile>; FAULTS.len()],
     pub(super) found: IfPresent<Kernel>,
-    /// What the look before found.
+    /// What the looks before found.
     last: Option<Kernel>,
 }
 
@@ -86,7 +86,14 @@ impl Source for KernelDeadlock {
             Ok(kernel) => *kernel,
             Err(result) => return result,
         };
-        let last = self.last.replace(kernel).unwrap_or(kernel);
+        let last = self.last.unwrap_or(kernel);
+        // A counter that could not be read keeps its baseline.
+        self.last = Some(Kernel {
+            oopses: kernel.oopses,
+            soft_lockups: kernel.soft_lockups.or(last.soft_lockups),
+            rcu_stalls: kernel.rcu_stalls.or(last.rcu_stalls),
+            hung_tasks: kernel.hung_tasks.or(last.hung_tasks),
+        });
         let has_hung = grew(kernel.hung_tasks, last.hung_tasks);
         // The change of the condition has an event of the same reason.
         for (grew, reason, message) in [
@@ -160,6 +167,15 @@ mod tests {
             let lasts = want == "KernelOops";
             assert_eq!(board.state(), if lasts { want } else { "False" });
         }
+        // A counter that the look did not come to keeps its baseline.
+        let mut board = new_board();
+        board.look(0, &base);
+        let cut_off = |k: &mut Kernel| {
+            (k.soft_lockups, k.rcu_stalls, k.hung_tasks) = (None, None, None);
+        };
+        board.look(60, &kernel(cut_off));
+        let grown = kernel(|k| k.soft_lockups = Some(6));
+        assert_eq!(board.look(60, &grown), "SoftLockup");
         // A fall is the new baseline.
         let mut board = new_board();
         board.look(0, &base);

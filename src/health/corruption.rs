@@ -136,8 +136,11 @@ impl Source for FilesystemCorruption {
                 let reason = "FilesystemCorruptionDetected";
                 RuleResult::problem(rank, reason, &message, found.more)
             }
+            // The problem may be that of the record which was not read.
+            None if found.is_unread && (!found.is_read || input.problem.is_some()) => {
+                RuleResult::Unread
+            }
             None if found.is_read => RuleResult::NoProblem,
-            None if found.is_unread => RuleResult::Unread,
             None => RuleResult::NoSource,
         }
     }
@@ -245,6 +248,21 @@ mod tests {
             let look = (mounted(&[vfat(false)]), damages);
             assert_eq!(board.look(0, &look), want, "{look:?}");
         }
+    }
+
+    /// For an hour.
+    #[test]
+    fn a_record_that_cannot_be_read_ends_no_problem_though_another_one_has_no_errors() {
+        let mut unread = ext4(1);
+        unread.ext4 = Some(Err(Unread::new("x", "y")));
+        let unread = (mounted(&[unread]), vec![Ok(0)]);
+        let mut board = new_board();
+        assert_eq!(board.look(0, &unread), "False");
+        board.look(60, &(mounted(&[ext4(1)]), vec![Ok(0)]));
+        assert_eq!(board.look(60, &unread), "FilesystemCorruptionDetected");
+        assert_eq!(board.look(3599, &unread), "FilesystemCorruptionDetected");
+        board.look(1, &unread);
+        assert_eq!(board.look(60, &unread), "False");
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Host {
     /// Reads all facts, each file once.
     pub fn read(&mut self, hostname: &str) -> Facts {
         self.sources = None;
-        let hosts = network::hosts(&self.root, hostname);
+        let hosts = network::hosts(&self.root, hostname).unwrap_or_default();
         let mut facts = Facts::unread(network::read(&self.root, hosts));
         system::refresh(&self.root, &mut facts);
         self.read_unannounced(&mut facts);
@@ -140,7 +140,8 @@ impl Host {
         self.read_unannounced(facts);
         if !self.root_can_block() {
             system::refresh(&self.root, facts);
-            facts.network.hosts = network::hosts(&self.root, hostname);
+            let hosts = &mut facts.network.hosts;
+            *hosts = network::hosts(&self.root, hostname).unwrap_or(std::mem::take(hosts));
         }
     }
 
@@ -159,9 +160,10 @@ impl Host {
     /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.
     pub fn refresh_network(&mut self, facts: &mut Facts, hostname: &str) {
         let Network { hosts, dns, .. } = &mut facts.network;
+        let (old, dns) = (std::mem::take(hosts), std::mem::take(dns));
         let (hosts, dns) = match self.root_can_block() {
-            true => (std::mem::take(hosts), std::mem::take(dns)),
-            false => (network::hosts(&self.root, hostname), Vec::new()),
+            true => (old, dns),
+            false => (network::hosts(&self.root, hostname).unwrap_or(old), Vec::new()),
         };
         facts.network = Network { dns, ..network::read(&self.root, hosts) };
     }

@@ -28,10 +28,12 @@ pub(super) fn read(root: &HostRoot, hosts: Vec<IpAddr>) -> Network {
     Network { default_routes: routes(root), interfaces: interfaces(), hosts, dns: Vec::new() }
 }
 
-/// The addresses of `hostname` in `etc/hosts`.
-pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Vec<IpAddr> {
-    let file = root.open(HOSTS);
-    file.and_then(|file| hosts::in_file(&file, hostname)).unwrap_or_default()
+/// The addresses of `hostname` in `etc/hosts`; `None` if the look did not come to that file.
+pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Option<Vec<IpAddr>> {
+    match root.open(HOSTS).and_then(|file| hosts::in_file(&file, hostname)) {
+        Ok(found) => Some(found),
+        Err(_) => root.may_read().ok().map(|()| Vec::new()),
+    }
 }
 
 /// The interfaces of this process's network namespace, in the kernel's order.
@@ -68,8 +70,12 @@ pub fn routes(root: &HostRoot) -> Read<Option<Vec<DefaultRoute>>> {
     let Some(mut routes) = if_present(default_routes(root, ROUTE, parse_v4)).transpose()? else {
         return Ok(None);
     };
-    // The kubelet ignores every error here, such as the missing file of a kernel without IPv6.
-    routes.extend(default_routes(root, IPV6_ROUTE, parse_v6).unwrap_or_default());
+    // The kubelet ignores every error here, such as the missing file of a kernel without IPv6. But
+    // what a look did not come to is no missing file.
+    match default_routes(root, IPV6_ROUTE, parse_v6) {
+        Err(unread) if root.may_read().is_err() => return Err(unread),
+        v6 => routes.extend(v6.unwrap_or_default()),
+    }
     Ok(Some(routes))
 }
 
@@ -131,7 +137,10 @@ fn hex(text: &str, digits: usize) -> Option<u128> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::kube::instant::Mono;
     use crate::os::tree::Tree;
 
     #[test]
@@ -140,7 +149,7 @@ mod tests {
         let blocked = "0.0.0.0 advertisements.example\n".repeat(50_000);
         let text = [b"10.0.0.2 pi # caf\xe9\n", blocked.as_bytes(), b"10.0.0.1 api pi"].concat();
         tree.write(HOSTS, &text);
-        let found = hosts(&HostRoot::new(tree.path()), "pi");
+        let found = hosts(&HostRoot::new(tree.path()), "pi").unwrap();
         assert_eq!(found, [2, 1].map(|last| IpAddr::from([10, 0, 0, last])));
     }
 
@@ -209,6 +218,43 @@ mod tests {
             let invalid = Unread::new("proc/net/route", "invalid IP address in route");
             assert_eq!(v4(&[HEADER, DEFAULT, line]), Err(invalid), "{case}");
         }
+    }
+
+    /// The first answer begins the look, and the time of each later one is a second after it.
+    #[test]
+    fn what_a_look_did_not_come_to_is_no_empty_file() {
+        let tree = Tree::new("network-cut-off");
+        tree.write(ROUTE, HEADER.as_bytes());
+        let line = v6_line(ZERO, "00", V6_GATEWAY, "eth0");
+        tree.write(IPV6_ROUTE, line.as_bytes());
+        tree.write(HOSTS, b"192.0.2.7 pi\n");
+        let root = HostRoot::new(tree.path());
+        let ends_after = |reads: u64| {
+            let asked = std::cell::Cell::new(0);
+            root.begin_look(move || {
+                let answer = asked.replace(asked.get() + 1);
+                let second = if answer > reads { 1 } else { 0 };
+                Mono::START.after(Duration::from_secs(second))
+            })
+        };
+        let look = ends_after(1);
+        assert!(routes(&root).is_err());
+        drop(look);
+        assert_eq!(routes(&root).unwrap().unwrap().len(), 1);
+
+        let mut host = crate::host::Host::new(root.clone(), "/");
+        let mut facts = host.read("pi");
+        let hosts: Vec<IpAddr> = vec![[192, 0, 2, 7].into()];
+        assert_eq!(facts.network.hosts, hosts);
+        let look = ends_after(0);
+        host.refresh_unannounced(&mut facts, "pi");
+        assert_eq!(facts.network.hosts, hosts);
+        host.refresh_network(&mut facts, "pi");
+        assert_eq!(facts.network.hosts, hosts);
+        drop(look);
+        tree.write(HOSTS, b"");
+        host.refresh_network(&mut facts, "pi");
+        assert!(facts.network.hosts.is_empty());
     }
 
     const ZERO: &str = "00000000000000000000000000000000";

@@ -35,7 +35,7 @@ pub(super) struct EventSources {
     memory_errors: Vec<RereadFile>,
     links: Vec<(String, RereadFile)>,
     pub(super) found: Counters,
-    /// Bit 5 of `bootstatus` of `watchdog0`, and not on a Raspberry Pi; false after the first look.
+    /// Bit 5 of `bootstatus` of `watchdog0`, and not on a Raspberry Pi; false after its event.
     was_reset: bool,
     /// The counters at the last look.
     last_oom_kills: Option<u64>,
@@ -85,12 +85,13 @@ impl EventSources {
     }
 
     /// The events of what happened since the last look. `is_new_boot`: no earlier process told
-    /// what ended the last boot.
-    pub(super) fn judge(&mut self, is_new_boot: bool, now: Mono) -> Vec<Sign> {
+    /// what ended the last boot; `None`: that is not known yet.
+    pub(super) fn judge(&mut self, is_new_boot: Option<bool>, now: Mono) -> Vec<Sign> {
         let (found, mut signs) = (&self.found, Vec::new());
         let has_killed = grew(found.oom_kills, self.last_oom_kills);
         let has_failed = grew(found.memory_errors, self.last_memory_errors);
-        let was_reset = std::mem::take(&mut self.was_reset) && is_new_boot;
+        let was_reset =
+            is_new_boot.is_some_and(|is_new| std::mem::take(&mut self.was_reset) && is_new);
         for (holds, reason, message) in [
             (has_killed, "OOMKilling", "the kernel killed a process for lack of memory"),
             (has_failed, "MemoryReadError", "the memory controller counted an uncorrectable error"),
@@ -187,7 +188,7 @@ mod tests {
             seconds += after;
             sources.found = found;
             let now = Mono::START.after(Duration::from_secs(seconds));
-            signs.extend(sources.judge(true, now).into_iter().map(|(reason, _)| reason));
+            signs.extend(sources.judge(Some(true), now).into_iter().map(|(reason, _)| reason));
         }
         signs
     }
@@ -211,10 +212,12 @@ mod tests {
         }
         for (is_new_boot, want) in [(true, &["WatchdogReset"][..]), (false, &[])] {
             let mut sources = EventSources { was_reset: true, ..EventSources::default() };
-            let signs = sources.judge(is_new_boot, Mono::START);
+            assert!(sources.judge(None, Mono::START).is_empty(), "not known yet");
+            let signs = sources.judge(Some(is_new_boot), Mono::START);
             let reasons: Vec<_> = signs.into_iter().map(|(reason, _)| reason).collect();
             assert_eq!(reasons, want, "once per boot");
-            assert!(sources.judge(is_new_boot, Mono::START).is_empty(), "only at the first look");
+            let again = sources.judge(Some(is_new_boot), Mono::START);
+            assert!(again.is_empty(), "only at the first look");
         }
     }
 

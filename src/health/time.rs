@@ -339,9 +339,11 @@ impl History {
         self.boots.drain(..excess);
     }
 
-    /// Whether the file has a line of this boot: another process ran since it.
-    pub(super) fn knows_this_boot(&self) -> bool {
-        self.boots.last().is_some_and(|last| last.id == self.id)
+    /// Whether the file has no line of this boot: no other process ran since it. `None`: the id of
+    /// this boot is not known yet.
+    pub(super) fn is_new_boot(&self) -> Option<bool> {
+        let is_known = || self.boots.last().is_some_and(|last| last.id == self.id);
+        (!self.id.is_empty()).then(|| !is_known())
     }
 
     /// The file with a line of this boot, which began `at`; `None` if it has one.
@@ -621,14 +623,14 @@ mod tests {
 
         // A restart in the same boot: it is not over.
         let mut again = history("7 a orderly\n", "a");
-        assert!(again.knows_this_boot());
+        assert_eq!(again.is_new_boot(), Some(false));
         assert_eq!(again.record(9).as_deref(), Some("7 a\n"));
         let mut crashed = history("7 a\n", "a");
         assert_eq!(crashed.record(9), None);
         assert_eq!(crashed.stop().as_deref(), Some("7 a orderly\n"));
 
         let mut next = history("7 a orderly\n", "b");
-        assert!(!next.knows_this_boot());
+        assert_eq!(next.is_new_boot(), Some(true));
         assert_eq!(next.stop(), None, "the last line is of another boot");
         assert_eq!(next.record(9).as_deref(), Some("7 a orderly\n9 b\n"));
     }

@@ -121,8 +121,7 @@ impl Health {
         self.look_at(true);
         self.reader.end(look, true);
         let now = self.reader.now();
-        let is_new_boot = !self.time.history.knows_this_boot();
-        let signs = self.event_sources.judge(is_new_boot, now.mono);
+        let signs = self.event_sources.judge(self.time.history.is_new_boot(), now.mono);
         self.signs.extend(signs);
         // Without all sources, conditions would be deleted.
         if self.discovered.is_some() {

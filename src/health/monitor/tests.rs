@@ -29,6 +29,13 @@ impl Watch {
         assert!(self.health.look());
     }
 
+    /// A look whose second is over after so many questions for the time.
+    fn cut_off_look(&mut self, seconds: u64, questions: u32) {
+        let step = Duration::from_secs(1) / questions;
+        self.clock.0.set((Duration::from_secs(seconds), step));
+        assert!(self.health.look());
+    }
+
     /// The status of the condition; `None` if there is none.
     fn status(&self, name: &str) -> Option<bool> {
         let known = self.health.conditions().known;
@@ -129,6 +136,30 @@ fn what_the_first_look_does_not_come_to_is_read_by_the_next_one() {
     assert!(signs.iter().any(|(reason, _)| *reason == "WatchdogReset"), "{signs:?}");
     watch.health.on_date(at(60).wall, at(60).mono, at(60));
     assert!(watch.health.record_boot(at(60)).is_some());
+}
+
+/// The reasons of the events since the last call.
+fn reasons(watch: &mut Watch) -> Vec<&'static str> {
+    watch.health.take_signs().into_iter().map(|(reason, _)| reason).collect()
+}
+
+#[test]
+fn a_reset_by_the_watchdog_is_one_event_of_its_boot_wherever_the_first_look_ends() {
+    let tree = pi("health-reset");
+    tree.write("proc/device-tree/compatible", b"radxa,rock-4\0");
+    tree.write("sys/class/watchdog/watchdog0/bootstatus", b"32\n");
+    tree.write("proc/sys/kernel/random/boot_id", b"abc\n");
+    for (boots, want) in [("1 old\n", &["WatchdogReset"][..]), ("1 old\n2 abc\n", &[])] {
+        tree.write("var/lib/nodelet/boots", boots.as_bytes());
+        for questions in 1..150 {
+            let mut watch = watch(&tree);
+            watch.cut_off_look(0, questions);
+            for second in [60, 120] {
+                watch.look(second);
+            }
+            assert_eq!(reasons(&mut watch), want, "{questions} {boots}");
+        }
+    }
 }
 
 #[test]

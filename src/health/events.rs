@@ -16,8 +16,8 @@ pub(super) struct Counters {
     pub(super) oom_kills: Option<u64>,
     /// Sum of the EDAC controllers' `ue_count`.
     pub(super) memory_errors: Option<u64>,
-    /// Interfaces with a device, and their `carrier_changes`.
-    pub(super) links: Vec<(String, u64)>,
+    /// Interfaces with a device, and their `carrier_changes` if they could be read.
+    pub(super) links: Vec<(String, Option<u64>)>,
 }
 
 /// Bit 5 of `bootstatus`, WDIOF_CARDRESET of linux/watchdog.h.
@@ -73,9 +73,7 @@ impl EventSources {
         let sum = errors.sum::<Read<u64>>().ok().filter(|_| has_any);
         let mut links = Vec::new();
         for (name, file) in &mut self.links {
-            if let Ok(changes) = count(reader.reread_number(file)) {
-                links.push((name.clone(), changes));
-            }
+            links.push((name.clone(), count(reader.reread_number(file)).ok()));
         }
         self.found = Counters {
             oom_kills: self.vmstat.as_mut().and_then(|vmstat| oom_kills(reader, vmstat)),
@@ -107,6 +105,7 @@ impl EventSources {
         let histories = &mut self.link_histories;
         histories.retain(|link| found.links.iter().any(|(name, _)| *name == link.name));
         for (name, count) in &found.links {
+            let Some(count) = count else { continue };
             let Some(link) = histories.iter_mut().find(|link| link.name == *name) else {
                 let (name, changes) = (name.clone(), VecDeque::new());
                 histories.push(LinkHistory { name, last: *count, changes });
@@ -224,7 +223,7 @@ mod tests {
     #[test]
     fn a_link_is_flapping_after_six_changes_in_ten_minutes() {
         let link = |(seconds, changes)| {
-            let links = vec![("eth0".to_owned(), changes)];
+            let links = vec![("eth0".to_owned(), Some(changes))];
             (seconds, Counters { links, ..Counters::default() })
         };
         let flaps = |looks: [(u64, u64); 3]| judged(looks.map(link)) == ["LinkFlapping"];

@@ -121,10 +121,10 @@ impl Health {
         self.look_at(true);
         self.reader.end(look, true);
         let now = self.reader.now();
-        let signs = self.event_sources.judge(self.time.history.is_new_boot(), now.mono);
-        self.signs.extend(signs);
-        // Without all sources, conditions would be deleted.
+        // Without all sources, conditions would be deleted, and changes of links forgotten.
         if self.discovered.is_some() {
+            let signs = self.event_sources.judge(self.time.history.is_new_boot(), now.mono);
+            self.signs.extend(signs);
             self.judge(true, now);
         }
         true

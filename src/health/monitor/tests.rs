@@ -163,6 +163,29 @@ fn a_reset_by_the_watchdog_is_one_event_of_its_boot_wherever_the_first_look_ends
 }
 
 #[test]
+fn a_look_that_ends_early_forgets_no_change_of_a_link() {
+    let tree = pi_with_zones("health-links");
+    let changes = |count: &str| {
+        tree.write("sys/class/net/eth0/carrier_changes", count.as_bytes());
+    };
+    tree.write("sys/class/net/eth0/device/x", b"");
+    // The look at 3600 is also a discovery.
+    for start in [60, 3360] {
+        let mut watch = watch(&tree);
+        changes("0");
+        watch.look(0);
+        watch.look(start);
+        changes("5");
+        watch.look(start + 60);
+        watch.slow_look(start + 240, 500);
+        changes("6");
+        assert_eq!(reasons(&mut watch), [] as [&str; 0]);
+        watch.look(start + 300);
+        assert_eq!(reasons(&mut watch), ["LinkFlapping"], "{start}");
+    }
+}
+
+#[test]
 fn a_source_is_found_at_the_next_discovery() {
     let tree = Tree::new("health-discovery");
     let mut watch = watch(&tree);

@@ -146,12 +146,11 @@ impl Source for ReadonlyFilesystem {
         let (mut is_watched, mut is_close) = (false, false);
         for fs in filesystems.iter() {
             let place = old.iter().position(|memory| memory.number == fs.number);
-            // After a restart, the condition says what had turned read-only.
-            let was_told =
-                || input.problem.is_some_and(|told| told.message.starts_with(&stopped(fs)));
-            let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_else(|| {
-                FilesystemHistory { was_writable: was_told(), ..FilesystemHistory::default() }
-            });
+            let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_default();
+            // After a restart, the condition says what had turned read-only. It is known from the
+            // second look on.
+            memory.was_writable |=
+                input.problem.is_some_and(|told| told.message.starts_with(&stopped(fs)));
             memory.number.clone_from(&fs.number);
             let errors = fs.ext4.as_ref().and_then(|read| read.as_ref().ok());
             if let Some(errors) = errors {
@@ -470,6 +469,16 @@ pub(super) mod tests {
                 next.look(second, &mounted(&mounted_now));
             }
             assert_eq!(next.state(), want, "{name}");
+        }
+        // The first look is before the condition is known.
+        for beside in [&[][..], &[ext4(0)]] {
+            let mut next = new_board();
+            let found = [&[vfat(true)], beside].concat();
+            next.look(0, &mounted(&found));
+            next.adopt(&told);
+            for second in [60, 60, 600] {
+                assert_eq!(next.look(second, &mounted(&found)), "FilesystemIsReadOnly");
+            }
         }
         // An unmounted file system is forgotten: the next medium may be read-only by design.
         let mut board = new_board();

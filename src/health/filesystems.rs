@@ -149,8 +149,10 @@ impl Source for ReadonlyFilesystem {
             let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_default();
             // After a restart, the condition says what had turned read-only. It is known from the
             // second look on.
-            memory.was_writable |=
-                input.problem.is_some_and(|told| told.message.starts_with(&stopped(fs)));
+            let was_told = input.problem.is_some_and(|told| told.message.starts_with(&stopped(fs)));
+            memory.was_writable |= was_told;
+            // After a boot it is writable, in spite of the old errors.
+            memory.has_grown |= was_told && fs.is_read_only;
             memory.number.clone_from(&fs.number);
             let errors = fs.ext4.as_ref().and_then(|read| read.as_ref().ok());
             if let Some(errors) = errors {
@@ -425,6 +427,18 @@ pub(super) mod tests {
         // It stays, though it does not grow any more.
         board.look(600, &stamped(4));
         assert_eq!(board.look(600, &stamped(4)), "FilesystemIsReadOnly");
+        // The next process knows it by the condition, which also stands after the next boot.
+        for (is_read_only, want) in [(true, "FilesystemIsReadOnly"), (false, "False")] {
+            let mut found = stamped(4).unwrap().unwrap().to_vec();
+            found[0].is_read_only = is_read_only;
+            let found = mounted(&found);
+            let mut next = new_board();
+            next.look(0, &found);
+            next.adopt(&json!({"type": "ReadonlyFilesystem", "status": "True",
+                "reason": "FilesystemIsReadOnly",
+                "message": "mmcblk0p2 (ext4 at /) stopped taking writes"}));
+            assert_eq!(next.looks(3, 60, &found), want);
+        }
     }
 
     #[test]

@@ -206,6 +206,10 @@ impl ReadonlyFilesystem {
         let fstab = || read_only_in_fstab(&reader.word("etc", "fstab"));
         let read_only = self.read_only.get_or_insert_with(fstab);
         self.mounted = table.map(|_| mounted(superblocks, old, read_only, reader));
+        // Without its file of sys/dev a device has another name, whose errors are not found.
+        if let Some(unread) = reader.cut_off(MOUNTINFO) {
+            self.mounted = Err(unread);
+        }
     }
 }
 

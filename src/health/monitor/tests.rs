@@ -185,6 +185,36 @@ fn a_look_that_ends_early_forgets_no_change_of_a_link() {
     }
 }
 
+/// A board whose root stopped at an error of ext4, and is named `/dev/root`.
+fn with_ext4_error(name: &str) -> Tree {
+    let tree = pi(name);
+    for (path, text) in [
+        ("proc/self/mountinfo", "1 0 179:2 / / rw - ext4 /dev/root rw,errors=remount-ro\n"),
+        ("sys/dev/block/179:2/uevent", "MAJOR=179\nDEVNAME=mmcblk0p2\n"),
+        ("sys/fs/ext4/mmcblk0p2/errors_count", "1\n"),
+        ("sys/fs/ext4/mmcblk0p2/last_error_time", "1782999900\n"),
+        ("proc/stat", "btime 1782999000\n"),
+    ] {
+        tree.write(path, text.as_bytes());
+    }
+    tree
+}
+
+#[test]
+fn two_looks_that_end_early_end_no_condition_of_a_file_system() {
+    let tree = with_ext4_error("health-ext4");
+    for questions in 1..150 {
+        let mut watch = watch(&tree);
+        watch.look(0);
+        // The table of mounts is read again.
+        for second in [300, 360] {
+            watch.cut_off_look(second, questions);
+            let status = watch.status("FilesystemCorruptionProblem");
+            assert_eq!(status, Some(true), "{second} {questions}");
+        }
+    }
+}
+
 #[test]
 fn a_source_is_found_at_the_next_discovery() {
     let tree = Tree::new("health-discovery");

@@ -143,7 +143,7 @@ impl Source for ReadonlyFilesystem {
         };
         let mut old = std::mem::take(&mut self.memories);
         let mut failed: Vec<&Filesystem> = Vec::new();
-        let (mut is_watched, mut is_close) = (false, false);
+        let (mut is_watched, mut is_close, mut is_unread) = (false, false, false);
         for fs in filesystems.iter() {
             let place = old.iter().position(|memory| memory.number == fs.number);
             let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_default();
@@ -175,6 +175,7 @@ impl Source for ReadonlyFilesystem {
                 is_close = true;
             }
             is_watched |= !fs.is_read_only;
+            is_unread |= matches!(fs.ext4, Some(Err(_)));
             self.memories.push(memory);
         }
         match failed.first() {
@@ -182,6 +183,8 @@ impl Source for ReadonlyFilesystem {
                 RuleResult::problem(1, "FilesystemIsReadOnly", &stopped(fs), failed.len() - 1)
             }
             None if is_close => RuleResult::NearProblem,
+            // The problem may be that of the record which was not read.
+            None if is_unread && input.problem.is_some() => RuleResult::Unread,
             None if is_watched => RuleResult::NoProblem,
             None => RuleResult::NoSource,
         }
@@ -274,7 +277,10 @@ impl Mounted {
             return;
         };
         let read = if_present(count(reader.reread_number(errors)));
-        self.fs.ext4 = read.map(|count| count.map(|count| self.of_count(count, reader)));
+        let read = read.map(|count| count.map(|count| self.of_count(count, reader)));
+        // What the look did not come to is not zero.
+        let cut_off = reader.cut_off(&errors_file(&self.fs.device));
+        self.fs.ext4 = read.map(|errors| cut_off.map_or(errors, Err));
     }
 
     fn of_count(&self, errors: u64, reader: &mut HealthReader) -> Ext4Errors {

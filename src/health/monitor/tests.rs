@@ -209,8 +209,9 @@ fn two_looks_that_end_early_end_no_condition_of_a_file_system() {
         // The table of mounts is read again.
         for second in [300, 360] {
             watch.cut_off_look(second, questions);
-            let status = watch.status("FilesystemCorruptionProblem");
-            assert_eq!(status, Some(true), "{second} {questions}");
+            for name in ["FilesystemCorruptionProblem", "ReadonlyFilesystem"] {
+                assert_eq!(watch.status(name), Some(true), "{name} {second} {questions}");
+            }
         }
     }
 }

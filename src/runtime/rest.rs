@@ -90,7 +90,10 @@ fn get(path: &str, config: &RuntimeConfig, open: Open<'_>) -> Result<Vec<u8>, Ru
         if length == 0 || is_complete {
             let remedy =
                 "is it the socket of Docker or Podman? Write unix:// for containerd and CRI-O";
-            let none = || RuntimeFailure::api(Fault::new("it speaks no HTTP", remedy));
+            let none = || match answer.is_empty() {
+                true => RuntimeFailure::api("the runtime has closed the connection"),
+                false => RuntimeFailure::api(Fault::new("it speaks no HTTP", remedy)),
+            };
             response.ok_or_else(none)?.check()?;
             return Ok(answer);
         }

@@ -565,6 +565,8 @@ fn an_error_of_docker_has_its_status_and_message() {
         ("HTTP/1.0 200 OK\r\n\r\n[{\"Id\": \"a\"", "no list of images: "),
         (huge.as_str(), "the answer is larger than 4 MiB"),
         (head.as_str(), "it speaks no HTTP; "),
+        // It was ended while it answered.
+        ("", "the runtime has closed the connection"),
         ("\0\0\x18\x04\0", "it speaks no HTTP; "),
     ] {
         let (_, found) = rest(Protocol::Docker, ALL, &[&ok, images, &http("", INFO)], 16_384);

@@ -15,7 +15,7 @@ use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::kube::facts::{IfPresent, Read, if_present};
 use crate::kube::instant::Mono;
 use crate::os::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
-use crate::os::read::{LARGE, each_line};
+use crate::os::read::{LARGE, SMALL, each_line, is_end};
 use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
@@ -206,7 +206,12 @@ impl ReadonlyFilesystem {
         if !reader.root_can_block {
             self.read_only = None;
         }
-        let fstab = || read_only_in_fstab(&reader.word("etc", "fstab"));
+        let fstab = || {
+            let mut file = RereadFile::new("etc/fstab");
+            let bytes = reader.reread_bytes(&mut file, SMALL, &mut is_end(SMALL));
+            // A comment may have another encoding.
+            read_only_in_fstab(&String::from_utf8_lossy(&bytes.unwrap_or_default()))
+        };
         let read_only = self.read_only.get_or_insert_with(fstab);
         self.mounted = table.map(|_| mounted(superblocks, old, read_only, reader));
         // Without its file of sys/dev a device has another name, whose errors are not found.
@@ -537,7 +542,8 @@ pub(super) mod tests {
             let mut look = |errors: &[u8], options: &str| {
                 tree.write("sys/fs/ext4/mmcblk0p2/errors_count", errors);
                 let fstab = format!("/dev/mmcblk0p2 / ext4 {options} 0 1\n");
-                tree.write("etc/fstab", fstab.as_bytes());
+                // A comment in another encoding.
+                tree.write("etc/fstab", &[b"# K\xfcche\n", fstab.as_bytes()].concat());
                 source.look(&mut reader);
                 source.found.clone().unwrap().unwrap()[0].is_read_only_in_fstab
             };

@@ -557,6 +557,10 @@ impl Kubelet {
             Progress::Note(line) => log::info!("pods: {line}"),
             _ => {}
         }
+        if self.pods.is_forbidden() {
+            // What failed before would be told for ever.
+            self.pods_log = OutageLog::new("pods");
+        }
         Ok(())
     }
 

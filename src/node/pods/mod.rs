@@ -158,6 +158,11 @@ impl Pods {
         }
     }
 
+    /// The server forbids the list, and no other one is sent.
+    pub fn is_forbidden(&self) -> bool {
+        self.state == PodsState::Forbidden
+    }
+
     /// The next request: a list, or a change of a pod of the last one.
     pub fn request(&mut self, now: Mono) -> Request {
         match self.changes.front() {

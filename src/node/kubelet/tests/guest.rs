@@ -58,3 +58,17 @@ fn a_server_without_a_version_delays_no_registration() {
     run(&mut world, 30);
     assert!(reported(&world).starts_with("v1.38.1-nodelet."));
 }
+
+#[test]
+fn what_failed_before_the_lists_were_forbidden_is_not_told_for_ever() {
+    let mut world = settled();
+    let mut take = |answer, now: Now| {
+        world.kubelet.on_response(RequestKind::Pods, answer, now.mono, now);
+        world.kubelet.summary(now.mono, None)
+    };
+    let at = |seconds| Now { mono: Mono::START.after(Duration::from_secs(seconds)), wall: built() };
+    let unavailable = answered(503, json!({"reason": "ServiceUnavailable"}));
+    assert!(take(unavailable, at(100)).contains("; pods: 503"));
+    let line = take(answered(403, json!({"reason": "Forbidden"})), at(200));
+    assert!(!line.contains("pods"), "{line}");
+}

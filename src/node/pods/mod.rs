@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::config::NodeConfig;
 use crate::kube::delay::TokenBucket;
 use crate::kube::instant::Mono;
-use crate::kube::json;
+use crate::kube::json::{self, MAX_VALUES};
 use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::Fault;
@@ -32,6 +32,8 @@ const PODS: &str = "/api/v1/pods";
 /// Most pods of one list: its `limit`. The list has no `resourceVersion=0`, with which the server
 /// would ignore the limit.
 const PODS_A_LIST: usize = 8;
+/// Members of a pod that nothing here reads, and that may have any number of values.
+const UNREAD: [&str; 4] = ["containers", "initContainers", "ephemeralContainers", "volumes"];
 /// Shortest time between two lists. A status that changes all the time causes no more of them.
 const LIST_SPACING: Duration = Duration::from_secs(15);
 /// Shortest time between two lists, of one pod each, while eight pods are too large for a list.
@@ -192,17 +194,23 @@ impl Pods {
         boot: Option<Wall>,
         now: Mono,
     ) -> Result<Progress, RequestError> {
-        let error = match (self.changes.pop_front(), accepted(answer)) {
-            (None, Ok(response)) => {
-                let list = json::parse(&response.body).unwrap_or_default();
+        let sent = self.changes.pop_front();
+        let answer = accepted(answer).and_then(|response| {
+            match json::parse_without(&response.body, &UNREAD) {
+                Err(true) if sent.is_none() => Err(Refused::useless(format!(
+                    "the pods in the answer have more than {MAX_VALUES} values"
+                ))
+                .into()),
+                body => Ok(body.unwrap_or_default()),
+            }
+        });
+        let error = match (sent, answer) {
+            (None, Ok(list)) => {
                 let strays = StrayPods::of_list(&list, &self.node_name, boot);
                 let strays = strays.ok_or_else(|| Refused::nonsense("a PodList"))?;
                 return self.on_list(strays, now);
             }
-            (Some(change), Ok(response)) => {
-                let pod = json::parse(&response.body).unwrap_or_default();
-                return Ok(self.on_changed(change, &pod, now));
-            }
+            (Some(change), Ok(pod)) => return Ok(self.on_changed(change, &pod, now)),
             (sent, Err(error)) => match (sent, error.refused.as_deref()) {
                 (None, Some(refused)) if refused.code == 403 => {
                     self.state = PodsState::Forbidden;
@@ -226,7 +234,8 @@ impl Pods {
             },
         };
         self.changes.clear();
-        if self.limit == 1 && error.refused.is_some() {
+        let is_large = |refused: &Refused| (200..300).contains(&refused.code);
+        if self.limit == 1 && error.refused.as_deref().is_some_and(|refused| !is_large(refused)) {
             self.listed_at = None;
         }
         Err(error)

@@ -280,6 +280,35 @@ fn serve(found: &[Value], request: &Request) -> Answer {
     answered(200, list)
 }
 
+/// As many values take too much memory as text.
+#[test]
+fn a_pod_of_too_many_values_does_not_hide_the_others() {
+    let mut large = pod("b", json!({}));
+    large["spec"]["containers"] = json!([{"args": vec!["a"; MAX_VALUES]}]);
+    let mut pods = guest();
+    assert_eq!(listed(&mut pods, std::slice::from_ref(&large), at(1)), Ok(Progress::Done));
+    assert_eq!(changes(&mut pods, at(1)).len(), 1, "nothing reads its arguments");
+    large["spec"]["tolerations"] = vec![json!({}); MAX_VALUES].into();
+    let found = [pod("a", json!({})), large, pod("c", json!({}))];
+    let limit = |request: &Request| request.path.split_once("&limit=").unwrap().1.to_owned();
+    let mut pods = guest();
+    assert_eq!(limit(&pods.request(at(1))), "8");
+    assert_eq!(pods.on_response(list(&found), Some(boot()), at(1)), Ok(Progress::Continue));
+    assert_eq!(pods.due(), Some(at(1)));
+    assert_eq!(limit(&pods.request(at(1))), "1");
+    assert_eq!(pods.on_response(list(&found[..1]), Some(boot()), at(1)), Ok(Progress::Done));
+    assert_eq!(changes(&mut pods, at(1)), ["Patch ~default/pods/a/status"]);
+    // The large one alone is told, and listed once an hour.
+    pods.request(at(31));
+    let told = pods.on_response(list(&found[1..2]), Some(boot()), at(31)).unwrap_err();
+    let why = "200: the pods in the answer have more than 32768 values";
+    assert_eq!(told.why.to_string(), why);
+    pods.node_answered(at(3630));
+    assert_eq!(pods.due(), None);
+    pods.node_answered(at(3631));
+    assert_eq!(pods.due(), Some(at(3631)));
+}
+
 /// A large pod and seven that stay are in the way of the others. A controller makes new pods
 /// without end: 10 are rejected, and one more each 10 minutes.
 #[test]

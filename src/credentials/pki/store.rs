@@ -159,7 +159,7 @@ impl Store {
         if read(&current).is_ok_and(|stored| Zeroizing::new(stored).as_slice() == text.as_bytes()) {
             return Ok(Vec::new());
         }
-        let pair = self.unused_pair(now);
+        let pair = self.leftover(text.as_bytes()).unwrap_or_else(|| self.unused_pair(now));
         // `replace` syncs name and content before the link points to the file.
         let mut ops = write::replace(&pair, PRIVATE, text.as_bytes().to_vec());
         ops.extend([
@@ -169,6 +169,18 @@ impl Store {
             Op::Sync(self.folder.clone()),
         ]);
         Ok(ops)
+    }
+
+    /// The pair of an attempt whose link could not be made: that may fail for years, and each
+    /// attempt must not leave another file.
+    fn leftover(&self, text: &[u8]) -> Option<PathBuf> {
+        let mut found = None;
+        let is_equal = |pair: &PathBuf| {
+            read(pair).is_ok_and(|stored| Zeroizing::new(stored).as_slice() == text)
+        };
+        self.each_pair(&mut |pair| found = found.take().or_else(|| Some(pair).filter(is_equal)))
+            .ok()?;
+        found
     }
 
     /// A path named after `now`, or after the next second without a file: two certificates of one

@@ -420,6 +420,27 @@ fn a_store_of_very_many_old_pairs_can_be_removed_and_gets_smaller() {
     assert_eq!(folder.stored(), ["other"]);
 }
 
+/// On a full disk there may be room for the pair and none for the link, or the place of the link
+/// cannot be replaced.
+#[test]
+fn attempts_to_store_a_certificate_leave_one_pair() {
+    let (folder, signer, paths) = joined(1, 90);
+    folder.write("lib/pki/kubelet-client-current.pem/file", "");
+    let (mut pki, _) = open(&paths, day(2));
+    let chain = signer.sign(&pki.sign(false).unwrap(), 3, 50);
+    let pairs = || folder.stored().iter().filter(|name| name.contains("-2026-")).count();
+    for at in 3..9 {
+        assert!(pki.install(&chain, day(at)).is_err());
+        // That of the kubeconfig, and the new one.
+        assert_eq!(pairs(), 2, "attempt at day {at}");
+    }
+    drop(open(&paths, day(9)));
+    assert_eq!(pairs(), 2, "after a start");
+    fs::remove_dir_all(paths.cert_dir.join(CURRENT)).unwrap();
+    let (_, leaf) = pki.install(&chain, day(10)).unwrap();
+    assert_eq!(open(&paths, day(11)).1.leaf, Some(leaf));
+}
+
 /// A kubelet's link may have any name, and the board's clock may have been ahead of the server's.
 #[test]
 fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {

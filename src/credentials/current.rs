@@ -140,7 +140,7 @@ impl Current {
         Ok(TaskResult::NotStored(leaf, line))
     }
 
-    fn replace(&mut self, (config, leaf): (ApiConfig, Leaf)) -> Result<Leaf, Fault> {
+    pub(super) fn replace(&mut self, (config, leaf): (ApiConfig, Leaf)) -> Result<Leaf, Fault> {
         self.api.set_identity(&config)?;
         self.files = CredentialFiles::new(&config);
         self.signing = SigningClient::Main;

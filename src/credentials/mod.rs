@@ -14,7 +14,7 @@ pub(crate) mod rotation;
 
 use std::path::{Path, PathBuf};
 
-use self::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
+use self::certificate::{Certificate, CertificateKind};
 use self::credential_files::{CredentialFiles, Replaced};
 pub use self::current::Current;
 use self::current::{SigningClient, Supervisor};
@@ -92,9 +92,10 @@ impl Credentials {
     /// Looks for another certificate in the files, in a process that renews none. Returns whether
     /// it is in use from now on.
     pub fn search(&mut self, now: Wall) -> bool {
-        let found = self.current.result(&FileTask::Find, Ok(()), now);
+        let found = self.current.pki.find(Ok(()), now).ok().flatten();
         self.current.take_later();
-        matches!(found, TaskResult::InUse(_))
+        let other = found.filter(|(config, _)| *config != self.current.api.config);
+        other.is_some_and(|other| self.current.replace(other).is_ok())
     }
 }
 

@@ -144,6 +144,24 @@ fn a_401_names_the_certificate_that_was_sent_once() {
     }
 }
 
+/// `nodelet serve` searches after each 401, and sends its request again where that found something.
+#[test]
+fn a_search_finds_no_certificate_that_is_in_use_already() {
+    let (tree, signer) = (Tree::new("search"), Signer::new());
+    let config = rotating(&tree);
+    let write = |from| {
+        let user = signer.pair_of("system:node:pi", from, 90);
+        tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
+    };
+    write(1);
+    let source = IdentitySource::new(&config, &tree.join("etc/kubelet.conf"), None);
+    let mut credentials = source.open_read_only(day(5)).unwrap();
+    assert!(!credentials.search(day(5)), "it is the one that was refused");
+    write(2);
+    assert!(credentials.search(day(5)), "another one");
+    assert!(!credentials.search(day(5)));
+}
+
 /// A board whose kubeconfig is `etc/kubelet.conf`, without a node password.
 fn board_of_k3s(name: &str) -> (Tree, Config) {
     let tree = Tree::new(name);

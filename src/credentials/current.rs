@@ -127,8 +127,15 @@ impl Current {
         why: &Fault,
     ) -> Result<TaskResult, Fault> {
         if self.api.config.certificate.as_ref() != Some(&certificate) {
-            let mut config = self.api.config.clone();
-            if matches!(self.signing, SigningClient::MainBootstrap) {
+            let bootstrap = match &self.signing {
+                SigningClient::MainBootstrap => Some(&self.api.config),
+                SigningClient::Bootstrap(own) if self.pki.marks.replaced.is_some() => {
+                    Some(&own.config)
+                }
+                _ => None,
+            };
+            let mut config = bootstrap.unwrap_or(&self.api.config).clone();
+            if bootstrap.is_some() {
                 config.authorization = None;
             }
             config.certificate = Some(certificate);
@@ -181,6 +188,9 @@ impl CertificateFiles for Current {
         match task {
             FileTask::Find => self.pki.store.recover(),
             FileTask::Sign { new_key, with_bootstrap, is_first } => {
+                if !with_bootstrap {
+                    self.pki.keep_kubeconfig();
+                }
                 self.choose_client(*with_bootstrap, *is_first)?;
                 self.pki.choose_key(*new_key)
             }

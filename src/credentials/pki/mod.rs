@@ -17,7 +17,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use self::key::Key;
-use self::store::{CLIENT, Marks, SERVER, Store};
+use self::store::{CLIENT, Marks, SERVER, Store, digest_of};
 use super::IdentitySource;
 use super::certificate::CertificateKind;
 use super::kubeconfig::{self, KubeconfigUser, render};
@@ -27,7 +27,7 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::os::guard;
-use crate::os::read::cause;
+use crate::os::read::{cause, read};
 use crate::os::write::{self, Disk, Op, PRIVATE};
 
 /// The remedy of a board without an identity.
@@ -141,7 +141,9 @@ impl Pki {
         let stored = self.store.usable()?;
         let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
         let mut kubeconfig = match (self.valid(now), self.load_bootstrap()) {
-            (Ok(Err(_)), Ok(bootstrap)) => self.write_kubeconfig(bootstrap),
+            (Ok(valid), Ok(bootstrap)) if valid.is_err() || self.marks.replaced.is_some() => {
+                self.write_kubeconfig(bootstrap)
+            }
             (Ok(Ok((kubeconfig, _))), _) => kubeconfig,
             _ => self.load(&self.source.kubeconfig)?,
         };
@@ -149,6 +151,30 @@ impl Pki {
         let clean = self.store.clean();
         self.add_later("old certificates cannot be removed", clean);
         Ok((kubeconfig, leaf))
+    }
+
+    /// The digest of the kubeconfig, if there is one and a bootstrap writes another.
+    fn other_kubeconfig(&self, bootstrap: &ApiConfig) -> Option<String> {
+        let (found, new) = (read(&self.source.kubeconfig).ok()?, self.rendered(bootstrap).ok()?);
+        (found != new.as_bytes()).then(|| digest_of(&found))
+    }
+
+    /// A request with the own certificate follows: only a kubeconfig that could not be replaced
+    /// when the certificate was stored is still to be.
+    pub(super) fn keep_kubeconfig(&mut self) {
+        let Some(replaced) = self.marks.replaced.take() else {
+            return;
+        };
+        let stored = self.store.current().ok().flatten();
+        let stored = stored.as_ref().map(Marks::of_stored).unwrap_or_default().replaced;
+        let bootstrap = self.load_bootstrap().ok();
+        let found = bootstrap.and_then(|bootstrap| self.other_kubeconfig(&bootstrap));
+        let is_still = [stored, found].iter().all(|it| it.as_ref() == Some(&replaced));
+        self.marks.replaced = is_still.then_some(replaced);
+    }
+
+    fn rendered(&self, bootstrap: &ApiConfig) -> Result<String, Fault> {
+        render(bootstrap, &KubeconfigUser::Pair(&self.store.current_path()))
     }
 
     fn add_later(&mut self, failure: &'static str, ops: Result<Vec<Op>, Fault>) {
@@ -161,7 +187,7 @@ impl Pki {
     /// The kubeconfig that replaces the bootstrap kubeconfig, still without the stored certificate.
     /// It is written later. If that fails, the next start uses the stored certificate.
     fn write_kubeconfig(&mut self, bootstrap: ApiConfig) -> ApiConfig {
-        let text = render(&bootstrap, &KubeconfigUser::Pair(&self.store.current_path()));
+        let text = self.rendered(&bootstrap);
         let path = &self.source.kubeconfig;
         let ops = text.map(|text| write::replace(path, PRIVATE, text.into_bytes()));
         self.add_later("the kubeconfig cannot be written", ops);
@@ -257,14 +283,22 @@ impl Pki {
         }
         let (mut valid, bootstrap) = (self.valid(now)?, self.load_bootstrap());
         let given = valid.as_ref().ok().and_then(|(kubeconfig, _)| kubeconfig.certificate.as_ref());
+        let replaced = bootstrap.as_ref().ok().and_then(|it| self.other_kubeconfig(it));
+        let of_stored = given.map(Marks::of_stored).unwrap_or_default();
         self.marks = Marks::of(given, bootstrap.as_ref().ok());
+        let path = &self.source.kubeconfig;
         if let (Ok((kubeconfig, _)), Ok(bootstrap)) = (&valid, &bootstrap)
             && is_of_former_bootstrap(kubeconfig, bootstrap)
         {
-            let path = &self.source.kubeconfig;
             valid = Err(Fault::from("was of another cluster, and is removed").at(path.display()));
             let ops = vec![Op::Remove(path.clone()), Op::Sync(write::parent(path))];
             self.add_later("the kubeconfig of another cluster cannot be removed", Ok(ops));
+        } else if valid.is_ok() && replaced.is_some() && of_stored.replaced == replaced {
+            let why = "was not replaced yet by that of the bootstrap";
+            valid = Err(Fault::from(why).at(path.display()));
+        }
+        if valid.is_err() {
+            self.marks.replaced = replaced;
         }
         match valid {
             Ok((kubeconfig, _)) if kind.rotates() => Ok(self.seed(kubeconfig, now)),

@@ -41,6 +41,8 @@ pub(super) const CLIENT: &str = "kubelet-client";
 pub(super) const SERVER: &str = "kubelet-server";
 /// The start of the line. Every reader ignores text outside of PEM sections.
 const LINE: &str = "# kubeconfig: ";
+/// The start of the line of [`Marks::replaced`].
+const REPLACED: &str = "# replaced kubeconfig: ";
 /// Most pairs that are removed at once.
 const MOST_REMOVED: usize = 1000;
 
@@ -143,7 +145,7 @@ impl Store {
     ) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         // Enough capacity at once: a reallocation would leave a copy of the key in memory.
-        let marks = marks.line();
+        let marks = marks.lines();
         let capacity = chain.len() * 2 + (8 << 10) + marks.len();
         let mut text = Zeroizing::new(String::with_capacity(capacity));
         for certificate in CertificateDer::pem_slice_iter(chain) {
@@ -363,10 +365,16 @@ fn is_some<T>(found: io::Result<T>, path: &Path) -> Result<bool, Fault> {
     }
 }
 
-/// Digests of certificates: that of the kubeconfig, unless it names the stored one, and each CA of
-/// the bootstrap kubeconfig.
+/// What a stored pair says of the files that it was requested with.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::credentials) struct Marks(Vec<String>);
+pub(in crate::credentials) struct Marks {
+    /// Digests of certificates: that of the kubeconfig, unless it names the stored one, and each CA
+    /// of the bootstrap kubeconfig.
+    certificates: Vec<String>,
+    /// The digest of the kubeconfig that is there and that the bootstrap replaces. It names the
+    /// pair, and would be valid again with it.
+    pub(in crate::credentials) replaced: Option<String>,
+}
 
 impl Marks {
     pub(super) fn of(
@@ -375,38 +383,52 @@ impl Marks {
     ) -> Self {
         let own = kubeconfig.and_then(mark);
         let authorities = bootstrap.map(Self::authorities).unwrap_or_default();
-        Self(own.into_iter().chain(authorities.0).collect())
+        let certificates = own.into_iter().chain(authorities.certificates).collect();
+        Self { certificates, replaced: None }
     }
 
     /// The CAs of a kubeconfig. A CA file has none: it may be replaced while the agent runs.
     pub(super) fn authorities(config: &ApiConfig) -> Self {
         let inline = config.ca.iter().filter(|ca| ca.file.is_none());
-        Self(inline.flat_map(|ca| marks(&ca.bytes)).collect())
+        let certificates = inline.flat_map(|ca| marks(&ca.bytes)).collect();
+        Self { certificates, replaced: None }
     }
 
     /// Those of a stored certificate; empty if another program or version stored it.
     pub(super) fn of_stored(pair: &ClientCertificate) -> Self {
         let text = String::from_utf8_lossy(&pair.chain.bytes);
-        let line = text.lines().find_map(|line| line.strip_prefix(LINE));
-        Self(line.unwrap_or_default().split_whitespace().map(str::to_owned).collect())
+        let line = |start| text.lines().find_map(|line| line.strip_prefix(start));
+        let words = line(LINE).unwrap_or_default().split_whitespace();
+        Self {
+            certificates: words.map(str::to_owned).collect(),
+            replaced: line(REPLACED).map(str::to_owned),
+        }
     }
 
-    /// The line with these marks; empty without any.
-    pub(super) fn line(&self) -> String {
-        if self.0.is_empty() { String::new() } else { format!("{LINE}{}\n", self.0.join(" ")) }
+    /// The lines with these marks; empty without any.
+    pub(super) fn lines(&self) -> String {
+        let mut lines = String::new();
+        if !self.certificates.is_empty() {
+            lines += &format!("{LINE}{}\n", self.certificates.join(" "));
+        }
+        if let Some(replaced) = &self.replaced {
+            lines += &format!("{REPLACED}{replaced}\n");
+        }
+        lines
     }
 
     /// Whether the kubeconfig had this certificate; `None` if that is not known.
     pub(super) fn has(&self, certificate: &ClientCertificate) -> Option<bool> {
         let mark = mark(certificate)?;
-        (!self.0.is_empty()).then(|| self.0.contains(&mark))
+        (!self.certificates.is_empty()).then(|| self.certificates.contains(&mark))
     }
 
     /// Whether both are known and have nothing in common. In a rotation of the CA they have: the
     /// old and the new one are in one bundle for a while.
     pub(super) fn differs(&self, other: &Self) -> bool {
-        let is_known = !self.0.is_empty() && !other.0.is_empty();
-        is_known && !self.0.iter().any(|mark| other.0.contains(mark))
+        let (own, other) = (&self.certificates, &other.certificates);
+        let is_known = !own.is_empty() && !other.is_empty();
+        is_known && !own.iter().any(|mark| other.contains(mark))
     }
 }
 
@@ -416,5 +438,9 @@ fn mark(certificate: &ClientCertificate) -> Option<String> {
 
 fn marks(pem: &[u8]) -> impl Iterator<Item = String> {
     let certificates = CertificateDer::pem_slice_iter(pem).flatten();
-    certificates.map(|der| URL_SAFE_NO_PAD.encode(digest(&SHA512_256, &der)))
+    certificates.map(|der| digest_of(&der))
+}
+
+pub(super) fn digest_of(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(digest(&SHA512_256, bytes))
 }

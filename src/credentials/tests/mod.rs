@@ -6,6 +6,7 @@ pub(crate) mod process;
 
 use std::time::Duration;
 
+use crate::client::api_config::ApiConfig;
 use crate::client::tls::SYSTEM_ROOTS;
 use crate::config::Config;
 use crate::credentials::certificate::{FileTask, TaskResult};
@@ -120,6 +121,38 @@ fn a_certificate_that_cannot_be_stored_is_in_use_and_stored_later() {
     assert!(matches!(result, TaskResult::InUse(_)), "{result:?}");
     let current = open(&tree, &config, day(16)).current;
     assert!(current.not_after() > Some(day(90)));
+}
+
+/// The certificate has expired while the process ran, the server has moved, and the card is full.
+#[test]
+fn a_certificate_of_the_bootstrap_that_cannot_be_stored_is_used_at_its_server() {
+    let (tree, signer) = (Tree::new("moved-full"), Signer::new());
+    let bootstrap = signer.kubeconfig("token: abcdef.0123456789abcdef");
+    tree.write("etc/bootstrap.conf", bootstrap.as_bytes());
+    let mut config = rotating(&tree);
+    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+    let mut current = open(&tree, &config, day(1)).current;
+    for (at, is_first) in [(1, true), (60, false)] {
+        if !is_first {
+            let moved = bootstrap.replace("10.0.0.1", "10.0.0.9");
+            tree.write("etc/bootstrap.conf", moved.as_bytes());
+            assert_eq!(work(&mut current, &FileTask::Find, day(at)), TaskResult::NotFound);
+        }
+        let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first };
+        let TaskResult::Signed(request) = work(&mut current, &task, day(at)) else {
+            panic!("no request");
+        };
+        if !is_first {
+            std::fs::rename(tree.join("pki"), tree.join("away")).unwrap();
+            tree.write("pki", b"");
+        }
+        let install = FileTask::Install(signer.sign(&request, if is_first { 1 } else { 31 }, 50));
+        let result = work(&mut current, &install, day(at));
+        assert_eq!(matches!(result, TaskResult::InUse(_)), is_first, "{result:?}");
+        let ApiConfig { endpoint, authorization, .. } = &current.api.config;
+        assert_eq!(endpoint.host, if is_first { "10.0.0.1" } else { "10.0.0.9" });
+        assert_eq!(*authorization, None);
+    }
 }
 
 /// The line of the 401 itself can only name the kubeconfig.

@@ -137,6 +137,86 @@ fn a_bootstrap_kubeconfig_of_another_cluster_replaces_the_identity() {
     }
 }
 
+/// The certificate has expired while the board was off, and the server has moved. The kubeconfig
+/// of the former address cannot be replaced, or the power fails before that.
+#[test]
+fn a_bootstrap_kubeconfig_that_was_used_replaces_the_address_of_the_server() {
+    for rotate in [false, true] {
+        let (folder, signer, paths) = bootstrapping(rotate);
+        renew(&mut open(&paths, day(1)).0, &signer, 1);
+        let former = fs::read_to_string(&paths.kubeconfig).unwrap();
+        let moved = signer.kubeconfig(TOKEN).replace("10.0.0.1", "10.0.0.9");
+        folder.write("bootstrap.conf", &moved);
+        let host = |start: &Start| {
+            assert!(start.bootstrap.is_none(), "{rotate}");
+            start.config.endpoint.host.clone()
+        };
+        assert_eq!(host(&open(&paths, day(9)).1), "10.0.0.1", "the kubeconfig is valid");
+        let (mut pki, start) = open(&paths, day(60));
+        assert!(start.bootstrap.is_some());
+        let request = pki.sign(false).unwrap();
+        let (used, leaf) = pki.install(&signer.sign(&request, 31, 50), day(60)).unwrap();
+        assert_eq!(used.endpoint.host, "10.0.0.9");
+        assert!(fs::read_to_string(&paths.kubeconfig).unwrap().contains("10.0.0.9"));
+        assert_eq!(host(&open(&paths, day(61)).1), "10.0.0.9");
+        fs::write(&paths.kubeconfig, &former).unwrap();
+        let (mut pki, start) = open(&paths, day(62));
+        assert_eq!((host(&start).as_str(), start.leaf), ("10.0.0.9", Some(leaf)));
+        assert!(fs::read_to_string(&paths.kubeconfig).unwrap().contains("10.0.0.9"));
+        // One that was installed since counts: the next pair does not remember the former one.
+        pki.keep_kubeconfig();
+        let request = pki.sign(false).unwrap();
+        pki.install(&signer.sign(&request, 31, 60), day(63)).unwrap();
+        fs::write(&paths.kubeconfig, &former).unwrap();
+        assert_eq!(host(&open(&paths, day(64)).1), "10.0.0.1");
+    }
+}
+
+/// The clock was ahead when the files were read, and is right when the own certificate is renewed.
+#[test]
+fn a_kubeconfig_that_only_seemed_to_be_expired_is_kept() {
+    let (folder, signer, paths) = bootstrapping(true);
+    let (mut pki, _) = open(&paths, day(1));
+    renew(&mut pki, &signer, 1);
+    let moved = signer.kubeconfig(TOKEN).replace("10.0.0.1", "10.0.0.9");
+    folder.write("bootstrap.conf", &moved);
+    assert_eq!(pki.find(Ok(()), day(60)), Ok(None));
+    pki.keep_kubeconfig();
+    let (used, _) = renew(&mut pki, &signer, 9);
+    assert_eq!(used.endpoint.host, "10.0.0.1");
+    assert!(fs::read_to_string(&paths.kubeconfig).unwrap().contains("10.0.0.1"));
+}
+
+/// On a read-only /etc the kubeconfig of the former cluster stays for ever.
+#[test]
+fn a_kubeconfig_of_a_former_cluster_that_cannot_be_removed_counts_no_more() {
+    for rotate in [false, true] {
+        let (folder, old, new) = (Folder::new(), Signer::new(), Signer::new());
+        folder.write("bootstrap.conf", &old.kubeconfig(TOKEN));
+        let paths = folder.paths(true, rotate);
+        renew(&mut open(&paths, day(1)).0, &old, 1);
+        let former = fs::read_to_string(&paths.kubeconfig).unwrap();
+        let put_back = || fs::write(&paths.kubeconfig, &former).unwrap();
+        folder.write("bootstrap.conf", &new.kubeconfig(TOKEN));
+        let (mut pki, start) = open(&paths, day(2));
+        assert!(start.bootstrap.is_some());
+        put_back();
+        for at in 2..5 {
+            let (used, leaf) = renew(&mut pki, &new, at);
+            assert_eq!(used.ca.unwrap().bytes, new.ca.as_bytes(), "{rotate} {at}");
+            put_back();
+            let (again, start) = open(&paths, day(at));
+            assert_eq!(start.config.ca.unwrap().bytes, new.ca.as_bytes(), "{rotate} {at}");
+            assert_eq!(start.leaf, Some(leaf), "{rotate} {at}");
+            put_back();
+            if at == 3 {
+                pki = again;
+            }
+            pki.keep_kubeconfig();
+        }
+    }
+}
+
 /// First both CAs are in each bundle, then the new one alone. A tool manages the kubeconfig, and
 /// perhaps the bootstrap kubeconfig too.
 #[test]

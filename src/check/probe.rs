@@ -18,7 +18,6 @@ use crate::health::KINDS;
 use crate::host::{Host, cgroup, memory, mounts};
 use crate::kube::cluster_info::cluster_info;
 use crate::kube::facts::Facts;
-use crate::kube::json;
 use crate::kube::message::{Accept, Request, Response};
 use crate::kube::object::LEASES;
 use crate::kube::text::Fault;
@@ -298,21 +297,15 @@ impl ServerProbe<'_> {
 
     /// The Node, if the server has one, or why it cannot be read.
     fn node(&mut self) -> Result<Option<Value>, Fault> {
-        if self.is_bootstrap() {
-            Ok(None)
-        } else {
-            self.get(format!("/api/v1/nodes/{}", self.setup.config.node.name))
-        }
+        if self.is_bootstrap() { Ok(None) } else { self.get("nodes", "/api/v1/nodes") }
     }
 
-    fn get(&mut self, path: String) -> Result<Option<Value>, Fault> {
-        let response = self.call(Request::get(path, Accept::Object))?;
+    /// The object of the board's name in a collection.
+    fn get(&mut self, resource: &str, collection: &str) -> Result<Option<Value>, Fault> {
+        let name = &self.setup.config.node.name;
+        let response = self.call(Request::get(format!("{collection}/{name}"), Accept::Object))?;
         self.server_time = response.date.or(self.server_time);
-        match response.accepted() {
-            Ok(()) => Ok(json::parse(&response.body)),
-            Err(_) if response.code == 404 => Ok(None),
-            Err(refused) => Err(Fault::from(refused).what.into()),
-        }
+        server::found(&response, resource, name)
     }
 
     /// The last request: only an anonymous user may read cluster-info.
@@ -335,7 +328,7 @@ impl ServerProbe<'_> {
             let why = "the bootstrap kubeconfig may not read Nodes";
             return Finding::note("namesake", why, "check again when there is a certificate");
         }
-        let lease = self.get(format!("{LEASES}/{}", self.setup.config.node.name));
+        let lease = self.get("leases", LEASES);
         match node.as_ref().and_then(|node| Ok((node, lease.as_ref()?))) {
             Ok((node, lease)) => server::namesake(
                 node.as_ref(),

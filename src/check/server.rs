@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::client::api_config::Pem;
 use crate::kube::cluster_info::{ClusterInfo, cluster};
 use crate::kube::json;
-use crate::kube::message::{Accept, NO_API_SERVER, Request, Response};
+use crate::kube::message::{Accept, NO_API_SERVER, Refused, Request, Response};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -232,6 +232,20 @@ pub fn authentication(response: &Response, credential: Option<&str>) -> Finding 
     }
 }
 
+/// The object that was asked for; `None` if the API server says that there is none. The page of a
+/// gateway says nothing about the object, whatever its code.
+pub fn found(response: &Response, resource: &str, name: &str) -> Result<Option<Value>, Fault> {
+    let refused = match response.accepted() {
+        Ok(()) => match json::parse(&response.body).filter(Value::is_object) {
+            None => Refused::nonsense("an object"),
+            object => return Ok(object),
+        },
+        Err(refused) if refused.is_missing(resource, name) => return Ok(None),
+        Err(refused) => refused,
+    };
+    Err(Fault::from(refused).what.into())
+}
+
 /// Whether another board uses this node name now. `node` and `lease` are `None` if the server has
 /// none; `now` is the server's time.
 pub fn namesake(
@@ -404,6 +418,30 @@ mod tests {
             (of(502, None), "✗ load balancer"),
             (authentication(&down, token), gateway),
         ]);
+    }
+
+    #[test]
+    fn a_page_of_a_gateway_is_neither_an_object_nor_its_absence() {
+        let node = json!({"kind": "Node"});
+        let status = |name: &str| {
+            json!({"kind": "Status", "reason": "NotFound", "message": "none",
+                "details": {"kind": "nodes", "name": name}})
+        };
+        for (code, body, want) in [
+            (200, node.to_string(), Ok(Some(node.clone()))),
+            (404, status("pi").to_string(), Ok(None)),
+            (404, status("other").to_string(), Err("404 NotFound: none")),
+            (404, "<html>".to_owned(), Err("404")),
+            (200, "<html>".to_owned(), Err("200: the answer is not an object")),
+            (200, node.to_string().replace('}', ""), Err("200: the answer is not an object")),
+            (200, "null".to_owned(), Err("200: the answer is not an object")),
+        ] {
+            let found = found(&Response::test(code, body.clone()), "nodes", "pi");
+            match (found, want) {
+                (Err(why), Err(want)) => assert!(why.what.starts_with(want), "{body}: {why}"),
+                (found, want) => assert_eq!(found, want.map_err(Fault::from), "{body}"),
+            }
+        }
     }
 
     #[test]

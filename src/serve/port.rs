@@ -106,8 +106,8 @@ impl Port {
 
     /// Answers until nobody has asked for `--idle-exit`.
     pub(super) fn run(mut self: Box<Self>) {
-        // The last time with a connection.
-        let mut busy = Mono::START;
+        // The last time with a connection. The start may have taken longer than the idle time.
+        let mut busy = self.clock.now().mono;
         loop {
             let start = self.clock.now();
             let now = start.mono;
@@ -262,5 +262,58 @@ impl Responder {
             Verdict::Allowed => answer(asked, &mut self.readings, self.clock.now()),
             refused => Answer::refused(refused),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+    use std::thread;
+
+    use super::*;
+    use crate::config::flags::Flags;
+    use crate::os::root::HostRoot;
+    use crate::os::tree::Tree;
+
+    const KUBECONFIG: &[u8] = b"{current-context: a, \
+        contexts: [{name: a, context: {cluster: a, user: a}}], \
+        clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}], \
+        users: [{name: a, user: {token: x}}]}";
+
+    /// A port that ends after a second without a connection.
+    fn open(name: &str) -> Port {
+        let tree = Tree::empty(name);
+        tree.write("kubeconfig", KUBECONFIG);
+        let serve = ServeConfig::new(&Flags::of(&["--listen=127.0.0.1:0"]).values).unwrap();
+        let config = Config::of(&[]);
+        let source = IdentitySource::new(&config, &tree.join("kubeconfig"), None);
+        let host = Host::new(HostRoot::default(), tree.path());
+        let port = Port::open(&config, &serve, &source, host, tree.path()).unwrap();
+        Port { idle_exit: Some(Duration::from_secs(1)), ..port }
+    }
+
+    /// What a client without TLS is told; empty if nobody accepts its connection.
+    fn ask(address: SocketAddr) -> String {
+        let mut answer = String::new();
+        if let Ok(mut stream) = TcpStream::connect(address) {
+            let _ = stream.write_all(b"GET / HTTP/1.1\r\n\r\n");
+            let _ = stream.read_to_string(&mut answer);
+        }
+        answer
+    }
+
+    const HINT: &str = "HTTP/1.0 400 Bad Request";
+
+    /// systemd would start it again and again, and each would end before it accepts.
+    #[test]
+    fn a_start_that_takes_longer_than_the_idle_time_answers() {
+        let port = open("port-slow-start");
+        let address = port.listener.local_addr().unwrap();
+        pause(Duration::from_millis(1100));
+        let client = thread::spawn(move || ask(address));
+        Box::new(port).run();
+        assert!(client.join().unwrap().starts_with(HINT));
     }
 }

@@ -126,6 +126,10 @@ impl Port {
             let wake = [deadline, end, later, rotation].into_iter().flatten().min();
             let ready = self.wait(accepts, wake.map(|wake| wake.since(now)));
             let now = self.clock.now().mono;
+            if deadline.is_some() {
+                // A turn may close the last one.
+                busy = now;
+            }
             let reviews = &mut self.responder.reviews;
             let cluster_ca = || {
                 reviews.refresh();
@@ -313,6 +317,21 @@ mod tests {
         let address = port.listener.local_addr().unwrap();
         pause(Duration::from_millis(1100));
         let client = thread::spawn(move || ask(address));
+        Box::new(port).run();
+        assert!(client.join().unwrap().starts_with(HINT));
+    }
+
+    #[test]
+    fn the_idle_time_begins_at_the_end_of_the_last_connection() {
+        let port = open("port-idle");
+        let address = port.listener.local_addr().unwrap();
+        let client = thread::spawn(move || {
+            let silent = TcpStream::connect(address).unwrap();
+            pause(Duration::from_millis(1800));
+            drop(silent);
+            pause(Duration::from_millis(600));
+            ask(address)
+        });
         Box::new(port).run();
         assert!(client.join().unwrap().starts_with(HINT));
     }

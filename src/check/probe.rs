@@ -50,14 +50,15 @@ pub(super) fn report(setup: &mut Setup, clock: &Clock) -> Report {
     let conditions = health.if_it_lasted();
     let finding = |kind| board::health(kind, &setup.health, &conditions, &health.sources(kind));
     findings.extend(KINDS.iter().map(finding));
-    let writable = requests_certificates(config).then(|| writable(&config.cert_dir));
+    let access = open(config, clock.now().wall);
+    let writable = requests_certificates(config, &access).then(|| writable(&config.cert_dir));
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
     findings.push(guest::guest(&config.node));
     if let (Some(runtime), Some(answer)) = (runtime, answer) {
         findings.extend(runtime::findings(runtime, &answer, !config.node.is_guest()));
     }
-    let _ = server(&mut findings, setup, clock);
+    let _ = server(&mut findings, setup, access, clock);
     // An early end of `server` leaves the failed check as the last finding.
     let cause = findings.last().map_or("", |finding| finding.check);
     for check in server_checks() {
@@ -100,20 +101,29 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
     ]
 }
 
-fn requests_certificates(config: &Config) -> bool {
-    config.rotate_certificates || config.bootstrap_kubeconfig.is_some()
+/// With a token in the kubeconfig there is no certificate to renew, whatever the flags say.
+fn requests_certificates(config: &Config, access: &Result<Credentials, Fault>) -> bool {
+    match access {
+        Ok(access) => access.rotation.deadline().is_some(),
+        Err(_) => config.rotate_certificates || config.bootstrap_kubeconfig.is_some(),
+    }
 }
 
 /// The checks of the kubeconfig, the network and the server. Returns `None` after a failed check
 /// that every later check needs.
-fn server(findings: &mut Vec<Finding>, setup: &Setup, clock: &Clock) -> Option<()> {
+fn server(
+    findings: &mut Vec<Finding>,
+    setup: &Setup,
+    access: Result<Credentials, Fault>,
+    clock: &Clock,
+) -> Option<()> {
     let mut add = |finding: Finding| {
         let is_ok = finding.mark != Mark::Failed;
         findings.push(finding);
         is_ok.then_some(())
     };
     let config = &setup.config;
-    let access = match open(config, clock.now().wall) {
+    let access = match access {
         Ok(access) => access,
         Err(why) => {
             let remedy = if config.kubeconfig.is_none() {
@@ -200,7 +210,7 @@ impl ServerProbe<'_> {
         let config = &self.setup.config;
         let node = &config.node;
         match permission.need {
-            Need::Certificate if !requests_certificates(config) => {
+            Need::Certificate if self.access.rotation.deadline().is_none() => {
                 Some("certificates are not requested here")
             }
             Need::Certificate => config.k3s_supervisor.is_some().then_some("the supervisor signs"),
@@ -369,5 +379,39 @@ impl ServerProbe<'_> {
         };
         let version = self.call(Request::get(server_version::PATH.to_owned(), Accept::Object));
         [labels, taint, pod_cidr, pods, guest::server_version(config, version)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::server::CREATE_REQUEST;
+    use crate::config::flags::Flags;
+    use crate::os::tree::Tree;
+
+    /// The file of a kubelet that kubeadm made has `rotateCertificates`, and a ServiceAccount has
+    /// no permission for certificates.
+    #[test]
+    fn a_board_with_a_token_needs_nothing_for_certificates() {
+        let tree = Tree::empty("check-token");
+        let kubeconfig = "{current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], \
+                          clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}], \
+                          users: [{name: a, user: {token: x}}]}";
+        tree.write("kubeconfig", kubeconfig.as_bytes());
+        let flag = format!("--kubeconfig={}", tree.join("kubeconfig").display());
+        let mut flags = vec!["--hostname-override=pi", "--cert-dir=/dev/null/x", &flag];
+        for rotates in [false, true] {
+            let mut setup = Setup::new(Flags::of(&flags), true).unwrap();
+            let clock = &Clock::start();
+            let report = report(&mut setup, clock);
+            let cert_dir = report.findings.iter().find(|finding| finding.check == "cert-dir");
+            assert_eq!(cert_dir.unwrap().mark, Mark::Note, "{rotates}");
+            let access = open(&setup.config, Wall::default()).unwrap();
+            let probe =
+                ServerProbe { setup: &setup, clock, access, serves: false, server_time: None };
+            let why = Some("certificates are not requested here");
+            assert_eq!(probe.not_needed(&CREATE_REQUEST), why, "{rotates}");
+            flags.push("--rotate-certificates");
+        }
     }
 }

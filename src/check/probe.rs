@@ -174,7 +174,7 @@ fn server(
         add(finding);
     }
     let ca = probe.access.current.api.config.ca.clone();
-    add(probe.ca())?;
+    add(probe.ca());
     let at_supervisor = config.k3s_supervisor.is_some();
     for finding in port(serves, at_supervisor, node.ok().flatten().as_ref(), ca) {
         add(finding);

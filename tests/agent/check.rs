@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use apidouble::{Double, Fault, Identity, Rule, Validity};
+use apidouble::{Authority, Double, Fault, Identity, Rule, Validity};
 use serde_json::json;
 
 use crate::common::api::admin;
@@ -298,6 +298,17 @@ fn report_port(double: &Double, port: u16) {
             {"type": "InternalIP", "address": "127.0.0.1"}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}});
     admin(double, "PATCH", "/api/v1/nodes/pi/status", &status);
+}
+
+/// The cluster will replace its CA: that is no reason not to ask the port.
+#[test]
+fn a_ca_that_is_not_trusted_skips_no_check() {
+    let site = Site { double: Double::builder().kubeadm().start(), ..Site::new() };
+    let new = site.double.cluster_info(&site.double.url(), Authority::new("new").pem());
+    site.double.set_cluster_info(Some(&new));
+    let line = "cluster-info has a CA (1) that this board does not trust";
+    site.is_wrong(&site.own(), "ca", line, "before the server uses it");
+    site.check(&site.own(), &[]).has(&["– metrics: is not enabled"]);
 }
 
 /// Enabled, the port is asked where the Node says that it is, and the permissions of its reviews

@@ -18,16 +18,16 @@ pub(super) const PORT: [&str; 2] = ["metrics", "serving-certificate"];
 /// Time limit of one request. The first one starts the process.
 const CALL: Duration = Duration::from_secs(10);
 
-/// `node` is the Node on the server, if it has one; `ca` signs what the cluster issues, and a
-/// supervisor does it without being asked to by a flag.
+/// `node` is the Node on the server, if it has one, or why it cannot be read; `ca` signs what the
+/// cluster issues, and a supervisor does it without being asked to by a flag.
 pub(super) fn port(
     is_enabled: bool,
     at_supervisor: bool,
-    node: Option<&Value>,
+    node: Result<Option<&Value>, &Fault>,
     ca: Option<Pem>,
 ) -> [Finding; 2] {
     let [metrics, certificate] = PORT;
-    let config = node.and_then(endpoint).map(ApiConfig::at);
+    let config = node.ok().flatten().and_then(endpoint).map(ApiConfig::at);
     let config = config.map(|config| ApiConfig { insecure: true, ..config });
     match config.map(|config| (answers(&config), config)) {
         Some((finding, config)) if finding.mark == Mark::Ok => {
@@ -43,14 +43,17 @@ pub(super) fn port(
             Finding::note(certificate, "nothing listens here", ""),
         ],
         Some((finding, _)) => [finding, Finding::skipped(certificate, metrics)],
-        None => [
-            Finding::note(
-                metrics,
-                "there is no Node with an InternalIP and a port yet",
-                "check again when it is registered",
-            ),
-            Finding::skipped(certificate, metrics),
-        ],
+        None => {
+            let finding = match node {
+                Ok(_) => Finding::note(
+                    metrics,
+                    "there is no Node with an InternalIP and a port yet",
+                    "check again when it is registered",
+                ),
+                Err(why) => Finding::note(metrics, why.clone().at("the Node cannot be read"), ""),
+            };
+            [finding, Finding::skipped(certificate, metrics)]
+        }
     }
 }
 
@@ -110,5 +113,26 @@ fn ask(config: &ApiConfig) -> Result<u16, (Fault, Option<Distrust>)> {
     match api.call(&Request::get("/healthz".to_owned(), Accept::Object), CALL) {
         Ok(response) => Ok(response.code),
         Err(why) => Err((why, api.distrust())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::assert_lines;
+
+    #[test]
+    fn a_node_that_cannot_be_read_is_not_missing() {
+        let found = |is_enabled, node| {
+            let [metrics, certificate] = port(is_enabled, false, node, None);
+            assert_eq!(certificate.mark == Mark::Skipped, is_enabled);
+            metrics
+        };
+        let why = Fault::from("403 Forbidden");
+        assert_lines(&[
+            (found(true, Ok(None)), "– metrics: there is no Node"),
+            (found(true, Err(&why)), "– metrics: the Node cannot be read: 403 Forbidden"),
+            (found(false, Err(&why)), "– metrics: nodelet-serve.socket is not enabled"),
+        ]);
     }
 }

@@ -176,7 +176,7 @@ fn server(
     let ca = probe.access.current.api.config.ca.clone();
     add(probe.ca());
     let at_supervisor = config.k3s_supervisor.is_some();
-    for finding in port(serves, at_supervisor, node.ok().flatten().as_ref(), ca) {
+    for finding in port(serves, at_supervisor, node.as_ref().map(Option::as_ref), ca) {
         add(finding);
     }
     Some(())

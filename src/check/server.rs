@@ -153,14 +153,11 @@ impl Permission {
     /// The finding from the response to [`Self::review`].
     pub fn judge(&self, response: &Response) -> Finding {
         let finding = self.judge_needed(response);
-        if (self.need, finding.mark) != (Need::Pods, Mark::Failed) {
-            return finding;
+        match (self.need, finding.mark) {
+            // A run works without it.
+            (Need::Pods, Mark::Failed) => Finding { mark: Mark::Note, ..finding },
+            _ => finding,
         }
-        // A run works without it. A ServiceAccount must not have it, because it would be valid for
-        // the pods of every Node.
-        let remedy = "pods that are bound to the Node stay; a node certificate may end them, and a \
-                      ServiceAccount must not";
-        Finding::note(self.check, finding.detail, remedy)
     }
 
     /// The finding of a permission without which a run does not work.
@@ -170,7 +167,12 @@ impl Permission {
                 "bind the ClusterRole system:node-bootstrapper to the token's group"
             }
             Need::Port => "use a node certificate, or apply systemd/rbac-serve.yaml",
-            Need::Run | Need::Register | Need::Pods => {
+            // It would be valid for the pods of every Node.
+            Need::Pods => {
+                "pods that are bound to the Node stay; a node certificate may end them, and a \
+                 ServiceAccount must not"
+            }
+            Need::Run | Need::Register => {
                 "use a node certificate (O=system:nodes, CN=system:node:<name>), \
                  or apply systemd/rbac.yaml"
             }
@@ -398,6 +400,11 @@ mod tests {
             (judged("pod-list", json!({"allowed": true})), "✓ may list pods"),
             (judged("pod-list", json!({"allowed": false})), "– may not list pods; pods that"),
             (judged("pod-list", denied), "– ServiceAccount must not"),
+            (
+                answered("pod-list", 500, json!({})),
+                "– the server refused the review: 500; check the",
+            ),
+            (answered("pod-list", 200, json!([])), "– SelfSubjectAccessReview; check that server"),
         ]);
     }
 

@@ -125,6 +125,8 @@ pub(super) struct Access {
     pub(super) counts: ReviewCounts,
     token_log: OutageLog,
     access_log: OutageLog,
+    /// Of users that are too long. Nothing ends it: a token is reviewed again and again.
+    user_log: OutageLog,
 }
 
 /// What became of a review.
@@ -150,6 +152,7 @@ impl Access {
             counts: ReviewCounts::default(),
             token_log: OutageLog::new("tokenreviews"),
             access_log: OutageLog::new("subjectaccessreviews"),
+            user_log: OutageLog::new("tokenreviews"),
         }
     }
 
@@ -200,7 +203,13 @@ impl Access {
         let user = match review {
             Review::Failed => return None,
             Review::Malformed => None,
-            Review::Status(status) => user_of_status(&status).map(Rc::new),
+            Review::Status(status) => {
+                let user = user_of_status(&status).unwrap_or_else(|why| {
+                    self.user_log.failed(&why, now);
+                    None
+                });
+                user.map(Rc::new)
+            }
         };
         let ttl = match user {
             Some(_) => self.config.token_ttl,
@@ -349,27 +358,28 @@ fn access_review(user: &User, verb: &str, node_name: &str, subresource: &str) ->
     Request::post(ACCESS_REVIEWS, Accept::List, &review)
 }
 
-/// The user of a valid token; `None` for an invalid one.
-fn user_of_status(status: &Value) -> Option<User> {
+/// The user of a valid token; `None` for an invalid one. The error says why a user is refused.
+fn user_of_status(status: &Value) -> Result<Option<User>, String> {
     let is_valid = object::at(status, &["authenticated"]) == Some(&Value::Bool(true));
-    let user = object::at(status, &["user"]).filter(|_| is_valid)?;
+    let Some(user) = object::at(status, &["user"]).filter(|_| is_valid) else {
+        return Ok(None);
+    };
     let name = object::text(user, &["username"]);
     // A kube-apiserver refuses a token by an error, and one of no user is of no use.
     if name.is_empty() || !object::text(status, &["error"]).is_empty() {
-        return None;
+        return Ok(None);
     }
     if user.to_string().len() > MAX_USER {
-        log::warn!("tokenreviews: the user {name:?} is longer than {MAX_USER} bytes; refused");
-        return None;
+        return Err(format!("the user {name:?} is longer than {MAX_USER} bytes; refused"));
     }
     let groups = object::list(user, &["groups"]).iter();
     let extra = object::at(user, &["extra"]).and_then(Value::as_object);
-    Some(User {
+    Ok(Some(User {
         name: name.to_owned(),
         uid: object::text(user, &["uid"]).to_owned(),
         groups: groups.filter_map(Value::as_str).map(str::to_owned).collect(),
         extra: extra.cloned().unwrap_or_default(),
-    })
+    }))
 }
 
 /// The verb of the API for a method; empty for every other method.

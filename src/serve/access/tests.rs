@@ -8,6 +8,7 @@ use super::*;
 use crate::config::flags::Flags;
 use crate::kube::message::answered;
 use crate::kube::text::Fault;
+use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
 use crate::serve::ServeConfig;
 
 /// An API server: what it says to the n-th review of a kind, and what it was asked.
@@ -244,6 +245,22 @@ fn test_authentication_failure() {
     let mut port = Port::with(&["--authentication-token-webhook=false"], Server::new());
     assert_eq!(port.get("good"), Verdict::Unauthorized);
     assert_eq!(port.server.tokens, [] as [&str; 0]);
+}
+
+/// Its token is reviewed again each 30 s, for years.
+#[test]
+fn a_user_that_is_too_long_is_logged_once() {
+    let user = json!({"username": "x", "uid": "x".repeat(MAX_USER)});
+    let instead = Some(answered(201, json!({"status": {"authenticated": true, "user": user}})));
+    let mut port = Port::with(&[], Server { instead, ..Server::new() });
+    collect_lines();
+    for _ in 0..100 {
+        assert_eq!(port.get("good"), Verdict::Unauthorized);
+        port.server.wait(31);
+    }
+    assert_eq!(port.server.tokens.len(), 100);
+    let line = "tokenreviews: the user \"x\" is longer than 16384 bytes; refused";
+    assert_eq!(take_lines(), [line]);
 }
 
 /// TestAuthorizationSuccess, and what the API server is asked.

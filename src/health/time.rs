@@ -103,6 +103,7 @@ impl Time {
         // The first look may not have come so far.
         if self.history.id.is_empty() {
             let id = reader.root.text("proc/sys/kernel/random/boot_id", SMALL);
+            self.history.has_no_id = id.is_err() && reader.root.may_read().is_ok();
             id.unwrap_or_default().trim().clone_into(&mut self.history.id);
         }
     }
@@ -317,6 +318,8 @@ pub(super) struct History {
     boots: Vec<Boot>,
     /// The id of this boot; empty until it is known.
     id: String,
+    /// The kernel does not tell the id.
+    has_no_id: bool,
     /// The file exists.
     exists: bool,
     /// The file cannot be written.
@@ -343,7 +346,7 @@ impl History {
     /// this boot is not known yet.
     pub(super) fn is_new_boot(&self) -> Option<bool> {
         let is_known = || self.boots.last().is_some_and(|last| last.id == self.id);
-        (!self.id.is_empty()).then(|| !is_known())
+        (!self.id.is_empty() || self.has_no_id).then(|| !is_known())
     }
 
     /// The file with a line of this boot, which began `at`; `None` if it has one.

@@ -78,7 +78,8 @@ fn answers(config: &ApiConfig) -> Finding {
             format!("{} answers {code} to a request without credentials, not 401", config.endpoint),
             "another program has this port, see ss -ltnp; or set another --port and ListenStream=",
         ),
-        Err((why, _)) => Finding::failed(check, why, remedy),
+        // A remedy of the fault would be one for a kubeconfig.
+        Err((why, _)) => Finding::failed(check, why.what, remedy),
     }
 }
 
@@ -96,14 +97,13 @@ fn verified(config: &ApiConfig, at_supervisor: bool) -> Finding {
                 "or set --rotate-server-certificates, and approve what kubectl get csr shows"
             },
         ),
-        // A remedy of the fault would be one for a kubeconfig.
         Err((why, Some(Distrust::Other))) => Finding::failed(
             check,
             why.what,
             "it needs the address of the Node as a name; remove the files of --tls-cert-file, or \
              replace them",
         ),
-        Err((why, _)) => Finding::failed(check, why, "journalctl -u nodelet-serve"),
+        Err((why, _)) => Finding::failed(check, why.what, "journalctl -u nodelet-serve"),
     }
 }
 

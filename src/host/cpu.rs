@@ -5,8 +5,7 @@
 //! offline CPU. A count of zero is unread. `proc/cpuinfo` is not used: on old ARM kernels its lines
 //! are wrong.
 
-use crate::kube::facts::Facts;
-use crate::kube::facts::{Read, Unread, if_present};
+use crate::kube::facts::{Facts, Read, Unread, if_present};
 use crate::os::read::SMALL;
 use crate::os::reread_file::RereadFile;
 use crate::os::root::HostRoot;

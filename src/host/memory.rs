@@ -8,8 +8,7 @@
 use nix::errno::Errno;
 use nix::sys::sysinfo::SysInfo;
 
-use crate::kube::facts::{Facts, HugePages, Memory};
-use crate::kube::facts::{Read, Unread, if_present};
+use crate::kube::facts::{Facts, HugePages, Memory, Read, Unread, if_present};
 use crate::os::read::SMALL;
 use crate::os::reread_file::RereadFile;
 use crate::os::root::{HostRoot, unread};

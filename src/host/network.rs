@@ -14,8 +14,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
-use crate::kube::facts::{DefaultRoute, Interface, Network};
-use crate::kube::facts::{Read, Unread, if_present};
+use crate::kube::facts::{DefaultRoute, Interface, Network, Read, Unread, if_present};
 use crate::os::hosts;
 use crate::os::root::{HostRoot, unread};
 

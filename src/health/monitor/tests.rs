@@ -23,13 +23,8 @@ impl Watch {
         self.health.look()
     }
 
-    /// Each question for the time takes so many milliseconds, and each read asks three times.
-    fn slow_look(&mut self, seconds: u64, millis: u64) {
-        self.clock.0.set((Duration::from_secs(seconds), Duration::from_millis(millis)));
-        assert!(self.health.look());
-    }
-
-    /// A look whose second is over after so many questions for the time.
+    /// A look whose second is over after so many questions for the time. Each read asks three
+    /// times.
     fn cut_off_look(&mut self, seconds: u64, questions: u32) {
         let step = Duration::from_secs(1) / questions;
         self.clock.0.set((Duration::from_secs(seconds), step));
@@ -99,10 +94,10 @@ fn sensors_are_the_last_files_and_a_discovery_that_ends_early_is_repeated() {
     assert!(watch.look(0));
     assert_eq!(watch.status("KernelDeadlock"), Some(false));
     tree.write("proc/sys/kernel/tainted", b"128\n");
-    watch.slow_look(60, 50);
+    watch.cut_off_look(60, 20);
     assert!(watch.health.reader.cut_off("").is_some());
     assert_eq!(watch.status("KernelDeadlock"), Some(true));
-    watch.slow_look(3600, 50);
+    watch.cut_off_look(3600, 20);
     let cut_off = watch.health.discoveries;
     for second in [3700, 3800] {
         assert!(watch.look(second));
@@ -116,7 +111,7 @@ fn a_discovery_that_ends_early_deletes_no_condition() {
     let mut watch = watch(&tree);
     assert!(watch.look(0));
     assert_eq!(watch.status("ThermalThrottling"), Some(false));
-    watch.slow_look(3600, 500);
+    watch.cut_off_look(3600, 2);
     assert_eq!(watch.status("ThermalThrottling"), Some(false));
 }
 
@@ -129,7 +124,7 @@ fn what_the_first_look_does_not_come_to_is_read_by_the_next_one() {
     tree.write("proc/uptime", b"10.0 7.0\n");
     tree.write("var/lib/nodelet/boots", b"1 old\n");
     let mut watch = watch(&tree);
-    watch.slow_look(0, 500);
+    watch.cut_off_look(0, 2);
     assert!(watch.health.take_signs().is_empty());
     assert!(watch.look(60));
     let signs = watch.health.take_signs();
@@ -177,7 +172,7 @@ fn a_look_that_ends_early_forgets_no_change_of_a_link() {
         watch.look(start);
         changes("5");
         watch.look(start + 60);
-        watch.slow_look(start + 240, 500);
+        watch.cut_off_look(start + 240, 2);
         changes("6");
         assert_eq!(reasons(&mut watch), [] as [&str; 0]);
         watch.look(start + 300);

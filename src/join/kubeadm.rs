@@ -2,8 +2,8 @@
 //! server, and asks it for the certificate of the node.
 //!
 //! It proves the server as `kubeadm join` does and more strictly: only pinned CAs are trusted, and
-//! the second request is always sent. Every request before is anonymous. Upstream:
-//! `cmd/kubeadm/app/discovery/token/token.go`.
+//! the second request is always sent. Each request of the discovery is anonymous: only the server
+//! that was proved gets the token. Upstream: `cmd/kubeadm/app/discovery/token/token.go`.
 //!
 //! A review predicts what the controller will do: kube-controller-manager approves a request if
 //! its requester may create certificatesigningrequests/nodeclient
@@ -17,7 +17,7 @@ use super::run::{
 };
 use super::supervisor::cacerts;
 use super::token::Bootstrap;
-use crate::check::server::{APPROVAL, CREATE_REQUEST, RENEWAL};
+use crate::check::server::{self, APPROVAL, CREATE_REQUEST, RENEWAL};
 use crate::check::{Finding, Mark};
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, ClientCertificate, Endpoint};
@@ -294,15 +294,14 @@ pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Fail
     }
     let request = Request::get(format!("/api/v1/nodes/{name}"), Accept::Object);
     let response = run.answer(api, &request, check, "try again")?;
-    if response.code == 404 {
-        return Ok(Finding::ok(check, "there is no Node of this name yet"));
-    }
     if response.code == 403 {
         return Ok(Finding::note(check, "not visible: 403", ""));
     }
     let remedy = "does a proxy end TLS, so that the server does not see the certificate?";
-    response.accepted().map_err(|refused| failed(check, refused, remedy))?;
-    let node = json::parse(&response.body).unwrap_or_default();
+    let found = server::found(&response, "nodes", name);
+    let Some(node) = found.map_err(|why| failed(check, why, remedy))? else {
+        return Ok(Finding::ok(check, "there is no Node of this name yet"));
+    };
     let is_true = |condition| object::text(condition, &["status"]) == "True";
     let conditions = object::list(&node, &["status", "conditions"]);
     let is_ready = object::of_type(conditions, "Ready").is_some_and(is_true);

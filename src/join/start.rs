@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::files::JoinPaths;
 use super::run::{Failed, JoinRun, Stop, failed};
+use crate::check::server;
 use crate::check::units::SERVE_SOCKET;
 use crate::check::{Finding, Mark};
 use crate::client::api::Api;
@@ -137,13 +138,8 @@ fn is_masked(paths: &JoinPaths, unit: &str) -> bool {
 /// `renewTime` of the Lease; empty if there is none yet.
 fn renewed(run: &JoinRun<'_>, api: &mut Api) -> Result<String, Fault> {
     let request = Request::get(format!("{LEASES}/{}", run.board.name), Accept::Object);
-    let response = run.send(api, &request)?;
-    if response.code == 404 {
-        return Ok(String::new());
-    }
-    response.accepted()?;
-    let lease = json::parse(&response.body).unwrap_or_default();
-    Ok(object::text(&lease, &["spec", "renewTime"]).to_owned())
+    let lease = server::found(&run.send(api, &request)?, "leases", &run.board.name)?;
+    Ok(object::text(&lease.unwrap_or_default(), &["spec", "renewTime"]).to_owned())
 }
 
 /// Waits for a Ready Node with the boot id of this machine, and for another `renewTime` than the

@@ -117,7 +117,7 @@ fn administrators_words(text: &str) -> Vec<String> {
         // What begins with a quote ends with it, maybe in a later line.
         let quote = value.chars().next().filter(|first| ['"', '\''].contains(first));
         if let Some(quote) = quote.filter(|_| !name.starts_with(['#', ';']))
-            && value.matches(quote).count() % 2 == 1
+            && value.replace(&format!("\\{quote}"), "").matches(quote).count() % 2 == 1
         {
             let (more, next) = rest.split_once(quote).unwrap_or((rest, ""));
             value = [&value, "\n", more].concat();
@@ -242,10 +242,10 @@ impl JoinRun<'_> {
         };
         let path = |path: Option<PathBuf>| path.unwrap_or_default().display().to_string();
         // A run makes lower case of it, as join did of the name of the board.
-        let name = node_name(&name).unwrap_or(name);
+        let is_own = |given: &str| node_name(given).is_ok_and(|given| given == self.board.name);
         let given = [name, path(config.kubeconfig), path(config.bootstrap_kubeconfig)];
         for ((flag, want), given) in flags.into_iter().zip(given) {
-            if given == want || flag == OVERRIDE && want.is_empty() {
+            if given == want || flag == OVERRIDE && (want.is_empty() || is_own(&given)) {
                 continue;
             }
             let line = format!("{source}: --{flag}={given} would win over what join writes");

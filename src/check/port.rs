@@ -78,8 +78,7 @@ fn answers(config: &ApiConfig) -> Finding {
             format!("{} answers {code} to a request without credentials, not 401", config.endpoint),
             "another program has this port, see ss -ltnp; or set another --port and ListenStream=",
         ),
-        // A remedy of the fault would be one for a kubeconfig.
-        Err((why, _)) => Finding::failed(check, why.what, remedy),
+        Err((why, _)) => Finding::failed(check, why, remedy),
     }
 }
 
@@ -99,20 +98,21 @@ fn verified(config: &ApiConfig, at_supervisor: bool) -> Finding {
         ),
         Err((why, Some(Distrust::Other))) => Finding::failed(
             check,
-            why.what,
+            why,
             "it needs the address of the Node as a name; remove the files of --tls-cert-file, or \
              replace them",
         ),
-        Err((why, _)) => Finding::failed(check, why.what, "journalctl -u nodelet-serve"),
+        Err((why, _)) => Finding::failed(check, why, "journalctl -u nodelet-serve"),
     }
 }
 
-/// The code of the answer, or why there is none.
-fn ask(config: &ApiConfig) -> Result<u16, (Fault, Option<Distrust>)> {
-    let mut api = Api::new(config).map_err(|why| (why, None))?;
+/// The code of the answer, or why there is none: a remedy of the fault would be one for a
+/// kubeconfig.
+fn ask(config: &ApiConfig) -> Result<u16, (String, Option<Distrust>)> {
+    let mut api = Api::new(config).map_err(|why| (why.what, None))?;
     match api.call(&Request::get("/healthz".to_owned(), Accept::Object), CALL) {
         Ok(response) => Ok(response.code),
-        Err(why) => Err((why, api.distrust())),
+        Err(why) => Err((why.what, api.distrust())),
     }
 }
 

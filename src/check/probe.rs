@@ -51,7 +51,10 @@ pub(super) fn report(setup: &mut Setup, clock: &Clock) -> Report {
     let finding = |kind| board::health(kind, &setup.health, &conditions, &health.sources(kind));
     findings.extend(KINDS.iter().map(finding));
     let access = open(config, clock.now().wall);
-    let writable = requests_certificates(config, &access).then(|| writable(&config.cert_dir));
+    // With a token in the kubeconfig there is no certificate to renew, whatever the flags say.
+    let by_flags = config.rotate_certificates || config.bootstrap_kubeconfig.is_some();
+    let requests = access.as_ref().map_or(by_flags, |access| access.rotation.deadline().is_some());
+    let writable = requests.then(|| writable(&config.cert_dir));
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
     findings.push(guest::guest(&config.node));
@@ -99,14 +102,6 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
             },
         ),
     ]
-}
-
-/// With a token in the kubeconfig there is no certificate to renew, whatever the flags say.
-fn requests_certificates(config: &Config, access: &Result<Credentials, Fault>) -> bool {
-    match access {
-        Ok(access) => access.rotation.deadline().is_some(),
-        Err(_) => config.rotate_certificates || config.bootstrap_kubeconfig.is_some(),
-    }
 }
 
 /// The checks of the kubeconfig, the network and the server. Returns `None` after a failed check

@@ -123,11 +123,11 @@ pub fn pod_cidr(config: &NodeConfig, node: Option<&Value>) -> Finding {
 /// boot by the server's clock, if known.
 pub fn pods(config: &NodeConfig, list: Result<Response, Fault>, boot: Option<Wall>) -> Finding {
     let check = "pods";
-    let body = match body(check, "list them", list) {
-        Ok(body) => body,
+    let response = match readable(check, "list them", list) {
+        Ok(response) => response,
         Err(finding) => return finding,
     };
-    match pods::count(&body, &config.name, boot) {
+    match pods::count(&response.body, &config.name, boot) {
         None => Finding::note(check, "the response is not a PodList", ""),
         Some((0, 0)) => Finding::ok(check, "none is bound to the Node"),
         Some((bound, 0)) if config.reject_pods => {
@@ -147,8 +147,8 @@ pub fn pods(config: &NodeConfig, list: Result<Response, Fault>, boot: Option<Wal
 /// `version` is the response to `GET /version`.
 pub fn server_version(config: &Config, version: Result<Response, Fault>) -> Finding {
     let check = "server-version";
-    let body = match body(check, "read it", version) {
-        Ok(body) => body,
+    let body = match readable(check, "read it", version) {
+        Ok(response) => json::parse(&response.body).unwrap_or_default(),
         Err(finding) => return finding,
     };
     let server = Version::parse(object::text(&body, &["gitVersion"]));
@@ -174,19 +174,19 @@ pub fn server_version(config: &Config, version: Result<Response, Fault>) -> Find
     }
 }
 
-/// What the server responded; null if that is no JSON. A request that the credentials do not allow
+/// The response of a server that accepted the request. A request that the credentials do not allow
 /// is no fault: `action` is what it would do.
-fn body(
+fn readable(
     check: &'static str,
     action: &str,
     response: Result<Response, Fault>,
-) -> Result<Value, Finding> {
+) -> Result<Response, Finding> {
     let response = response.map_err(|why| Finding::note(check, why, ""))?;
     response.accepted().map_err(|refused| match refused.code {
         403 => Finding::note(check, format!("not permitted to {action}"), ""),
         _ => Finding::note(check, format!("cannot be read: {}", Fault::from(refused).what), ""),
     })?;
-    Ok(json::parse(&response.body).unwrap_or_default())
+    Ok(response)
 }
 
 #[cfg(test)]

@@ -66,10 +66,11 @@ fn limited_path(node_name: &str, limit: usize) -> String {
     )
 }
 
-/// How many of the pods in a list would be ended, and how many left; `None` if `list`
+/// How many of the pods in a list would be ended, and how many left; `None` if `body`
 /// is no PodList.
-pub fn count(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<(usize, usize)> {
-    let strays = StrayPods::of_list(list, node_name, boot)?;
+pub fn count(body: &[u8], node_name: &str, boot: Option<Wall>) -> Option<(usize, usize)> {
+    let list = json::parse_without(body, &UNREAD).ok()?;
+    let strays = StrayPods::of_list(&list, node_name, boot)?;
     Some((strays.changes.len(), strays.left.len()))
 }
 

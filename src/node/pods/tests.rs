@@ -136,10 +136,18 @@ fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
         ] {
             let pod = pod("web", json!({"metadata": metadata, "status": status}));
             let found = json!({"kind": "PodList", "items": [pod]});
-            assert_eq!(count(&found, "pi", Some(boot())), Some((acts, 1 - acts)), "{name}");
+            assert_eq!(
+                count(found.to_string().as_bytes(), "pi", Some(boot())),
+                Some((acts, 1 - acts)),
+                "{name}"
+            );
             // Without the time of the boot each start counts.
             let never = usize::from(name == "never started");
-            assert_eq!(count(&found, "pi", None), Some((never, 1 - never)), "{name}");
+            assert_eq!(
+                count(found.to_string().as_bytes(), "pi", None),
+                Some((never, 1 - never)),
+                "{name}"
+            );
         }
     }
     // The clock of the kubelet was in 1970; the server's time of the pod is not.

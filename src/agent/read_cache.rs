@@ -93,9 +93,11 @@ impl ReadCache {
         if now >= self.all_read.after(period) && !self.host.root_can_block() {
             let old = std::mem::replace(&mut self.facts, self.host.read(&node.name));
             self.facts.health = old.health;
-            // The paths of --ready-when-exists come last.
+            // The paths of --ready-when-exists come last. The addresses of etc/hosts come first,
+            // but the files of --node-condition before may have used up the second.
             if self.host.root.may_read().is_err() {
                 self.facts.unhealthy = old.unhealthy;
+                self.facts.network.hosts = old.network.hosts;
             }
             self.all_read = now;
         } else {

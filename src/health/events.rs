@@ -35,7 +35,8 @@ pub(super) struct EventSources {
     memory_errors: Vec<RereadFile>,
     links: Vec<(String, RereadFile)>,
     pub(super) found: Counters,
-    /// Bit 5 of `bootstatus` of `watchdog0`, and not on a Raspberry Pi; false after its event.
+    /// Bit 5 of `bootstatus` of `watchdog0`, and not on a Raspberry Pi; false once it was
+    /// judged.
     was_reset: bool,
     /// The counters at the last look.
     last_oom_kills: Option<u64>,
@@ -88,8 +89,10 @@ impl EventSources {
         let (found, mut signs) = (&self.found, Vec::new());
         let has_killed = grew(found.oom_kills, self.last_oom_kills);
         let has_failed = grew(found.memory_errors, self.last_memory_errors);
-        let was_reset =
-            is_new_boot.is_some_and(|is_new| std::mem::take(&mut self.was_reset) && is_new);
+        let was_reset = match is_new_boot {
+            Some(is_new) => std::mem::take(&mut self.was_reset) && is_new,
+            None => false,
+        };
         for (holds, reason, message) in [
             (has_killed, "OOMKilling", "the kernel killed a process for lack of memory"),
             (has_failed, "MemoryReadError", "the memory controller counted an uncorrectable error"),

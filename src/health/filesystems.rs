@@ -217,6 +217,7 @@ impl ReadonlyFilesystem {
         // Without its file of sys/dev a device has another name, whose errors are not found.
         if let Some(unread) = reader.cut_off(MOUNTINFO) {
             self.mounted = Err(unread);
+            self.read_only = None;
         }
     }
 }
@@ -284,7 +285,7 @@ impl Mounted {
         let read = if_present(count(reader.reread_number(errors)));
         let read = read.map(|count| count.map(|count| self.of_count(count, reader)));
         // What the look did not come to is not zero.
-        let cut_off = reader.cut_off(&errors_file(&self.fs.device));
+        let cut_off = self.errors.as_ref().and_then(|file| reader.cut_off(&file.path));
         self.fs.ext4 = read.map(|errors| cut_off.map_or(errors, Err));
     }
 

@@ -78,8 +78,8 @@ pub struct CheckTexts {
 
 /// The source of a condition, and its rule: the files (`RereadFile`), what the last look found
 /// (`IfPresent`), and what the rule remembers. It reads only files of /proc, /sys and /run, which
-/// cannot wait for a bus, a device or a network; of /etc only if `HealthReader::root_can_block` is
-/// false.
+/// cannot wait for a bus, a device or a network; of /etc more than once only if
+/// `HealthReader::root_can_block` is false.
 trait Source: fmt::Debug {
     /// Finds its files: at the first look and every hour. Only an absent file is left out
     /// ([`Unread::absent`](crate::kube::facts::Unread)): one whose read failed stays, because its

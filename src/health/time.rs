@@ -101,10 +101,11 @@ impl Time {
             self.history.load(text.as_deref().map(String::from_utf8_lossy).as_deref());
         }
         // The first look may not have come so far.
-        if self.history.id.is_empty() {
+        if self.history.id.is_none() {
             let id = reader.root.text("proc/sys/kernel/random/boot_id", SMALL);
-            self.history.has_no_id = id.is_err() && reader.root.may_read().is_ok();
-            id.unwrap_or_default().trim().clone_into(&mut self.history.id);
+            if id.is_ok() || reader.root.may_read().is_ok() {
+                self.history.id = Some(id.unwrap_or_default().trim().to_owned());
+            }
         }
     }
 
@@ -316,10 +317,8 @@ struct Boot {
 #[derive(Debug, Default)]
 pub(super) struct History {
     boots: Vec<Boot>,
-    /// The id of this boot; empty until it is known.
-    id: String,
-    /// The kernel does not tell the id.
-    has_no_id: bool,
+    /// The id of this boot, empty if the kernel does not tell it; `None` before it was read.
+    id: Option<String>,
     /// The file exists.
     exists: bool,
     /// The file cannot be written.
@@ -345,17 +344,18 @@ impl History {
     /// Whether the file has no line of this boot: no other process ran since it. `None`: the id of
     /// this boot is not known yet.
     pub(super) fn is_new_boot(&self) -> Option<bool> {
-        let is_known = || self.boots.last().is_some_and(|last| last.id == self.id);
-        (!self.id.is_empty() || self.has_no_id).then(|| !is_known())
+        let id = self.id.as_ref()?;
+        Some(self.boots.last().is_none_or(|last| last.id != *id))
     }
 
     /// The file with a line of this boot, which began `at`; `None` if it has one.
     pub(super) fn record(&mut self, at: u64) -> Option<String> {
-        if self.is_recorded || self.has_failed || self.id.is_empty() {
+        let id = self.id.as_ref().filter(|id| !id.is_empty())?;
+        if self.is_recorded || self.has_failed {
             return None;
         }
         match self.boots.last_mut() {
-            Some(last) if last.id == self.id => {
+            Some(last) if last.id == *id => {
                 // An earlier process of this boot was stopped; the boot goes on.
                 if !std::mem::take(&mut last.is_orderly) {
                     self.is_recorded = true;
@@ -363,7 +363,7 @@ impl History {
                 }
             }
             _ => {
-                self.boots.push(Boot { at, id: self.id.clone(), is_orderly: false });
+                self.boots.push(Boot { at, id: id.clone(), is_orderly: false });
                 self.trim();
             }
         }
@@ -389,7 +389,7 @@ impl History {
     /// Whether the board is in a series of reboots at `now`, in seconds since 1970. `None`: the
     /// clock is not known to be right.
     pub(super) fn judge(&self, now: Option<u64>) -> RuleResult {
-        if self.has_failed || (!self.exists && self.id.is_empty()) {
+        if self.has_failed || (!self.exists && self.id.as_deref().is_none_or(str::is_empty)) {
             return RuleResult::NoSource;
         }
         let Some(now) = now.filter(|_| self.exists) else {
@@ -566,7 +566,7 @@ mod tests {
     }
 
     fn history(text: &str, id: &str) -> History {
-        let mut history = History { id: id.to_owned(), ..History::default() };
+        let mut history = History { id: Some(id.to_owned()), ..History::default() };
         history.load(Some(text));
         history
     }
@@ -613,7 +613,7 @@ mod tests {
 
     #[test]
     fn a_boot_is_recorded_once_and_a_stop_makes_it_orderly() {
-        let mut first = History { id: "a".to_owned(), ..History::default() };
+        let mut first = History { id: Some("a".to_owned()), ..History::default() };
         first.load(None);
         assert_eq!(first.judge(Some(100)), RuleResult::Waiting);
         assert_eq!(first.stop(), None, "not recorded");

@@ -78,8 +78,7 @@ impl MeasuredPath {
 impl Access {
     fn of(root: &HostRoot, folder: &Path, mounts: &[Mount], find: Find) -> Read<Self> {
         let path = find(root, folder, mounts);
-        // As `guard::root_can_block`, of this table.
-        if blocking_mount(Path::new("/"), mounts).is_none() {
+        if !guard::root_blocks(mounts) {
             return path.map(Self::Path);
         }
         let access = path.and_then(|path| {

@@ -46,7 +46,12 @@ pub fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
 /// Whether the root file system of this process can block. What the clock alone asks for must not
 /// depend on it.
 pub fn root_can_block() -> bool {
-    all_mounts().is_ok_and(|mounts| blocking_mount(Path::new("/"), &mounts).is_some())
+    all_mounts().is_ok_and(|mounts| root_blocks(&mounts))
+}
+
+/// Whether the root file system can block by this mount table.
+pub(crate) fn root_blocks(mounts: &[Mount]) -> bool {
+    blocking_mount(Path::new("/"), mounts).is_some()
 }
 
 /// Resolves `path` below `/`. `mounts` is the mount table of this process.

@@ -92,7 +92,8 @@ pub(crate) fn is_end(limit: u64) -> impl FnMut(&mut Vec<u8>) -> bool {
 }
 
 /// Takes each line of a table without its newline: mounts and routes, whose number the kernel
-/// bounds. The limit of the read is then that of a line. What follows the last newline is dropped.
+/// bounds, and hosts, whose reader has a bound of its own. The limit of the read is then that of a
+/// line. What follows the last newline is what the read returns.
 pub(crate) fn each_line(take: &mut dyn FnMut(&str)) -> impl FnMut(&mut Vec<u8>) -> bool {
     move |bytes| {
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::OFlag;
 use zeroize::Zeroizing;
 
-use super::guard::{self, blocking_mount};
+use super::guard;
 use super::mounts::all_mounts;
 use super::read::{self, cause};
 use crate::kube::text::Fault;
@@ -301,9 +301,7 @@ impl Written {
     /// would read what is written into it. A root on a network is not asked, because the clock
     /// asks.
     fn is_in_place(&self) -> bool {
-        let Some(mounts) =
-            all_mounts().ok().filter(|mounts| blocking_mount(Path::new("/"), mounts).is_none())
-        else {
+        let Some(mounts) = all_mounts().ok().filter(|mounts| !guard::root_blocks(mounts)) else {
             return true;
         };
         let found = guard::may_touch(&self.place, &mounts);

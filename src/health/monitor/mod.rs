@@ -126,6 +126,8 @@ impl Health {
             let signs = self.event_sources.judge(self.time.history.is_new_boot(), now.mono);
             self.signs.extend(signs);
             self.judge(true, now);
+        } else {
+            self.judge(false, now);
         }
         true
     }

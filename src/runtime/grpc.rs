@@ -5,7 +5,7 @@
 //! The window of a call equals the limit of its answer, and that of the connection is opened again
 //! after each call. Flow control of what is sent is not needed for some hundred bytes.
 
-use std::io::{BufReader, ErrorKind, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::path::Path;
 
 use super::hpack;
@@ -230,12 +230,7 @@ impl RuntimeConnection {
     }
 
     fn read(&mut self, bytes: &mut [u8]) -> Result<(), RuntimeFailure> {
-        self.socket.read_exact(bytes).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => {
-                RuntimeFailure::api("the runtime has closed the connection")
-            }
-            _ => failed(&error),
-        })
+        self.socket.read_exact(bytes).map_err(|error| failed(&error))
     }
 }
 

@@ -91,7 +91,7 @@ fn get(path: &str, config: &RuntimeConfig, open: Open<'_>) -> Result<Vec<u8>, Ru
             let remedy =
                 "is it the socket of Docker or Podman? Write unix:// for containerd and CRI-O";
             let none = || match answer.is_empty() {
-                true => RuntimeFailure::api("the runtime has closed the connection"),
+                true => failed(&ErrorKind::UnexpectedEof.into()),
                 false => RuntimeFailure::api(Fault::new("it speaks no HTTP", remedy)),
             };
             response.ok_or_else(none)?.check()?;

@@ -92,6 +92,9 @@ impl Write for TimedSocket {
 
 /// A read or a write failed.
 pub(super) fn failed(error: &io::Error) -> RuntimeFailure {
+    if error.kind() == ErrorKind::UnexpectedEof {
+        return RuntimeFailure::api("the runtime has closed the connection");
+    }
     let remedy = match error.kind() {
         ErrorKind::TimedOut => "is it stopped or overloaded? See its log",
         _ => "",

@@ -112,10 +112,8 @@ impl Port {
             let start = self.clock.now();
             let now = start.mono;
             let deadline = self.connections.expire(now);
-            if deadline.is_some() {
-                busy = now;
-            }
-            let end = self.idle_exit.map(|idle| busy.after(idle));
+            let idle = self.idle_exit.filter(|_| deadline.is_none());
+            let end = idle.map(|idle| busy.after(idle));
             if end.is_some_and(|end| end <= now) {
                 return;
             }

@@ -166,7 +166,7 @@ impl Certificates {
         let failed = failed.collect::<Vec<_>>().join("; ");
         let error = (!failed.is_empty()).then(|| format!("{failed}; the old one stays in use"));
         self.log.ended(error.as_deref(), now);
-        is_new.then(|| self.tls().ok()).flatten()
+        if is_new { self.tls().ok() } else { None }
     }
 }
 

@@ -185,7 +185,8 @@ impl Kubelet {
             };
         }
         self.wall_clock.log_state(now);
-        // The computation that uses the facts comes first, and sets the time of the next one.
+        // Only now: the write that used the facts has set the time of the next computation, which
+        // this moves forward.
         if self.facts_at.is_none()
             && let Some(at) = self.facts_change.take()
         {

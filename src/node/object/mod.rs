@@ -353,7 +353,7 @@ impl Node {
             }
         };
         let name = config.node.name.as_str();
-        // They are half of a Node's bytes and unused.
+        // managedFields are half of a Node's bytes and unused.
         let body = message::parse_without(&response.body, &["managedFields"]);
         let body = body.filter(|body| is_identified(body, name));
         match sent {

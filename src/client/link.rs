@@ -210,7 +210,8 @@ impl Link {
         self.with(|state| {
             if let Some(peer) = state.peer {
                 state.addresses.answered(peer);
-                // The round ended with it: its first address is no later failure than this one's.
+                // The round has ended. If this server fails later, its failure is the latest, not
+                // that of the round's first address.
                 state.first = None;
             }
         });

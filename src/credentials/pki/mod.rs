@@ -84,7 +84,8 @@ impl Pki {
     }
 
     /// A certificate that has not expired: it was added since the start, or the clock was wrong
-    /// then. `None` if there is still none. `completed` is the result of `Store::recover`.
+    /// then. `None` if there is still none. `completed`: whether the operations of `Store::recover`
+    /// could be carried out.
     pub fn find(
         &mut self,
         completed: Result<(), Fault>,
@@ -159,8 +160,8 @@ impl Pki {
         (found != new.as_bytes()).then(|| digest_of(&found))
     }
 
-    /// A request with the own certificate follows: only a kubeconfig that could not be replaced
-    /// when the certificate was stored is still to be.
+    /// A request with the own certificate follows, which replaces no kubeconfig, but for one that
+    /// the stored pair was to replace and that is still there.
     pub(super) fn keep_kubeconfig(&mut self) {
         let Some(replaced) = self.marks.replaced.take() else {
             return;
@@ -294,7 +295,7 @@ impl Pki {
             let ops = vec![Op::Remove(path.clone()), Op::Sync(write::parent(path))];
             self.add_later("the kubeconfig of another cluster cannot be removed", Ok(ops));
         } else if valid.is_ok() && replaced.is_some() && of_stored.replaced == replaced {
-            let why = "was not replaced yet by that of the bootstrap";
+            let why = "is to be replaced by that of the bootstrap";
             valid = Err(Fault::from(why).at(path.display()));
         }
         if valid.is_err() {

@@ -158,7 +158,7 @@ impl Store {
         text.push_str(key.pem());
         text.push_str(&marks);
         // A repeated installation: each attempt must not leave another file with the key.
-        if read(&current).is_ok_and(|stored| Zeroizing::new(stored).as_slice() == text.as_bytes()) {
+        if holds(&current, text.as_bytes()) {
             return Ok(Vec::new());
         }
         let pair = self.leftover(text.as_bytes()).unwrap_or_else(|| self.unused_pair(now));
@@ -177,11 +177,12 @@ impl Store {
     /// attempt must not leave another file.
     fn leftover(&self, text: &[u8]) -> Option<PathBuf> {
         let mut found = None;
-        let is_equal = |pair: &PathBuf| {
-            read(pair).is_ok_and(|stored| Zeroizing::new(stored).as_slice() == text)
+        let mut look = |pair: PathBuf| {
+            if found.is_none() && holds(&pair, text) {
+                found = Some(pair);
+            }
         };
-        self.each_pair(&mut |pair| found = found.take().or_else(|| Some(pair).filter(is_equal)))
-            .ok()?;
+        self.each_pair(&mut look).ok()?;
         found
     }
 
@@ -365,14 +366,19 @@ fn is_some<T>(found: io::Result<T>, path: &Path) -> Result<bool, Fault> {
     }
 }
 
+/// Whether the file has this text, which is a secret.
+fn holds(path: &Path, text: &[u8]) -> bool {
+    read(path).is_ok_and(|stored| Zeroizing::new(stored).as_slice() == text)
+}
+
 /// What a stored pair says of the files that it was requested with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::credentials) struct Marks {
     /// Digests of certificates: that of the kubeconfig, unless it names the stored one, and each CA
     /// of the bootstrap kubeconfig.
     certificates: Vec<String>,
-    /// The digest of the kubeconfig that is there and that the bootstrap replaces. It names the
-    /// pair, and would be valid again with it.
+    /// The digest of the kubeconfig that the bootstrap of this pair was to replace. It names the
+    /// link to the current pair: where it could not be replaced, the pair makes it valid again.
     pub(in crate::credentials) replaced: Option<String>,
 }
 

@@ -170,9 +170,9 @@ impl Lookup {
     /// Each attempt for each candidate that is left gets an equal part of the time.
     fn begin(&mut self, now: Mono) {
         let names = u32::try_from(self.names.len() + 1).unwrap_or(u32::MAX);
-        let Resolver { attempts, timeout, .. } = self.resolver;
+        let attempts = self.resolver.attempts.max(1);
         let share = self.ends.since(now) / names.saturating_mul(attempts);
-        self.attempted = (now, timeout.min(share));
+        self.attempted = (now, self.resolver.timeout.min(share));
         self.attempts_left = attempts - 1;
     }
 

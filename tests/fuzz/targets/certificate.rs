@@ -2,7 +2,7 @@
 #![no_main]
 
 use nodelet::credentials::pki::key::Key;
-use nodelet::kube::signed::Signed;
+use nodelet::kube::keys::Signed;
 use nodelet::kube::x509::{Leaf, Wanted, pem};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -278,12 +278,14 @@ mod tests {
 
     /// The first answer begins the look, and the next one is after its end.
     #[test]
-    fn a_node_stays_unhealthy_if_the_read_of_the_hour_does_not_come_to_its_paths() {
+    fn a_read_of_the_hour_that_ends_early_keeps_paths_and_hosts() {
         let mut cache = spoilt(&HostRoot::default());
         cache.host.ready_when_exists = vec!["/no/such".into()];
         read(&mut cache, true, 1);
         let at = Mono::START.after(Duration::from_secs(3600));
         cache.facts.unhealthy = cache.host.unhealthy();
+        let hosts = vec!["192.0.2.7".parse().unwrap()];
+        cache.facts.network.hosts.clone_from(&hosts);
         let is_over = std::cell::Cell::new(false);
         let clock = move || match is_over.replace(true) {
             false => at,
@@ -293,6 +295,7 @@ mod tests {
         cache.refresh(&config(), false, true, || at);
         assert!(cache.facts().memory.is_err(), "the look was over");
         assert_eq!(cache.facts().unhealthy, cache.host.unhealthy());
+        assert_eq!(cache.facts().network.hosts, hosts);
     }
 
     #[test]

@@ -55,6 +55,11 @@ mod tests {
         tree.write("hosts", "192.0.2.1 pi\n".repeat(MOST / 13 + 1000).as_bytes());
         let found = in_file(&File::open(tree.join("hosts")).unwrap(), "pi").unwrap();
         assert!((MOST / 13 - 1..=MOST / 13).contains(&found.len()), "{}", found.len());
+        // The end of the read is behind `pi`.
+        let blocked = "0.0.0.0 blocked\n".repeat(MOST / 16 - 1);
+        tree.write("hosts", format!("#ab\n{blocked}192.0.2.9 pihole\n").as_bytes());
+        let found = in_file(&File::open(tree.join("hosts")).unwrap(), "pi").unwrap();
+        assert!(found.is_empty(), "a line that was cut: {found:?}");
     }
 
     #[test]

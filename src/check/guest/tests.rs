@@ -68,11 +68,14 @@ fn bound_pods_are_counted_and_those_of_a_running_kubelet_fail() {
     let minutes = Duration::from_secs(600);
     let (stray, old) = (&pod(None), &pod(Some(boot.before(minutes))));
     let running = &pod(Some(boot.after(minutes)));
+    let mut large = pod(None);
+    large["spec"]["containers"] = json!([{"args": vec![""; 40_000]}]);
     let left = "✗ 1 may still be running: a kubelet started them since this boot; kubectl drain \
                 pi, and reboot the board";
     assert_lines(&[
         (found(&[], &[]), "✓ none is bound"),
         (found(&[], &[stray, old]), "– 2 bound, the agent ends them"),
+        (found(&[], &[&large]), "– 1 bound, the agent ends them"),
         (found(&["--reject-pods=false"], &[stray]), "– ; set --reject-pods"),
         (found(&[], &[stray, running]), left),
         (answered(&[], 403, &json!({})), "– not permitted to list them"),

@@ -9,9 +9,9 @@ use crate::join::Join;
 use crate::kinds::{self, Kind};
 use crate::lock;
 use crate::patch;
-use crate::pki;
 use crate::pods;
 use crate::protobuf;
+use crate::random;
 use crate::rbac::Rbac;
 use crate::selector::Selector;
 use crate::status::{self, Cause, Failure, Subject};
@@ -395,7 +395,7 @@ impl Api {
             return Err(status::already_exists(&about));
         }
         object["apiVersion"] = json!(kind.api_version());
-        object["metadata"]["uid"] = json!(pki::uuid());
+        object["metadata"]["uid"] = json!(random::uuid());
         object["metadata"]["creationTimestamp"] = json!(time::now());
         Ok(store.put(&key, object))
     }
@@ -672,5 +672,5 @@ fn form(request: &Request) -> Option<Form> {
 fn suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let letter = |byte: &u8| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]);
-    pki::random::<5>().iter().map(letter).collect()
+    random::bytes::<5>().iter().map(letter).collect()
 }

@@ -13,7 +13,7 @@ use crate::pki::{Authority, Validity};
 use crate::time;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[derive(Debug)]
 struct Health {
@@ -21,7 +21,8 @@ struct Health {
     /// `renewTime` of the Lease that counted last. A new heartbeat forgets it, a deleted Lease does
     /// not.
     renewed: Option<String>,
-    heard: Instant,
+    /// Since 1970.
+    heard: Duration,
     ready: String,
 }
 
@@ -139,7 +140,7 @@ impl Lifecycle {
             let mut status = ready.map_or("Unknown", |ready| text(ready, "/status")).to_owned();
             let renewed = leases.iter().find(|lease| text(lease, "/metadata/name") == name);
             let renewed = renewed.map(|lease| text(lease, "/spec/renewTime").to_owned());
-            let now = Instant::now();
+            let now = time::since_1970();
             let health = self.nodes.entry(uid).or_insert_with(|| Health {
                 heartbeat: heartbeat.clone(),
                 renewed: None,
@@ -155,7 +156,7 @@ impl Lifecycle {
             if renewed.is_some() && renewed > last {
                 (health.heard, health.renewed) = (now, renewed.clone());
             }
-            if now.duration_since(health.heard) > grace && status != "Unknown" {
+            if now.saturating_sub(health.heard) > grace && status != "Unknown" {
                 unknown(&mut node);
                 store(api, &NODE, node, "status");
                 health.renewed = renewed;

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 use std::iter;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The group of the tokens of `kubeadm token create`.
 pub const KUBEADM_GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
@@ -23,7 +23,8 @@ pub struct BootstrapToken {
     secret: String,
     signing: bool,
     authentication: bool,
-    expires: Option<Instant>,
+    /// Since 1970.
+    expires: Option<Duration>,
     groups: Vec<String>,
 }
 
@@ -52,8 +53,8 @@ impl BootstrapToken {
     /// `expiration`. Unlike the real server, whose cache accepts a bearer for up to 10 s more, the
     /// double is exact.
     #[must_use]
-    pub fn expires_in(mut self, time: Duration) -> Self {
-        self.expires = Some(Instant::now() + time);
+    pub fn expires_in(mut self, after: Duration) -> Self {
+        self.expires = Some(time::since_1970() + after);
         self
     }
 
@@ -69,7 +70,7 @@ impl BootstrapToken {
     }
 
     fn is_alive(&self) -> bool {
-        self.expires.is_none_or(|at| Instant::now() < at)
+        self.expires.is_none_or(|at| time::since_1970() < at)
     }
 }
 

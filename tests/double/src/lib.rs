@@ -27,6 +27,7 @@ mod pki;
 mod pods;
 mod protobuf;
 mod quantity;
+mod random;
 mod rbac;
 mod reviews;
 mod selector;
@@ -42,8 +43,10 @@ pub use faults::{Fault, Faults, Rule};
 pub use join::{BootstrapToken, KUBEADM_GROUP};
 pub use kubeconfig::{Credentials, kubeconfig};
 pub use pki::{Authority, Identity, Validity};
+pub use random::set_seed;
 pub use server::Recorded;
 pub use supervisor::{Phase, Supervisor};
+pub use time::set_time;
 
 use auth::User;
 use controllers::{Lifecycle, Signing};

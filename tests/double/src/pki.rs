@@ -2,18 +2,18 @@
 //! and signed by somebody else.
 
 use crate::der::{ALT_NAMES, Certificate, CertificateRequest, Subject, elements, sequence};
+use crate::random;
 use crate::time;
 use pem::{EncodeConfig, LineEnding, Pem};
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
-    PublicKeyData, SignatureAlgorithm, SigningKey as _, date_time_ymd,
+    PublicKeyData, SerialNumber, SignatureAlgorithm, SigningKey as _, date_time_ymd,
 };
 use ring::digest::{Digest, SHA256, digest};
 use ring::hmac::{self, Tag};
-use ring::rand::{self, SystemRandom};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, alg_id};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use yasna::{construct_der, parse_der};
 
 /// When a certificate is valid, in seconds relative to now.
@@ -35,8 +35,8 @@ impl Validity {
 
     fn apply(self, params: &mut CertificateParams) {
         let at = |offset: i64| {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
-            let seconds = since.as_secs().checked_add_signed(offset).expect("a time after 1970");
+            let now = time::since_1970().as_secs();
+            let seconds = now.checked_add_signed(offset).expect("a time after 1970");
             date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds)
         };
         params.not_before = at(self.from);
@@ -78,6 +78,7 @@ impl Identity {
 
 /// A certificate authority.
 pub struct Authority {
+    common_name: String,
     issuer: Issuer<'static, KeyPair>,
     cert_pem: String,
     cert_der: CertificateDer<'static>,
@@ -88,13 +89,26 @@ impl Authority {
     #[must_use]
     pub fn new(common_name: &str) -> Self {
         let key = KeyPair::generate().expect("a key for the authority");
+        Self::with_key(common_name, key, Validity { from: -86400, until: 3650 * 86400 })
+    }
+
+    /// The same subject and key in a certificate with another serial number and validity.
+    #[must_use]
+    pub fn renewed(&self, validity: Validity) -> Self {
+        let key = KeyPair::from_pem(&self.key_pem()).expect("a key of rcgen");
+        Self::with_key(&self.common_name, key, validity)
+    }
+
+    fn with_key(common_name: &str, key: KeyPair, validity: Validity) -> Self {
         let mut params = CertificateParams::default();
+        params.serial_number = Some(serial_number());
         params.distinguished_name = name(common_name, &[""; 0]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        Validity { from: -86400, until: 3650 * 86400 }.apply(&mut params);
+        validity.apply(&mut params);
         let certificate = params.self_signed(&key).expect("a self-signed authority");
         Self {
+            common_name: common_name.to_owned(),
             cert_pem: certificate.pem(),
             cert_der: certificate.der().clone(),
             issuer: Issuer::new(params, key),
@@ -216,6 +230,7 @@ fn params(
     validity: Validity,
 ) -> CertificateParams {
     let mut params = CertificateParams::new(server_names).expect("valid server names");
+    params.serial_number = Some(serial_number());
     params.distinguished_name = subject;
     params.extended_key_usages = vec![match server_names {
         [] => ExtendedKeyUsagePurpose::ClientAuth,
@@ -224,6 +239,13 @@ fn params(
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     validity.apply(&mut params);
     params
+}
+
+/// Always 20 bytes long.
+fn serial_number() -> SerialNumber {
+    let mut bytes = random::bytes::<20>();
+    bytes[0] = bytes[0] & 0x3f | 0x40;
+    SerialNumber::from_slice(&bytes)
 }
 
 /// What k3s signs.
@@ -309,21 +331,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A random UUID, as text.
-pub(crate) fn uuid() -> String {
-    let mut b = random::<16>();
-    b[6] = b[6] & 0x0f | 0x40;
-    b[8] = b[8] & 0x3f | 0x80;
-    let hex = hex(&b);
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
 /// HMAC with SHA-256.
 pub(crate) fn hmac_sha256(key: &[u8], text: &[u8]) -> Tag {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text)
-}
-
-/// Random bytes.
-pub(crate) fn random<const N: usize>() -> [u8; N] {
-    rand::generate(&SystemRandom::new()).expect("the system has random bytes").expose()
 }

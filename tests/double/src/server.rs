@@ -8,8 +8,10 @@ use crate::http::{self, Request, Response};
 use crate::lock;
 use crate::pki::{self, Authority, Identity};
 use crate::protobuf;
+use crate::random;
 use crate::status;
 use crate::supervisor::Caller;
+use crate::time;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -126,7 +128,9 @@ impl AnyCertificate {
     /// Whether one of the authorities signed it for a client.
     fn is_known(&self, own: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> bool {
         let mut authorities = self.authorities.iter();
-        self.verifier.verify_client_cert(own, others, UnixTime::now()).is_ok()
+        self.verifier
+            .verify_client_cert(own, others, UnixTime::since_unix_epoch(time::since_1970()))
+            .is_ok()
             || authorities.any(|authority| pki::is_version_1_of(authority, own) == Some(true))
     }
 }
@@ -516,7 +520,7 @@ impl Connection {
             None => None,
         };
         if let Some(response) = supervised {
-            return response.with("Date", &crate::time::http_date());
+            return response.with("Date", &time::http_date());
         }
         dress(protobuf::encoded(request, self.shared.api.handle(request, user)))
     }
@@ -615,9 +619,9 @@ impl Connection {
 /// no flow schema.
 fn dress(response: Response) -> Response {
     let response = response
-        .with("Audit-Id", &pki::uuid())
+        .with("Audit-Id", &random::uuid())
         .with("Cache-Control", "no-cache, private")
-        .with("Date", &crate::time::http_date());
+        .with("Date", &time::http_date());
     match response.code {
         401 => response,
         _ => response

@@ -7,11 +7,12 @@ use crate::http::{Request, Response};
 use crate::kubeconfig::base64;
 use crate::pki::{self, Authority, Validity};
 use crate::status;
+use crate::time;
 use crate::validate;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A supervisor beside the API.
 #[derive(Debug, Clone, Default)]
@@ -52,8 +53,8 @@ pub enum Phase {
 #[derive(Debug, Clone, Copy)]
 enum Owner {
     Node,
-    /// The password is stored since then, and there was no Node yet.
-    Nobody(Instant),
+    /// The password is stored since then (since 1970), and there was no Node yet.
+    Nobody(Duration),
 }
 
 /// Who sends a request.
@@ -98,15 +99,15 @@ impl Supervisor {
     /// Deletes the passwords of Nodes that are gone, and of those that never came.
     pub(crate) fn collect(&mut self, is_node: &dyn Fn(&str) -> bool) {
         let limit = self.orphan_after.unwrap_or(ORPHAN_AFTER);
-        let owners = &mut self.owners;
+        let (owners, now) = (&mut self.owners, time::since_1970());
         owners.retain(|name, _| self.passwords.contains_key(name));
         self.passwords.retain(|name, _| {
-            let owner = owners.entry(name.clone()).or_insert(Owner::Nobody(Instant::now()));
+            let owner = owners.entry(name.clone()).or_insert(Owner::Nobody(now));
             if is_node(name) {
                 *owner = Owner::Node;
                 return true;
             }
-            matches!(owner, Owner::Nobody(since) if since.elapsed() < limit)
+            matches!(owner, Owner::Nobody(since) if now.saturating_sub(*since) < limit)
         });
     }
 

@@ -2,7 +2,23 @@
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
+use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+thread_local! {
+    static SET: Cell<Option<Duration>> = const { Cell::new(None) };
+}
+
+/// Sets the time, since 1970, that this crate reads on this thread; `None` is the machine's clock.
+pub fn set_time(since_1970: Option<Duration>) {
+    SET.set(since_1970);
+}
+
+/// The time since 1970.
+pub(crate) fn since_1970() -> Duration {
+    let machine = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    SET.get().unwrap_or_else(machine)
+}
 
 /// Now, as `metav1.Time` is written: whole seconds, UTC, `Z`.
 pub(crate) fn now() -> String {
@@ -15,8 +31,7 @@ pub(crate) fn after(seconds: u64) -> String {
 }
 
 fn current() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let whole = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    let whole = i64::try_from(since_1970().as_secs()).unwrap_or(i64::MAX);
     Timestamp::from_second(whole).unwrap_or(Timestamp::MAX)
 }
 

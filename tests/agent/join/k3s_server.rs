@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use apidouble::{Authority, Double, Validity};
+use apidouble::{Authority, Validity};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nix::sys::signal::Signal;
@@ -68,7 +68,7 @@ fn a_board_renews_keeps_its_name_and_is_joined_again_after_its_certificate_expir
     // The board was off until its certificate had expired: it never has a Lease.
     board.stop(Signal::SIGTERM);
     let stranger = Authority::new("k3s-client-ca");
-    let authority = cluster.double().map_or(&stranger, Double::authority);
+    let authority = cluster.double().map_or(&stranger, |double| double.authority());
     let user = format!("system:node:{NAME}");
     let expired = authority.client(&user, &["system:nodes"], Validity::EXPIRED);
     let (server, ca) = cluster.server();

@@ -200,11 +200,11 @@ pub(crate) fn collect_garbage(api: &Api) {
 
 /// How long certificates live.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Signing {
+pub struct Signing {
     /// At most so many seconds from now.
-    pub(crate) longest: i64,
+    pub longest: i64,
     /// And since so many seconds.
-    pub(crate) backdate: i64,
+    pub backdate: i64,
 }
 
 impl Default for Signing {

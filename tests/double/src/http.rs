@@ -1,5 +1,7 @@
 //! HTTP/1.1: requests in, responses out.
 
+use crate::random;
+use crate::time;
 use http::StatusCode;
 use httparse::Status;
 use percent_encoding::percent_decode_str;
@@ -7,18 +9,59 @@ use serde_json::Value;
 
 /// A request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Request {
-    pub(crate) method: String,
+pub struct Request {
+    /// HTTP method.
+    pub method: String,
     /// Path and query, as sent.
-    pub(crate) target: String,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
-    /// Bytes on the wire (inside TLS).
-    pub(crate) bytes: usize,
+    pub target: String,
+    /// Names as sent, and values.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Bytes on the wire (inside TLS): head and body.
+    pub bytes: usize,
 }
 
 impl Request {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    /// Reads a request from the front of `buffer`; `None` if more is needed. An error is no HTTP.
+    pub fn parse(buffer: &[u8]) -> Result<Option<Self>, &'static str> {
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut head = httparse::Request::new(&mut headers);
+        let start = match head.parse(buffer) {
+            Ok(Status::Complete(length)) => length,
+            Ok(Status::Partial) if buffer.len() <= MAX_HEAD => return Ok(None),
+            Ok(Status::Partial) => return Err("head too long"),
+            Err(_) => return Err("bad request head"),
+        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut request = Self {
+            method: head.method.unwrap_or_default().to_owned(),
+            target: head.path.unwrap_or_default().to_owned(),
+            headers: head
+                .headers
+                .iter()
+                .map(|header| (header.name.to_owned(), text(header.value)))
+                .collect(),
+            ..Self::default()
+        };
+        let rest = &buffer[start..];
+        if request.header("transfer-encoding").is_some() {
+            return Err("the double knows no chunked requests");
+        }
+        let length = request.header("content-length").map_or(Ok(0), str::parse::<usize>);
+        let length = length.map_err(|_| "bad Content-Length")?;
+        if length > MAX_BODY {
+            return Err("body too long");
+        }
+        let Some(body) = rest.get(..length) else { return Ok(None) };
+        request.body = body.to_vec();
+        request.bytes = start + length;
+        Ok(Some(request))
+    }
+
+    /// A header.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
@@ -44,69 +87,45 @@ fn decode(text: &str) -> String {
 const MAX_HEAD: usize = 64 << 10;
 const MAX_BODY: usize = 8 << 20;
 
-/// Reads a request from the front of `buffer`; `None` if more is needed. An error is no HTTP.
-pub(crate) fn parse(buffer: &[u8]) -> Result<Option<Request>, &'static str> {
-    let mut headers = [httparse::EMPTY_HEADER; 64];
-    let mut head = httparse::Request::new(&mut headers);
-    let start = match head.parse(buffer) {
-        Ok(Status::Complete(length)) => length,
-        Ok(Status::Partial) if buffer.len() <= MAX_HEAD => return Ok(None),
-        Ok(Status::Partial) => return Err("head too long"),
-        Err(_) => return Err("bad request head"),
-    };
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut request = Request {
-        method: head.method.unwrap_or_default().to_owned(),
-        target: head.path.unwrap_or_default().to_owned(),
-        headers: head
-            .headers
-            .iter()
-            .map(|header| (header.name.to_owned(), text(header.value)))
-            .collect(),
-        ..Request::default()
-    };
-    let rest = &buffer[start..];
-    if request.header("transfer-encoding").is_some() {
-        return Err("the double knows no chunked requests");
-    }
-    let length = request.header("content-length").map_or(Ok(0), str::parse::<usize>);
-    let length = length.map_err(|_| "bad Content-Length")?;
-    if length > MAX_BODY {
-        return Err("body too long");
-    }
-    let Some(body) = rest.get(..length) else { return Ok(None) };
-    request.body = body.to_vec();
-    request.bytes = start + length;
-    Ok(Some(request))
-}
-
 /// A response.
 #[derive(Debug, Clone)]
-pub(crate) struct Response {
-    pub(crate) code: u16,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+pub struct Response {
+    /// Status code.
+    pub code: u16,
+    /// All but those of the framing.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
 }
 
 impl Response {
-    pub(crate) fn json(code: u16, body: &Value) -> Self {
+    /// A JSON body, with a newline behind it.
+    #[must_use]
+    pub fn json(code: u16, body: &Value) -> Self {
         Self::text(code, "application/json", &format!("{body}\n"))
     }
 
-    pub(crate) fn text(code: u16, media: &str, body: &str) -> Self {
+    /// A body of this media type.
+    #[must_use]
+    pub fn text(code: u16, media: &str, body: &str) -> Self {
         Self { body: body.as_bytes().to_vec(), ..Self::empty(code).with("Content-Type", media) }
     }
 
-    pub(crate) fn empty(code: u16) -> Self {
+    /// Without a body.
+    #[must_use]
+    pub fn empty(code: u16) -> Self {
         Self { code, headers: Vec::new(), body: Vec::new() }
     }
 
     /// Whether the server closes the connection behind it.
-    pub(crate) fn closes(&self) -> bool {
+    #[must_use]
+    pub fn closes(&self) -> bool {
         self.headers.iter().any(|(name, value)| name == "Connection" && value == "close")
     }
 
-    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+    /// Sets a header.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(n, _)| n != name);
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -114,7 +133,8 @@ impl Response {
 
     /// Head and body, as Go's net/http frames them. A body that exceeds the buffer of 2 KiB is one
     /// chunk.
-    pub(crate) fn wire(&self) -> (Vec<u8>, Vec<u8>) {
+    #[must_use]
+    pub fn wire(&self) -> (Vec<u8>, Vec<u8>) {
         let length = self.body.len();
         let (framing, body) = if length > 2048 {
             let size = format!("{length:x}\r\n");
@@ -129,3 +149,22 @@ impl Response {
         (format!("HTTP/1.1 {status}\r\n{lines}{framing}\r\n\r\n").into_bytes(), body)
     }
 }
+
+/// The headers that every answer of the real server has. A request that is not authenticated has
+/// no flow schema.
+pub(crate) fn dress(response: Response) -> Response {
+    let response = response
+        .with("Audit-Id", &random::uuid())
+        .with("Cache-Control", "no-cache, private")
+        .with("Date", &time::http_date());
+    match response.code {
+        401 => response,
+        _ => response
+            .with("X-Kubernetes-Pf-Flowschema-Uid", FLOW_SCHEMA)
+            .with("X-Kubernetes-Pf-Prioritylevel-Uid", PRIORITY_LEVEL),
+    }
+}
+
+/// Any uid: only its length matters.
+const FLOW_SCHEMA: &str = "79fc5df6-2522-4cce-8b15-bca2926c2261";
+const PRIORITY_LEVEL: &str = "a8ec8295-ca67-4f2e-b638-9f4ffb33fd04";

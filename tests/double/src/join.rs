@@ -75,7 +75,7 @@ impl BootstrapToken {
 }
 
 /// What of kubeadm a double has.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Join {
     /// `--anonymous-auth=false`.
     pub(crate) anonymous_off: bool,

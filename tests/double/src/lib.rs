@@ -22,6 +22,7 @@ mod http;
 mod join;
 mod kinds;
 mod kubeconfig;
+mod model;
 mod patch;
 mod pki;
 mod pods;
@@ -37,11 +38,15 @@ mod store;
 mod supervisor;
 mod table;
 mod time;
+mod tls;
 mod validate;
 
+pub use controllers::Signing;
 pub use faults::{Fault, Faults, Rule};
+pub use http::{Request, Response};
 pub use join::{BootstrapToken, KUBEADM_GROUP};
 pub use kubeconfig::{Credentials, kubeconfig};
+pub use model::{Model, Snapshot};
 pub use pki::{Authority, Identity, Validity};
 pub use random::set_seed;
 pub use server::Recorded;
@@ -49,11 +54,10 @@ pub use supervisor::{Phase, Supervisor};
 pub use time::set_time;
 
 use auth::User;
-use controllers::{Lifecycle, Signing};
-use http::Request;
-use serde_json::{Value, json};
 use server::{BLACKHOLE, REFUSING, SERVING, Shared};
+use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -141,22 +145,21 @@ impl Builder {
     pub fn start(self) -> Double {
         let authority = Authority::new("kubernetes-ca");
         let identity = authority.server(SERVER_NAMES, Validity::VALID);
-        let shared = Arc::new(Shared::new(authority, &identity));
         let (listener, port) = server::bind(0).expect("a free port on loopback");
+        let model = Model::new(authority, &format!("127.0.0.1:{port}"));
+        model.set_signing(self.signing);
+        lock(&model.api.tokens).extend(self.tokens);
+        if let Some(is_kubeadm) = self.kubeadm {
+            model.bind_bootstrappers(is_kubeadm);
+        }
         let double = Double {
             inner: Arc::new(Inner {
-                shared,
+                shared: Arc::new(Shared::new(model, &identity)),
                 port,
                 slot: Arc::new(Mutex::new(Some(listener))),
-                lifecycle: Arc::new(Mutex::new(Lifecycle::default())),
                 threads: Mutex::default(),
-                signing: self.signing,
             }),
         };
-        lock(&double.inner.shared.api.tokens).extend(self.tokens);
-        if let Some(is_kubeadm) = self.kubeadm {
-            double.bind_bootstrappers(is_kubeadm);
-        }
         double.spawn(self.lifecycle, self.approve);
         double
     }
@@ -164,7 +167,8 @@ impl Builder {
 
 const SERVER_NAMES: &[&str] = &["127.0.0.1", "::1", "localhost", "kubernetes"];
 
-/// The double. Clones are handles to the same server, which stops when the last one is dropped.
+/// The double: a [`Model`] that is served. Clones are handles to the same server, which stops when
+/// the last one is dropped.
 #[derive(Clone)]
 pub struct Double {
     inner: Arc<Inner>,
@@ -174,9 +178,15 @@ struct Inner {
     shared: Arc<Shared>,
     port: u16,
     slot: Arc<Mutex<Option<TcpListener>>>,
-    lifecycle: Arc<Mutex<Lifecycle>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    signing: Signing,
+}
+
+impl Deref for Double {
+    type Target = Model;
+
+    fn deref(&self) -> &Model {
+        &self.inner.shared.model
+    }
 }
 
 impl Drop for Inner {
@@ -212,22 +222,17 @@ impl Double {
         if grace.is_none() && !approve {
             return;
         }
-        let (shared, lifecycle) = (self.inner.shared.clone(), self.inner.lifecycle.clone());
-        let signing = self.inner.signing;
+        let shared = self.inner.shared.clone();
         let pause = grace.map_or(Duration::from_millis(50), |g| {
             (g / 10).clamp(Duration::from_millis(10), Duration::from_millis(500))
         });
         let controllers = thread::spawn(move || {
             while !shared.stop.load(Ordering::SeqCst) {
                 if let Some(grace) = grace {
-                    lock(&lifecycle).monitor(&shared.api, grace);
-                    controllers::annotate(&shared.api);
-                    controllers::reconcile_labels(&shared.api);
-                    controllers::taint(&shared.api);
-                    controllers::collect_garbage(&shared.api);
+                    shared.model.tick_nodes(grace);
                 }
                 if approve {
-                    controllers::certificates(&shared.api, &shared.authority, signing);
+                    shared.model.step_certificates();
                 }
                 let until = Instant::now() + pause;
                 while Instant::now() < until && !shared.stop.load(Ordering::SeqCst) {
@@ -238,138 +243,10 @@ impl Double {
         lock(&self.inner.threads).push(controllers);
     }
 
-    // --- address and credentials ---
-
-    /// `https://127.0.0.1:PORT`.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.inner.port)
-    }
-
     /// The port; it stays the same over restarts.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.inner.port
-    }
-
-    /// The certificate authority (PEM), of the server and of the clients.
-    #[must_use]
-    pub fn ca_pem(&self) -> String {
-        self.authority().pem().to_owned()
-    }
-
-    /// The certificate authority, to issue more.
-    #[must_use]
-    pub fn authority(&self) -> &Authority {
-        &self.inner.shared.authority
-    }
-
-    /// A node's client certificate.
-    #[must_use]
-    pub fn node_identity(&self, name: &str, validity: Validity) -> Identity {
-        self.authority().client(&format!("system:node:{name}"), &["system:nodes"], validity)
-    }
-
-    /// A kubeconfig of node `name`, everything inline.
-    #[must_use]
-    pub fn kubeconfig_for_node(&self, name: &str) -> String {
-        self.kubeconfig_for(&self.node_identity(name, Validity::VALID))
-    }
-
-    /// A kubeconfig of a cluster administrator, everything inline.
-    #[must_use]
-    pub fn kubeconfig_admin(&self) -> String {
-        self.kubeconfig_for(&self.authority().client(
-            "kubernetes-admin",
-            &["system:masters"],
-            Validity::VALID,
-        ))
-    }
-
-    /// A kubeconfig with this client certificate, everything inline.
-    #[must_use]
-    pub fn kubeconfig_for(&self, identity: &Identity) -> String {
-        kubeconfig(&self.url(), &self.ca_pem(), &Credentials::Certificate(identity))
-    }
-
-    /// A kubeconfig with a bearer token (see `add_token`).
-    #[must_use]
-    pub fn kubeconfig_token(&self, token: &str) -> String {
-        kubeconfig(&self.url(), &self.ca_pem(), &Credentials::Token(token))
-    }
-
-    /// Adds a bearer token.
-    pub fn add_token(&self, token: &str, user: &str, groups: &[&str]) {
-        let user = User::new(user, groups.iter().copied());
-        lock(&self.inner.shared.api.tokens).insert(token.to_owned(), user);
-    }
-
-    fn bind_bootstrappers(&self, is_kubeadm: bool) {
-        self.set_rbac(&[]);
-        if is_kubeadm {
-            self.set_rbac(&join::rbac());
-            self.set_cluster_info(Some(&self.cluster_info(&self.url(), &self.ca_pem())));
-        }
-    }
-
-    /// The kubeconfig in cluster-info, as kubeadm writes it.
-    #[must_use]
-    pub fn cluster_info(&self, server: &str, ca_pem: &str) -> String {
-        join::kubeconfig(server, ca_pem)
-    }
-
-    /// Replaces the kubeconfig in cluster-info, or removes the ConfigMap.
-    pub fn set_cluster_info(&self, kubeconfig: Option<&str>) {
-        lock(&self.inner.shared.api.join).kubeconfig = kubeconfig.map(str::to_owned);
-    }
-
-    /// The next GETs of cluster-info have these members of `data`, one each; null removes one.
-    pub fn forge_cluster_info(&self, data: &[Value]) {
-        lock(&self.inner.shared.api.join).forged = data.to_vec();
-    }
-
-    /// The signature of a text with a token.
-    #[must_use]
-    pub fn signature(&self, text: &str, token: &BootstrapToken) -> String {
-        join::sign(text, token)
-    }
-
-    /// `--anonymous-auth=false`.
-    pub fn refuse_anonymous(&self) {
-        lock(&self.inner.shared.api.join).anonymous_off = true;
-    }
-
-    /// Adds the Secret of a bootstrap token.
-    pub fn add_bootstrap_token(&self, token: BootstrapToken) {
-        lock(&self.inner.shared.api.join).tokens.push(token);
-    }
-
-    /// tokencleaner: deletes the Secret of a token that expired, by its id.
-    pub fn remove_bootstrap_token(&self, id: &str) {
-        let mut join = lock(&self.inner.shared.api.join);
-        join.tokens.retain(|token| token.id() != id);
-    }
-
-    /// Adds or changes the supervisor of k3s: its CA is ours, and its password is `pa55:word`. The
-    /// API refuses anonymous requests then, as that of k3s does.
-    pub fn set_supervisor(&self, change: impl FnOnce(&mut Supervisor)) {
-        let api = &self.inner.shared.api;
-        let mut slot = lock(&api.supervisor);
-        let supervisor = slot.get_or_insert_with(|| {
-            self.refuse_anonymous();
-            Supervisor::new(self.ca_pem(), self.port())
-        });
-        change(supervisor);
-    }
-
-    /// The supervisor, if there is one.
-    #[must_use]
-    pub fn supervisor(&self) -> Option<Supervisor> {
-        let api = &self.inner.shared.api;
-        let mut slot = lock(&api.supervisor);
-        let supervisor = slot.as_mut()?;
-        supervisor.collect(&|name| api.has_node(name));
-        Some(supervisor.clone())
     }
 
     /// SHA-256 of these bytes: 64 hexadecimal digits.
@@ -378,76 +255,7 @@ impl Double {
         pki::hex(pki::sha256(bytes).as_ref())
     }
 
-    /// The bindings of the three commands for a cluster that kubeadm did not make, up to `count`.
-    pub fn bind(&self, count: usize) {
-        let names = ["nodelet-ask", "nodelet-approve", "nodelet-renew"];
-        let objects = join::bindings(names, "system:bootstrappers");
-        self.set_rbac(objects.get(..2 * count).expect("three commands"));
-    }
-
-    /// What `kubeadm token create --print-join-command` prints, without `kubeadm`.
-    #[must_use]
-    pub fn join_command(&self, token: &str) -> Vec<String> {
-        let endpoint = self.url().replace("https://", "");
-        let pin = self.authority().pin();
-        ["join", &endpoint, "--token", token, "--discovery-token-ca-cert-hash", &pin]
-            .map(str::to_owned)
-            .to_vec()
-    }
-
-    /// Replaces all roles and bindings except those that are built in.
-    pub fn set_rbac(&self, objects: &[Value]) {
-        lock(&self.inner.shared.api.rbac).objects = objects.to_vec();
-    }
-
-    /// Removes a bearer token: 401.
-    pub fn revoke_token(&self, token: &str) {
-        lock(&self.inner.shared.api.tokens).remove(token);
-    }
-
-    // --- objects and requests ---
-
-    /// A stored object, by `nodes/NAME`, `leases/NAME` (in kube-node-lease), `csrs/NAME`,
-    /// `events/NAME` (in default), or by its whole path (`/api/v1/nodes/NAME`).
-    #[must_use]
-    pub fn get(&self, what: &str) -> Option<Value> {
-        let (code, value) = self.as_admin("GET", &full_path(what), "", &Value::Null);
-        (code == 200).then_some(value)
-    }
-
-    /// All objects of a kind: `nodes`, `leases`, `csrs`, `events` (as `get`).
-    #[must_use]
-    pub fn list(&self, what: &str) -> Vec<Value> {
-        let (_, value) = self.as_admin("GET", &full_path(what), "", &Value::Null);
-        value["items"].as_array().cloned().unwrap_or_default()
-    }
-
-    /// A request as administrator, not over the network: another client that changes the same
-    /// objects. It is not recorded and has no faults. `Null` is no body.
-    pub fn as_admin(
-        &self,
-        method: &str,
-        path: &str,
-        content_type: &str,
-        body: &Value,
-    ) -> (u16, Value) {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let request = Request {
-            method: method.to_owned(),
-            target: path.to_owned(),
-            headers: vec![
-                ("Content-Type".to_owned(), content_type.to_owned()),
-                ("Accept".to_owned(), "application/json".to_owned()),
-                ("User-Agent".to_owned(), "kubectl/v1.36.2".to_owned()),
-            ],
-            body: body.into_bytes(),
-            bytes: 0,
-        };
-        let response = self.inner.shared.api.handle(&request, Some(&User::admin()));
-        let body = serde_json::from_slice(&response.body);
-        let text = || Value::from(String::from_utf8_lossy(&response.body).into_owned());
-        (response.code, body.unwrap_or_else(|_| text()))
-    }
+    // --- requests ---
 
     /// The requests over the network, in order.
     #[must_use]
@@ -466,71 +274,6 @@ impl Double {
         self.inner.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Fails if a body had a member that its kind does not have: the server drops it and warns.
-    ///
-    /// # Panics
-    /// As said.
-    pub fn assert_members_are_known(&self) {
-        let unknown = lock(&self.inner.shared.api.unknown);
-        assert!(unknown.is_empty(), "{unknown:#?}");
-    }
-
-    /// What `kubectl get nodes -o wide` prints.
-    #[must_use]
-    pub fn print_nodes(&self) -> String {
-        table::print(&kinds::NODE, &self.inner.shared.api.store().list(&kinds::NODE, None))
-    }
-
-    // --- controllers ---
-
-    /// How often Ready left `True` in the view of node-lifecycle (needs `Builder::lifecycle`).
-    #[must_use]
-    pub fn left_ready(&self) -> usize {
-        lock(&self.inner.lifecycle).left
-    }
-
-    /// Whether Ready ever left `True`.
-    #[must_use]
-    pub fn ever_left_ready(&self) -> bool {
-        self.left_ready() > 0
-    }
-
-    /// One step of the ttl controller, now.
-    pub fn tick_ttl(&self) {
-        controllers::annotate(&self.inner.shared.api);
-    }
-
-    /// One step of node-lifecycle's labels and taints, now (not of its grace period).
-    pub fn tick_lifecycle(&self) {
-        controllers::reconcile_labels(&self.inner.shared.api);
-        controllers::taint(&self.inner.shared.api);
-    }
-
-    /// Deletes Leases whose Node is gone, now.
-    pub fn tick_garbage(&self) {
-        controllers::collect_garbage(&self.inner.shared.api);
-    }
-
-    /// Approves and signs what is to be approved, now.
-    pub fn tick_certificates(&self) {
-        let shared = &self.inner.shared;
-        let signing = self.inner.signing;
-        controllers::certificates(&shared.api, &shared.authority, signing);
-        controllers::certificates(&shared.api, &shared.authority, signing);
-    }
-
-    /// Decides about a CSR, as `kubectl certificate approve` and `deny` do: `Approved` or `Denied`.
-    ///
-    /// # Panics
-    /// If there is no such CSR.
-    pub fn judge_csr(&self, name: &str, verdict: &str) {
-        let condition = controllers::csr_condition(verdict, "ByTest", "A test decided so.");
-        let body = json!({"status": {"conditions": [condition]}});
-        let path = format!("{}/approval", full_path(&format!("csrs/{name}")));
-        let (code, answer) = self.as_admin("PATCH", &path, "application/merge-patch+json", &body);
-        assert_eq!(code, 200, "{verdict} for {name}: {answer}");
-    }
-
     // --- faults ---
 
     /// The queue of faults.
@@ -543,11 +286,6 @@ impl Double {
     pub fn swap_certificate(&self, identity: &Identity) {
         self.inner.shared.serve_with(identity);
         self.close_connections();
-    }
-
-    /// Accepts client certificates of these authorities from now on, and of no other.
-    pub fn trust(&self, authorities: &[&Authority]) {
-        self.inner.shared.trust(authorities);
     }
 
     /// Serves at another port, too, with a certificate of its own, such as one of another CA in
@@ -610,19 +348,7 @@ impl Double {
 
     /// A restart without objects: an etcd restored from nothing. resourceVersions go on.
     pub fn restart_empty(&self) {
-        self.inner.shared.api.store().clear();
+        self.api.store().restore(BTreeMap::new());
         self.close_connections();
     }
-}
-
-const COLLECTIONS: [(&str, &str); 4] = [
-    ("nodes", "/api/v1/nodes"),
-    ("leases", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"),
-    ("csrs", "/apis/certificates.k8s.io/v1/certificatesigningrequests"),
-    ("events", "/api/v1/namespaces/default/events"),
-];
-
-fn full_path(what: &str) -> String {
-    let of = |(short, path)| Some(format!("{path}{}", what.strip_prefix(short)?));
-    COLLECTIONS.into_iter().find_map(of).unwrap_or_else(|| what.to_owned())
 }

@@ -5,7 +5,7 @@ use crate::join;
 use serde_json::Value;
 
 /// `ClusterRole`, `Role` and their bindings; other objects have no effect.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Rbac {
     pub(crate) objects: Vec<Value>,
 }

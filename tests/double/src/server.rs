@@ -1,25 +1,12 @@
 //! The network side: a listener, a thread per connection, TLS, and misbehaviour.
 
-use crate::api::Api;
 use crate::auth::User;
-use crate::der;
 use crate::faults::{Fault, Faults};
 use crate::http::{self, Request, Response};
 use crate::lock;
-use crate::pki::{self, Authority, Identity};
-use crate::protobuf;
-use crate::random;
-use crate::status;
-use crate::supervisor::Caller;
-use crate::time;
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, ServerConnection,
-    SignatureScheme,
-};
+use crate::model::Model;
+use crate::pki::Identity;
+use rustls::{ServerConfig, ServerConnection};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -86,10 +73,8 @@ pub(crate) const BLACKHOLE: u8 = 2;
 const TICK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Shared {
-    pub(crate) api: Api,
+    pub(crate) model: Model,
     pub(crate) faults: Faults,
-    pub(crate) authority: Authority,
-    verifier: Mutex<Arc<AnyCertificate>>,
     config: Mutex<Arc<ServerConfig>>,
     /// The certificates of other ports.
     fronts: Mutex<HashMap<u16, Arc<ServerConfig>>>,
@@ -102,91 +87,12 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicU64,
 }
 
-/// Takes any certificate whose key the client holds, as kube-apiserver does: whether it is one
-/// of ours is asked afterwards, and a bad one gets 401, not a TLS alert.
-#[derive(Debug)]
-struct AnyCertificate {
-    verifier: Arc<dyn ClientCertVerifier>,
-    authorities: Vec<CertificateDer<'static>>,
-}
-
-impl AnyCertificate {
-    /// Knows the client certificates of these authorities.
-    fn of(authorities: &[&Authority]) -> Arc<Self> {
-        let mut roots = RootCertStore::empty();
-        for authority in authorities {
-            roots.add(authority.der().clone()).expect("an authority of ours is a good root");
-        }
-        let verifier = WebPkiClientVerifier::builder(Arc::new(roots))
-            .allow_unauthenticated()
-            .build()
-            .expect("a verifier for client certificates");
-        let authorities = authorities.iter().map(|authority| authority.der().clone()).collect();
-        Arc::new(Self { verifier, authorities })
-    }
-
-    /// Whether one of the authorities signed it for a client.
-    fn is_known(&self, own: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> bool {
-        let mut authorities = self.authorities.iter();
-        self.verifier
-            .verify_client_cert(own, others, UnixTime::since_unix_epoch(time::since_1970()))
-            .is_ok()
-            || authorities.any(|authority| pki::is_version_1_of(authority, own) == Some(true))
-    }
-}
-
-impl ClientCertVerifier for AnyCertificate {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.verifier.root_hint_subjects()
-    }
-    fn verify_client_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-    fn verify_tls12_signature(
-        &self,
-        m: &[u8],
-        c: &CertificateDer<'_>,
-        d: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.verifier.verify_tls12_signature(m, c, d)
-    }
-    fn verify_tls13_signature(
-        &self,
-        m: &[u8],
-        c: &CertificateDer<'_>,
-        d: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        // by the key alone: webpki does not parse a certificate of version 1
-        let bad = rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding);
-        let certificate = der::Certificate::parse(c).ok_or(bad)?;
-        let key = certificate.key();
-        let provider = rustls::crypto::ring::default_provider();
-        let algorithms = &provider.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature_with_raw_key(m, &key.into(), d, algorithms)
-    }
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
-    }
-}
-
 impl Shared {
-    pub(crate) fn new(authority: Authority, identity: &Identity) -> Self {
-        let verifier = AnyCertificate::of(&[&authority]);
-        let config = server_config(&verifier, identity);
+    pub(crate) fn new(model: Model, identity: &Identity) -> Self {
         Self {
-            api: Api::default(),
+            config: Mutex::new(model.server_config(identity)),
+            model,
             faults: Faults::default(),
-            authority,
-            verifier: Mutex::new(verifier),
-            config: Mutex::new(config),
             fronts: Mutex::default(),
             recorded: Mutex::default(),
             next_id: AtomicU64::new(1),
@@ -197,51 +103,16 @@ impl Shared {
         }
     }
 
-    /// Takes client certificates of these authorities.
-    pub(crate) fn trust(&self, authorities: &[&Authority]) {
-        *lock(&self.verifier) = AnyCertificate::of(authorities);
-    }
-
     pub(crate) fn serve_with(&self, identity: &Identity) {
-        *lock(&self.config) = server_config(&lock(&self.verifier), identity);
+        *lock(&self.config) = self.model.server_config(identity);
     }
 
     pub(crate) fn serve_at(&self, port: u16, identity: &Identity) {
-        let config = server_config(&lock(&self.verifier), identity);
-        lock(&self.fronts).insert(port, config);
+        lock(&self.fronts).insert(port, self.model.server_config(identity));
     }
 
     pub(crate) fn recorded(&self) -> MutexGuard<'_, Vec<Recorded>> {
         lock(&self.recorded)
-    }
-
-    /// Who that is; `None` if credentials were given and are not valid.
-    fn authenticate(
-        &self,
-        request: &Request,
-        certificates: Option<&[CertificateDer<'_>]>,
-    ) -> Option<User> {
-        if let Some(certificates) = certificates {
-            return self.certified(certificates);
-        }
-        match request.header("authorization") {
-            None => (!lock(&self.api.join).anonymous_off).then(User::anonymous),
-            Some(value) => self.api.user_of(value.strip_prefix("Bearer ")?.trim()),
-        }
-    }
-
-    /// Whose certificate that is; `None` if it is not valid.
-    fn certified(&self, certificates: &[CertificateDer<'_>]) -> Option<User> {
-        let [own, others @ ..] = certificates else { return None };
-        if !lock(&self.verifier).is_known(own, others) {
-            return None;
-        }
-        let mut user = User::from_subject(&der::Certificate::parse(own)?.subject()?);
-        let hash = pki::hex(pki::sha256(own).as_ref());
-        user.extra = Some(
-            json!({"authentication.kubernetes.io/credential-id": [format!("X509SHA256={hash}")]}),
-        );
-        Some(user)
     }
 
     fn record(
@@ -278,14 +149,6 @@ impl Shared {
             entry.response_bytes += bytes;
         }
     }
-}
-
-fn server_config(verifier: &Arc<AnyCertificate>, identity: &Identity) -> Arc<ServerConfig> {
-    let config = ServerConfig::builder()
-        .with_client_cert_verifier(verifier.clone())
-        .with_single_cert(vec![identity.cert_der.clone()], identity.private_key())
-        .expect("a server certificate with its key");
-    Arc::new(config)
 }
 
 /// Binds to loopback; port 0 takes a free one, which is returned.
@@ -476,7 +339,7 @@ impl Connection {
         let mut pending = Vec::new();
         let mut buffer = vec![0; 16 << 10];
         loop {
-            match http::parse(&pending) {
+            match Request::parse(&pending) {
                 Ok(Some(request)) => {
                     pending.drain(..request.bytes);
                     self.serve(&request)?;
@@ -498,7 +361,7 @@ impl Connection {
     }
 
     fn serve(&mut self, request: &Request) -> io::Result<()> {
-        let user = self.shared.authenticate(request, self.tls.peer_certificates());
+        let user = self.shared.model.authenticate(request, self.tls.peer_certificates());
         let id = self.shared.record(request, user.as_ref(), self.number, self.secured);
         (self.sent, self.code) = (0, 0);
         let fault = self.shared.faults.take(&request.method, &request.target);
@@ -509,20 +372,7 @@ impl Connection {
 
     fn answer(&self, request: &Request, user: Option<&User>) -> Response {
         let is_certified = self.tls.peer_certificates().is_some();
-        let caller = Caller {
-            has_certificate: is_certified,
-            user: user.filter(|_| is_certified),
-            is_node: &|name| self.shared.api.has_node(name),
-        };
-        let authority = &self.shared.authority;
-        let supervised = match &mut *lock(&self.shared.api.supervisor) {
-            Some(supervisor) => supervisor.answer(request, &caller, authority),
-            None => None,
-        };
-        if let Some(response) = supervised {
-            return response.with("Date", &time::http_date());
-        }
-        dress(protobuf::encoded(request, self.shared.api.handle(request, user)))
+        self.shared.model.respond(request, user, is_certified)
     }
 
     fn respond(
@@ -560,17 +410,11 @@ impl Connection {
             }
             Fault::CloseBeforeHeaders => self.close(),
             Fault::Status { code: wanted, retry_after } => {
-                let details = retry_after.map(|seconds| json!({"retryAfterSeconds": seconds}));
                 let message = "the double was told to say so";
-                let body = status::failure(wanted, reason(wanted), message, details).body;
-                let mut response = dress(protobuf::encoded(request, Response::json(wanted, &body)));
-                if let Some(seconds) = retry_after {
-                    response = response.with("Retry-After", &seconds.to_string());
-                }
-                self.send(&response)
+                self.send(&Model::refusal(request, wanted, message, retry_after))
             }
             Fault::Garbage => {
-                let mut response = dress(Response::json(200, &Value::Null));
+                let mut response = http::dress(Response::json(200, &Value::Null));
                 response.body = b"\x00\xff{\"kind\": this is not JSON".to_vec();
                 self.send(&response)
             }
@@ -590,7 +434,7 @@ impl Connection {
                 Err(gone())
             }
             Fault::Redirect(place) => {
-                let response = dress(Response::empty(307)).with("Location", &place);
+                let response = http::dress(Response::empty(307)).with("Location", &place);
                 self.send(&response)
             }
             Fault::CloseAfterResponse => {
@@ -612,38 +456,5 @@ impl Connection {
         let (head, body) = response.wire();
         self.write(&[head, body].concat())?;
         if response.closes() { self.close() } else { Ok(()) }
-    }
-}
-
-/// The headers that every answer of the real server has. A request that is not authenticated has
-/// no flow schema.
-fn dress(response: Response) -> Response {
-    let response = response
-        .with("Audit-Id", &random::uuid())
-        .with("Cache-Control", "no-cache, private")
-        .with("Date", &time::http_date());
-    match response.code {
-        401 => response,
-        _ => response
-            .with("X-Kubernetes-Pf-Flowschema-Uid", FLOW_SCHEMA)
-            .with("X-Kubernetes-Pf-Prioritylevel-Uid", PRIORITY_LEVEL),
-    }
-}
-
-/// Any uid: only its length matters.
-const FLOW_SCHEMA: &str = "79fc5df6-2522-4cce-8b15-bca2926c2261";
-const PRIORITY_LEVEL: &str = "a8ec8295-ca67-4f2e-b638-9f4ffb33fd04";
-
-fn reason(code: u16) -> &'static str {
-    match code {
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "NotFound",
-        409 => "Conflict",
-        429 => "TooManyRequests",
-        500 => "InternalError",
-        503 => "ServiceUnavailable",
-        504 => "Timeout",
-        _ => "",
     }
 }

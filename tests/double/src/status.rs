@@ -44,6 +44,21 @@ pub(crate) fn failure(code: u16, reason: &str, message: &str, details: Option<Va
     Failure { code, body, by_authorizer: false }
 }
 
+/// The reason that goes with a status code.
+pub(crate) fn reason(code: u16) -> &'static str {
+    match code {
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "Conflict",
+        429 => "TooManyRequests",
+        500 => "InternalError",
+        503 => "ServiceUnavailable",
+        504 => "Timeout",
+        _ => "",
+    }
+}
+
 pub(crate) fn bad_request(message: &str) -> Failure {
     failure(400, "BadRequest", message, None)
 }

@@ -64,7 +64,13 @@ impl Store {
         found.map(|(_, object)| object.clone()).collect()
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.objects.clear();
+    /// All objects, as a backup has them.
+    pub(crate) fn objects(&self) -> &BTreeMap<String, Value> {
+        &self.objects
+    }
+
+    /// Replaces all objects. resourceVersions go on.
+    pub(crate) fn restore(&mut self, objects: BTreeMap<String, Value>) {
+        self.objects = objects;
     }
 }

@@ -101,18 +101,22 @@ impl Certificate {
         key(self.key()).map(|(_, bits)| bits)
     }
 
-    /// Whether it is valid at a time that is written as GeneralizedTime.
-    pub(crate) fn is_valid_at(&self, now: &str) -> Option<bool> {
+    /// Start and end, as GeneralizedTime.
+    pub(crate) fn validity(&self) -> Option<[String; 2]> {
         let times = parse_der(&self.fields[3], |all| {
             all.collect_sequence_of(|time| time.read_tagged_der())
         });
         let [from, until] = times.ok()?.try_into().ok()?;
-        let [from, until] = [from, until].map(|time| {
+        Some([from, until].map(|time| {
             let century = if time.tag() == TAG_UTCTIME { "20" } else { "" };
             format!("{century}{}", String::from_utf8_lossy(time.value()))
-        });
-        Some(from.as_str() <= now && now <= until.as_str())
+        }))
     }
+}
+
+/// Whether a time is within a validity, all written as GeneralizedTime.
+pub(crate) fn is_within([from, until]: &[String; 2], now: &str) -> bool {
+    from.as_str() <= now && now <= until.as_str()
 }
 
 /// A PKCS#10 certificate request, taken apart.

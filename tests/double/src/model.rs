@@ -4,13 +4,12 @@
 use crate::api::Api;
 use crate::auth::User;
 use crate::controllers::{self, Lifecycle, Signing};
-use crate::der;
 use crate::http::{self, Request, Response};
 use crate::join::{self, BootstrapToken, Join};
 use crate::kinds;
 use crate::kubeconfig::{Credentials, kubeconfig};
 use crate::lock;
-use crate::pki::{self, Authority, Identity, Validity};
+use crate::pki::{Authority, Identity, Validity};
 use crate::protobuf;
 use crate::rbac::Rbac;
 use crate::status;
@@ -123,26 +122,12 @@ impl Model {
         certificates: Option<&[CertificateDer<'_>]>,
     ) -> Option<User> {
         if let Some(certificates) = certificates {
-            return self.certified(certificates);
+            return lock(&self.clients).user_of(certificates);
         }
         match request.header("authorization") {
             None => (!lock(&self.api.join).anonymous_off).then(User::anonymous),
             Some(value) => self.api.user_of(value.strip_prefix("Bearer ")?.trim()),
         }
-    }
-
-    /// Whose certificate that is; `None` if it is not valid.
-    fn certified(&self, certificates: &[CertificateDer<'_>]) -> Option<User> {
-        let [own, others @ ..] = certificates else { return None };
-        if !lock(&self.clients).is_known(own, others) {
-            return None;
-        }
-        let mut user = User::from_subject(&der::Certificate::parse(own)?.subject()?);
-        let hash = pki::hex(pki::sha256(own).as_ref());
-        user.extra = Some(
-            json!({"authentication.kubernetes.io/credential-id": [format!("X509SHA256={hash}")]}),
-        );
-        Some(user)
     }
 
     // --- TLS ---

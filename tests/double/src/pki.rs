@@ -1,7 +1,7 @@
 //! Certificate authorities and the certificates that tests need: good, expired, not yet valid,
 //! and signed by somebody else.
 
-use crate::der::{ALT_NAMES, Certificate, CertificateRequest, Subject, elements, sequence};
+use crate::der::{self, ALT_NAMES, Certificate, CertificateRequest, Subject, elements, sequence};
 use crate::random;
 use crate::time;
 use pem::{EncodeConfig, LineEnding, Pem};
@@ -290,7 +290,7 @@ pub(crate) fn is_version_1_of(authority: &[u8], own: &[u8]) -> Option<bool> {
     Some(
         own.is_version_1
             && own.fields[2] == authority.fields[4]
-            && own.is_valid_at(&time::generalized())?
+            && der::is_within(&own.validity()?, &time::generalized())
             && is_signed(&own.info, &own.signature, &authority.key_bits()?),
     )
 }
@@ -328,7 +328,8 @@ pub(crate) fn sha256(bytes: &[u8]) -> Digest {
 
 /// Two lower-case hexadecimal digits for each byte.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])).collect()
 }
 
 /// HMAC with SHA-256.

@@ -1,6 +1,8 @@
 //! The server's side of TLS. It reads the time that is set.
 
+use crate::auth::User;
 use crate::der;
+use crate::lock;
 use crate::pki::{self, Authority, Identity};
 use crate::time;
 use rustls::client::danger::HandshakeSignatureValid;
@@ -12,7 +14,9 @@ use rustls::time_provider::TimeProvider;
 use rustls::{
     DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
 };
-use std::sync::Arc;
+use serde_json::json;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 #[derive(Debug)]
 struct SetTime;
@@ -61,18 +65,46 @@ pub(crate) fn strict(authorities: &[&Authority]) -> Arc<dyn ClientCertVerifier> 
 pub(crate) struct AnyCertificate {
     verifier: Arc<dyn ClientCertVerifier>,
     authorities: Vec<CertificateDer<'static>>,
+    /// By certificate, the users whose signatures were checked: that takes longer than a request.
+    known: Mutex<HashMap<Vec<u8>, (Validity, User)>>,
 }
+
+/// Start and end, as GeneralizedTime.
+type Validity = [String; 2];
 
 impl AnyCertificate {
     /// Knows the client certificates of these authorities.
     pub(crate) fn of(authorities: &[&Authority]) -> Arc<Self> {
         let verifier = strict(authorities);
         let authorities = authorities.iter().map(|authority| authority.der().clone()).collect();
-        Arc::new(Self { verifier, authorities })
+        Arc::new(Self { verifier, authorities, known: Mutex::default() })
+    }
+
+    /// Whose certificate the first one is; `None` if it is not valid now.
+    pub(crate) fn user_of(&self, certificates: &[CertificateDer<'_>]) -> Option<User> {
+        let [own, others @ ..] = certificates else { return None };
+        let mut known = lock(&self.known);
+        if let Some((validity, user)) = known.get(own.as_ref()) {
+            return der::is_within(validity, &time::generalized()).then(|| user.clone());
+        }
+        if !self.is_known(own, others) {
+            return None;
+        }
+        let certificate = der::Certificate::parse(own)?;
+        let mut user = User::from_subject(&certificate.subject()?);
+        let hash = pki::hex(pki::sha256(own).as_ref());
+        user.extra = Some(
+            json!({"authentication.kubernetes.io/credential-id": [format!("X509SHA256={hash}")]}),
+        );
+        // Others may end before it.
+        if others.is_empty() {
+            known.insert(own.to_vec(), (certificate.validity()?, user.clone()));
+        }
+        Some(user)
     }
 
     /// Whether one of the authorities signed it for a client.
-    pub(crate) fn is_known(&self, own: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> bool {
+    fn is_known(&self, own: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> bool {
         let mut authorities = self.authorities.iter();
         self.verifier.verify_client_cert(own, others, now()).is_ok()
             || authorities.any(|authority| pki::is_version_1_of(authority, own) == Some(true))

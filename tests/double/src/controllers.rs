@@ -40,15 +40,15 @@ fn store(api: &Api, kind: &'static Kind, mut object: Value, subresource: &str) {
     let name = |field: &str| metadata[field].as_str().unwrap_or("").to_owned();
     let key = key(kind, &name("namespace"), &name("name"));
     let mut store = api.store();
-    let Some(old) = store.get(&key).cloned() else {
+    let Some(old) = store.get(&key) else {
         return;
     };
-    if old["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] || old == object
+    if old["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] || *old == object
     {
         return; // somebody was faster: next time
     }
     let writer = Writer { manager: "kube-controller-manager", kind, subresource };
-    fields::track(Some(&old), &mut object, &writer);
+    fields::track(Some(old), &mut object, &writer);
     store.put(&key, object);
 }
 

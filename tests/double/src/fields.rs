@@ -143,26 +143,28 @@ fn ignored(writer: &Writer<'_>) -> &'static [&'static [&'static str]] {
 }
 
 fn fields(object: &Value) -> Fields {
-    let mut found = Fields::new();
+    let (mut found, mut path) = (Fields::new(), Path::new());
     for (name, value) in object.as_object().into_iter().flatten() {
         match (name.as_str(), value) {
             ("kind" | "apiVersion", _) => {}
             ("metadata", Value::Object(metadata)) => {
+                path.push("f:metadata".to_owned());
                 for (name, value) in metadata {
                     if !STRIPPED.contains(&name.as_str()) {
-                        add(&mut found, &["f:metadata".to_owned()], name, value);
+                        add(&mut found, &mut path, name, value);
                     }
                 }
+                path.pop();
             }
-            _ => add(&mut found, &[], name, value),
+            _ => add(&mut found, &mut path, name, value),
         }
     }
     found
 }
 
-fn add(found: &mut Fields, parent: &[String], name: &str, value: &Value) {
-    let below = |path: &[String], element: String| [path, &[element]].concat();
-    let path = below(parent, format!("f:{name}"));
+/// Adds the member `name` of the field at `path`, and those below it.
+fn add(found: &mut Fields, path: &mut Path, name: &str, value: &Value) {
+    path.push(format!("f:{name}"));
     match value {
         Value::Null => {}
         Value::Object(members) if !ATOMIC.contains(&name) => {
@@ -170,13 +172,15 @@ fn add(found: &mut Fields, parent: &[String], name: &str, value: &Value) {
                 found.insert(path.clone(), Value::Null);
             }
             for (name, value) in members {
-                add(found, &path, name, value);
+                add(found, path, name, value);
             }
         }
         Value::Array(items) if SETS.contains(&name) => {
             found.insert(path.clone(), Value::Null);
             for item in items {
-                found.insert(below(&path, format!("v:{item}")), Value::Null);
+                path.push(format!("v:{item}"));
+                found.insert(path.clone(), Value::Null);
+                path.pop();
             }
         }
         Value::Array(items) => match KEYED.iter().find(|(list, _)| *list == name) {
@@ -185,20 +189,27 @@ fn add(found: &mut Fields, parent: &[String], name: &str, value: &Value) {
                     found.insert(path.clone(), Value::Null);
                 }
                 for item in items {
-                    let path = below(&path, format!("k:{}", json!({*key: item[*key]})));
-                    if ATOMIC.contains(&name) {
-                        found.insert(path, item.clone());
-                        continue;
-                    }
-                    found.insert(path.clone(), Value::Null);
-                    for (name, value) in item.as_object().into_iter().flatten() {
-                        add(found, &path, name, value);
-                    }
+                    path.push(format!("k:{}", json!({*key: item[*key]})));
+                    add_item(found, path, name, item);
+                    path.pop();
                 }
             }
-            None => drop(found.insert(path, value.clone())),
+            None => drop(found.insert(path.clone(), value.clone())),
         },
-        _ => drop(found.insert(path, value.clone())),
+        _ => drop(found.insert(path.clone(), value.clone())),
+    }
+    path.pop();
+}
+
+/// Adds the item at `path` of the list `name`, which has a key.
+fn add_item(found: &mut Fields, path: &mut Path, name: &str, item: &Value) {
+    if ATOMIC.contains(&name) {
+        found.insert(path.clone(), item.clone());
+        return;
+    }
+    found.insert(path.clone(), Value::Null);
+    for (name, value) in item.as_object().into_iter().flatten() {
+        add(found, path, name, value);
     }
 }
 

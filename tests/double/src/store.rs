@@ -60,7 +60,8 @@ impl Store {
     pub(crate) fn list(&self, kind: &Kind, namespace: Option<&str>) -> Vec<Value> {
         let below =
             format!("{}/{}", kind.resource, namespace.map_or(String::new(), |n| format!("{n}/")));
-        let found = self.objects.iter().filter(|(path, _)| path.starts_with(&below));
+        let from = self.objects.range(below.clone()..);
+        let found = from.take_while(|(path, _)| path.starts_with(&below));
         found.map(|(_, object)| object.clone()).collect()
     }
 

@@ -14,6 +14,7 @@ use k8s_openapi::api::authorization::v1::{SelfSubjectAccessReview, SubjectAccess
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Node, NodeSystemInfo, Pod};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// Decodes; the error is the text that the real server's decoder gives. Members that the kind does
@@ -52,10 +53,10 @@ pub(crate) fn decode(
     Ok(prune(&object, &typed, "", unknown))
 }
 
-fn round_trip<T: serde::de::DeserializeOwned + serde::Serialize>(
-    value: &Value,
+fn round_trip<'a, T: Deserialize<'a> + Serialize>(
+    value: &'a Value,
 ) -> Result<Value, serde_json::Error> {
-    serde_json::to_value(serde_json::from_value::<T>(value.clone())?)
+    serde_json::to_value(T::deserialize(value)?)
 }
 
 fn quantities(map: &mut Map<String, Value>) -> Result<(), String> {

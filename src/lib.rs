@@ -17,3 +17,6 @@ pub mod node;
 pub mod os;
 pub mod runtime;
 pub mod serve;
+#[cfg(test)]
+#[path = "../tests/sim/mod.rs"]
+pub(crate) mod sim;

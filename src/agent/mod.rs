@@ -9,8 +9,6 @@
 mod read_cache;
 mod state_file;
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
 use self::read_cache::ReadCache;
@@ -32,6 +30,7 @@ use crate::node::wall_clock::WallClock;
 use crate::os::clock::{self, Clock};
 use crate::os::command::{self, CommandFailure, End, env};
 use crate::os::notify::Notify;
+use crate::os::random;
 use crate::os::wakeup::{Wakeup, Woken};
 use crate::os::write::{self, Changes, Disk};
 use crate::runtime::file::RuntimeFile;
@@ -98,7 +97,7 @@ impl Agent {
                         nodelet inspect prints the Node that would be registered";
             CommandFailure::Usage(line.to_owned())
         })?;
-        let seed = RandomState::new().build_hasher().finish();
+        let seed = random();
         let source = IdentitySource::new(&setup.config, path, command::credentials_folder());
         let opened = source.open(clock::wall(), Jitter::new(seed));
         let credentials = opened.map_err(|why| CommandFailure::Other(why.to_string()))?;

@@ -10,7 +10,7 @@ pub mod dns;
 mod failure;
 mod link;
 pub(crate) mod reach;
-mod socket;
+pub(crate) mod socket;
 pub mod tls;
 mod transport;
 mod tunnel;

@@ -1,11 +1,12 @@
 //! The checks `name-resolution` and `tcp`, of `nodelet check` and `nodelet join`.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::api_config::Endpoint;
 use super::dns::Resolver;
 use super::failure::ON_LOOPBACK;
+use super::socket::Tcp;
 use crate::kube::text::Finding;
 use crate::os::clock::Clock;
 use crate::os::read::cause;
@@ -39,7 +40,7 @@ pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
     let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failures = Vec::new();
     for address in addresses {
-        match TcpStream::connect_timeout(address, CONNECT / share) {
+        match Tcp::connect_timeout(address, CONNECT / share) {
             Ok(_) => return Finding::ok("tcp", address.to_string()),
             Err(e) => failures.push(format!("{address}: {}", cause(&e))),
         }

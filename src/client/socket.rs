@@ -9,7 +9,6 @@
 //! that ends after it ends the call.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +18,12 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 
 use crate::os::clock::since_boot;
+
+/// In a test a stream may lead into the simulation.
+#[cfg(test)]
+pub(super) use crate::sim::tcp::Tcp;
+#[cfg(not(test))]
+pub(super) use std::net::TcpStream as Tcp;
 
 /// The time limit in the kernel may differ by this much from the time that is left, so that a
 /// request with the same budget as the last one keeps the limit of that one.
@@ -38,14 +43,14 @@ pub(super) struct Socket {
 /// Shared by [`Socket`] and [`super::link::Link`], which only peeks.
 #[derive(Debug)]
 pub(super) struct Stream {
-    tcp: TcpStream,
+    tcp: Tcp,
     /// What [`Stream::has_no_input`] found, for the next [`Stream::peek`].
     has_no_input: AtomicBool,
 }
 
 impl Socket {
     /// Takes over a connected stream, which is set up within `opens_in`.
-    pub(super) fn new(tcp: TcpStream, deadline: Deadline, opens_in: Duration) -> io::Result<Self> {
+    pub(super) fn new(tcp: Tcp, deadline: Deadline, opens_in: Duration) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
         let has_no_input = AtomicBool::new(false);
         let opening = Deadline::default();
@@ -75,7 +80,7 @@ impl Socket {
     /// A read or a write, which waits for the time that is left at most.
     fn wait_in(
         &mut self,
-        operation: &mut dyn FnMut(&TcpStream) -> io::Result<usize>,
+        operation: &mut dyn FnMut(&Tcp) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let tcp = &self.stream.tcp;
         loop {
@@ -98,7 +103,8 @@ impl Socket {
 }
 
 /// What the kernel holds for a stream on which no answer is awaited.
-pub(super) enum Peek {
+#[derive(Debug)]
+pub(crate) enum Peek {
     Nothing,
     Bytes,
     Closed,
@@ -119,6 +125,10 @@ impl Stream {
 
     /// Reads nothing and does not wait.
     fn peek_now(&self) -> Peek {
+        #[cfg(test)]
+        if let Some(seen) = self.tcp.peek() {
+            return seen;
+        }
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
         match recv(self.tcp.as_raw_fd(), &mut [0], flags) {
             Ok(0) => Peek::Closed,
@@ -206,14 +216,14 @@ impl Deadline {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     fn pair() -> (Socket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let deadline = Deadline::default();
         deadline.begin(Duration::from_secs(60));
-        let socket = Socket::new(near, deadline, Duration::from_secs(60));
+        let socket = Socket::new(near.into(), deadline, Duration::from_secs(60));
         (socket.unwrap(), listener.accept().unwrap().0)
     }
 

@@ -4,7 +4,7 @@
 //! the server has closed is noticed before a request is sent over it.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTi
 
 use super::failure::{Failure, Stage};
 use super::link::Link;
-use super::socket::{Peek, Socket};
+use super::socket::{Peek, Socket, Tcp};
 use super::tunnel;
 use crate::os::clock::since_boot;
 
@@ -85,7 +85,7 @@ impl Connection {
         let share = link.deadline.left().map_err(failure)? / shares;
         let share = share.max(Duration::from_millis(1));
         let start = since_boot();
-        let stream = TcpStream::connect_timeout(&address, share).map_err(failure)?;
+        let stream = Tcp::connect_timeout(&address, share).map_err(failure)?;
         let tcp = since_boot().saturating_sub(start);
         // TLS may take what TCP has left of the share, or more after a slow TCP.
         let opens_in =

@@ -17,6 +17,8 @@ use nix::sys::socket::SockaddrStorage;
 use crate::kube::facts::{DefaultRoute, Interface, Network, Read, Unread, if_present};
 use crate::os::hosts;
 use crate::os::root::{HostRoot, unread};
+#[cfg(test)]
+use crate::sim::hook as sim;
 
 const HOSTS: &str = "etc/hosts";
 const ROUTE: &str = "proc/net/route";
@@ -37,6 +39,10 @@ pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Option<Vec<IpAddr>> {
 
 /// The interfaces of this process's network namespace, in the kernel's order.
 pub fn interfaces() -> Read<Vec<Interface>> {
+    #[cfg(test)]
+    if let Some(interfaces) = sim::interfaces() {
+        return interfaces;
+    }
     let addresses = getifaddrs().map_err(|errno| unread("getifaddrs", &errno.into()))?;
     let mut interfaces: Vec<Interface> = Vec::new();
     for entry in addresses {

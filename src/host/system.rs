@@ -3,9 +3,8 @@
 //! The order of the sources is cAdvisor's. If no source exists, an identity is `""`, as in a
 //! kubelet. If one exists but none is readable, it is unread.
 
-use nix::sys::utsname::uname;
-
 use crate::kube::facts::{Facts, Read, Unread, is_machine_id};
+use crate::os::host_name;
 use crate::os::read::SMALL;
 use crate::os::root::{HostRoot, text, unread};
 
@@ -82,8 +81,7 @@ pub fn parse_version(version: &str) -> Option<String> {
 /// The host name file, or uname(2) if the root is the running machine's.
 pub fn hostname(root: &HostRoot) -> Read<String> {
     line(root, "proc/sys/kernel/hostname").or_else(|unread| {
-        let uname = uname().ok().filter(|_| root.is_real());
-        let name = uname.and_then(|uname| uname.nodename().to_str().map(str::to_owned));
+        let name = root.is_real().then(host_name).and_then(|name| name.into_string().ok());
         name.filter(|name| !name.is_empty()).ok_or(unread)
     })
 }

@@ -9,6 +9,8 @@ use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
 use crate::kube::instant::{Mono, Now};
 use crate::kube::time::Wall;
+#[cfg(test)]
+use crate::sim::hook as sim;
 
 /// The monotonic clock and the wall clock of this process.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +40,10 @@ impl Clock {
 /// The wall clock. A time before 1970 reads as 1970.
 #[expect(clippy::disallowed_methods, reason = "the only clock")]
 pub fn wall() -> Wall {
+    #[cfg(test)]
+    if let Some(wall) = sim::wall() {
+        return wall;
+    }
     Wall::from_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
@@ -45,6 +51,10 @@ pub fn wall() -> Wall {
 /// `os::wakeup`, where a signal ends it.
 #[expect(clippy::disallowed_methods, reason = "a command has no loop")]
 pub fn pause(time: Duration) {
+    #[cfg(test)]
+    if sim::pause(time).is_some() {
+        return;
+    }
     let end = TimeSpec::from(since_boot() + time);
     loop {
         match clock_nanosleep(ClockId::CLOCK_BOOTTIME, ClockNanosleepFlags::TIMER_ABSTIME, &end) {
@@ -58,6 +68,10 @@ pub fn pause(time: Duration) {
 /// The time since boot. Unlike `Instant`, this includes the time that the board is suspended,
 /// because the Lease expires during it. CLOCK_BOOTTIME exists since Linux 2.6.39.
 pub fn since_boot() -> Duration {
+    #[cfg(test)]
+    if let Some(time) = sim::since_boot() {
+        return time;
+    }
     clock_gettime(ClockId::CLOCK_BOOTTIME)
         .or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC))
         .map(Duration::from)
@@ -66,6 +80,10 @@ pub fn since_boot() -> Duration {
 
 /// The time of this program's build, or of the commit that it was built from.
 pub fn built() -> Wall {
+    #[cfg(test)]
+    if let Some(built) = sim::built() {
+        return built;
+    }
     let seconds = env!("NODELET_BUILT").parse().unwrap_or_default();
     Wall::from_epoch(Duration::from_secs(seconds))
 }

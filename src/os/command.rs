@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use nix::sys::prctl;
 
 use super::logging;
+#[cfg(test)]
+use crate::sim::hook as sim;
 
 /// Exit code of [`CommandFailure::Usage`].
 const EXIT_USAGE: u8 = 2;
@@ -40,6 +42,10 @@ pub fn exit(end: End) -> ExitCode {
 
 /// Unlike `println!`, does not panic if stdout is closed.
 pub fn print(text: &str) -> End {
+    #[cfg(test)]
+    if sim::print(text).is_some() {
+        return Ok(());
+    }
     let mut out = std::io::stdout().lock();
     let written = writeln!(out, "{}", text.trim_end_matches('\n'));
     written.map_err(|e| CommandFailure::Other(format!("stdout: {e}")))
@@ -47,6 +53,10 @@ pub fn print(text: &str) -> End {
 
 /// Keys and tokens in memory must not be in a core file.
 pub fn no_core_file() {
+    #[cfg(test)]
+    if sim::is_on() {
+        return;
+    }
     // PR_SET_DUMPABLE with 0 cannot fail.
     let _ = prctl::set_dumpable(false);
 }
@@ -54,6 +64,10 @@ pub fn no_core_file() {
 /// A variable of the environment.
 #[expect(clippy::disallowed_methods, reason = "the only reader of the environment")]
 pub fn env(name: &str) -> Option<OsString> {
+    #[cfg(test)]
+    if let Some(value) = sim::env(name) {
+        return value;
+    }
     std::env::var_os(name)
 }
 

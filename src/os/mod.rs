@@ -4,6 +4,15 @@
 //! A call on a network file system whose server is gone blocks for ever, and this process has one
 //! thread. So every path is compared with the mount table before it is passed to the kernel.
 
+use std::collections::hash_map::RandomState;
+use std::ffi::OsString;
+use std::hash::{BuildHasher as _, Hasher as _};
+
+use nix::unistd::gethostname;
+
+#[cfg(test)]
+use crate::sim::hook as sim;
+
 pub mod clock;
 pub mod command;
 pub mod guard;
@@ -18,6 +27,24 @@ pub(crate) mod scan;
 pub mod unix_socket;
 pub mod wakeup;
 pub mod write;
+
+/// A number that cannot be guessed: std seeds its hash maps from the kernel's random numbers.
+pub(crate) fn random() -> u64 {
+    #[cfg(test)]
+    if let Some(random) = sim::random() {
+        return random;
+    }
+    RandomState::new().build_hasher().finish()
+}
+
+/// The host name of this machine, by gethostname(2); empty if there is none.
+pub(crate) fn host_name() -> OsString {
+    #[cfg(test)]
+    if let Some(name) = sim::host_name() {
+        return name;
+    }
+    gethostname().unwrap_or_default()
+}
 
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,8 @@ use nix::sys::stat::Mode;
 
 use super::guard;
 use crate::kube::text::Fault;
+#[cfg(test)]
+use crate::sim::hook as sim;
 
 /// Bytes, for files of /proc and /sys with a fixed set of lines.
 pub const SMALL: u64 = 64 << 10;
@@ -108,6 +110,10 @@ pub(crate) fn each_line(take: &mut dyn FnMut(&str)) -> impl FnMut(&mut Vec<u8>) 
 /// poll(2). True if that is unknown. Mountinfo (proc_pid_mountinfo(5)) and some attributes of sysfs
 /// report changes; a sysfs attribute must be read after each report.
 pub(crate) fn has_changed(file: &File) -> bool {
+    #[cfg(test)]
+    if let Some(has_changed) = sim::has_changed(file) {
+        return has_changed;
+    }
     let mut polled = [PollFd::new(file.as_fd(), PollFlags::POLLPRI)];
     poll(&mut polled, PollTimeout::ZERO) != Ok(0)
 }
@@ -123,6 +129,8 @@ fn bounded(
     limit: u64,
     is_enough: Enough<'_>,
 ) -> io::Result<Vec<u8>> {
+    #[cfg(test)]
+    sim::read(file)?;
     let (mut buffer, mut bytes, mut is_empty) = ([0; CHUNK], Vec::new(), true);
     loop {
         // fstat only if no bytes were read: it saves a system call for most kernel files.

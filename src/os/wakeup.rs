@@ -20,6 +20,9 @@ use nix::sys::socket::{
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
+#[cfg(test)]
+use crate::sim::hook as sim;
+
 /// Not below `--host-root`: the trigger is written to this file, and that root may be a copy.
 const MEMORY_PRESSURE: &str = "/proc/pressure/memory";
 
@@ -103,6 +106,10 @@ impl Wakeup {
 
     /// Waits for `timeout` at most. A network change ends the wait only `for_network`.
     pub fn wait(&mut self, timeout: Duration, for_network: bool) -> Woken {
+        #[cfg(test)]
+        if let Some(woken) = sim::wait(timeout, for_network, &mut self.voltage) {
+            return woken;
+        }
         let timer = self.timer.as_ref().filter(|timer| {
             // A timer of zero would never fire.
             let expires = Expiration::OneShot(TimeSpec::from_duration(timeout));
@@ -201,6 +208,10 @@ fn network_socket() -> io::Result<OwnedFd> {
 }
 
 fn memory_trigger() -> io::Result<File> {
+    #[cfg(test)]
+    if let Some(trigger) = sim::memory_trigger() {
+        return trigger;
+    }
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)

@@ -22,6 +22,8 @@ use super::guard;
 use super::mounts::all_mounts;
 use super::read::{self, cause};
 use crate::kube::text::Fault;
+#[cfg(test)]
+use crate::sim::hook as sim;
 
 /// Mode of a file that holds a key or a token.
 pub(crate) const PRIVATE: u32 = 0o600;
@@ -151,6 +153,8 @@ impl Op {
     pub(crate) fn carry_out(&self) -> Result<(), Fault> {
         #[cfg(test)]
         super::recorder::check(self)?;
+        #[cfg(test)]
+        sim::file_change(self)?;
         let checked = guard::parent_resolved;
         let (path, result) = match self {
             Self::Folder(path, mode) => {
@@ -182,6 +186,8 @@ impl Op {
         }
         #[cfg(test)]
         super::recorder::add(self);
+        #[cfg(test)]
+        sim::file_changed(self);
         Ok(())
     }
 }

@@ -1,8 +1,6 @@
 //! The serving certificate, and the CA of client certificates: from files that may be replaced, of
 //! the cluster, or made here; and the TLS configuration of both.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher as _, Hasher as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +27,7 @@ use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{AltName, Leaf, Subject};
+use crate::os::random;
 
 /// How often the stamps of the files are compared.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -64,7 +63,7 @@ impl Certificates {
         // A supervisor needs nobody's approval.
         let is_at_supervisor = node.k3s_supervisor.is_some() && config.tls_files.is_none();
         let rotates = config.rotate_server_certificates || is_at_supervisor;
-        let jitter = Jitter::new(RandomState::new().build_hasher().finish());
+        let jitter = Jitter::new(random());
         let cluster =
             rotates.then(|| ClusterCertificate::open(node, cert_dir, jitter)).transpose()?;
         let certificate = match &config.tls_files {

@@ -13,6 +13,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::lookup::{Lookup, LookupResult, shown};
 use crate::kube::instant::Mono;
+#[cfg(test)]
+use crate::sim::hook as sim;
 
 /// Bytes; see `message::LARGE`.
 const LARGEST: usize = 1500;
@@ -53,6 +55,10 @@ impl Exchange {
     }
 
     fn send(&mut self) {
+        #[cfg(test)]
+        if let Some(send) = sim::dns_send(&self.lookup.resolver.servers) {
+            return self.lookup.send(send);
+        }
         let Self { lookup, sockets } = self;
         lookup.send(|index, packet| match sockets.get(index) {
             Some((server, Ok(socket))) => {
@@ -65,6 +71,13 @@ impl Exchange {
 
     /// Reads the packets that have arrived.
     fn receive(&mut self) {
+        #[cfg(test)]
+        if let Some(packets) = sim::dns_receive(&self.lookup.resolver.servers) {
+            return packets.into_iter().for_each(|(index, packet)| match packet {
+                Ok(packet) => self.lookup.receive(index, &packet),
+                Err(why) => self.lookup.fail(index, why),
+            });
+        }
         let mut packet = [0; LARGEST];
         let key = |address: SocketAddr| (address.ip(), address.port());
         for (index, (server, socket)) in self.sockets.iter().enumerate() {
@@ -86,6 +99,10 @@ impl Exchange {
 
     /// Waits for a packet, `at_most` this long.
     fn wait(&self, at_most: Duration) {
+        #[cfg(test)]
+        if sim::dns_wait(at_most).is_some() {
+            return;
+        }
         let sockets = self.sockets.iter().filter_map(|(_, socket)| socket.as_ref().ok());
         let mut sockets: Vec<PollFd<'_>> =
             sockets.map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
@@ -97,6 +114,10 @@ impl Exchange {
 }
 
 fn open(server: SocketAddr) -> io::Result<UdpSocket> {
+    #[cfg(test)]
+    if let Some(error) = sim::udp_socket() {
+        return Err(error);
+    }
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

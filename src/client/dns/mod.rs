@@ -13,12 +13,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::net::if_::if_nametoindex;
-use nix::unistd::gethostname;
 
 use crate::kube::instant::Mono;
 use crate::kube::text::{Fault, VERBOSE};
 use crate::os::read::{open, read};
-use crate::os::{guard, hosts};
+use crate::os::{guard, host_name, hosts};
 use exchange::Exchange;
 use lookup::{Lookup, LookupResult};
 use message::MAX_ADDRESSES;
@@ -59,7 +58,7 @@ impl Resolver {
 
     /// A resolv.conf that cannot be read counts as empty.
     pub fn read(resolv_conf: &Path, hosts: impl Into<PathBuf>) -> Self {
-        let host = gethostname().unwrap_or_default();
+        let host = host_name();
         Self::of_host(&host.to_string_lossy(), &text(resolv_conf), hosts)
     }
 

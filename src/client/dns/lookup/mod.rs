@@ -10,8 +10,6 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use std::vec;
@@ -19,6 +17,7 @@ use std::vec;
 use super::message::{self, MAX_ADDRESSES, Name, Question, RecordType, Reply};
 use super::{PORT, Resolver};
 use crate::kube::instant::Mono;
+use crate::os;
 
 /// Time for the other family once one family has addresses: some servers never answer to AAAA. (Go
 /// and glibc wait for the whole time limit.)
@@ -326,9 +325,9 @@ fn questions(name: &Name, servers: usize) -> [SentQuestion; 2] {
     })
 }
 
-/// A number that cannot be guessed: std seeds its hash maps from the kernel's random numbers.
+/// The id of a question, which cannot be guessed.
 fn random() -> u16 {
-    let [a, b, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
+    let [a, b, ..] = os::random().to_ne_bytes();
     u16::from_ne_bytes([a, b])
 }
 

@@ -28,7 +28,7 @@ impl log::Log for Collector {
         metadata.level() <= log::Level::Info
     }
     fn log(&self, record: &log::Record<'_>) {
-        if self.enabled(record.metadata()) {
+        if self.enabled(record.metadata()) && crate::sim::hook::log(record).is_none() {
             println!("{}", record.args());
             LINES.with_borrow_mut(|lines| lines.push(record.args().to_string()));
         }

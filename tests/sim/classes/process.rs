@@ -1,0 +1,39 @@
+//! The process, its clock, and the power of the board.
+
+use super::{ASKED, Class, MOMENT};
+
+pub(super) const CLASSES: &[Class] = &[
+    Class { name: "kill", begin: |w, _| w.kill_agent(), ..MOMENT },
+    Class { name: "restart", begin: |w, _| w.restart_unit(), ..MOMENT },
+    Class { name: "reboot", begin: |w, s| w.reboot(s.size), sizes: &[10, 60], ..MOMENT },
+    Class { name: "power-loss", begin: |w, s| w.lose_power(s.size), sizes: &[5, 600], ..MOMENT },
+    Class { name: "shutdown-signal", begin: |w, s| w.shut_down(s.size), sizes: &[1, 30], ..MOMENT },
+    Class { name: "suspend", begin: |w, s| w.suspend(s.size), sizes: &[5, 1200], ..MOMENT },
+    Class {
+        name: "clock-forward",
+        begin: |w, s| w.step_clock(i64::try_from(s.size).expect("small")),
+        end: |w, _| w.set_clock(),
+        sizes: &[30, 600, 86_400, 40_000_000],
+        ..ASKED
+    },
+    Class {
+        name: "clock-back",
+        begin: |w, s| w.step_clock(-i64::try_from(s.size).expect("small")),
+        end: |w, _| w.set_clock(),
+        sizes: &[30, 600, 86_400, 40_000_000],
+        ..ASKED
+    },
+    Class {
+        name: "clock-1970",
+        begin: |w, _| w.clock_at(Some(5)),
+        end: |w, _| w.set_clock(),
+        ..ASKED
+    },
+    Class {
+        name: "clock-2038",
+        begin: |w, _| w.clock_at(Some(2_147_483_700)),
+        end: |w, _| w.set_clock(),
+        ..ASKED
+    },
+    Class { name: "notify-full", ..ASKED },
+];

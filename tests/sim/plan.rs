@@ -1,0 +1,307 @@
+//! A plan is data: the setting of a world, and what goes wrong in it, as text. It is drawn from a
+//! seed, printed, shrunk and kept; a run follows the plan alone.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::classes::{self, Class};
+use super::draw::Draws;
+
+/// The plan of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    pub(crate) hours: u64,
+    /// What the board and the cluster are like: `auth=rotate`, `servers=2`.
+    pub(crate) setting: BTreeMap<String, String>,
+    pub(crate) steps: Vec<Step>,
+    /// When the world has been without a fault for a while, and the promises are judged.
+    pub(crate) stories: Vec<Story>,
+}
+
+/// One thing that goes wrong, or that somebody does.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) when: When,
+    /// Zero for what happens at once and is over.
+    pub(crate) lasts: Duration,
+    pub(crate) class: &'static Class,
+    /// What the class makes of it: milliseconds, a status code, the number of a server.
+    pub(crate) size: u64,
+    pub(crate) target: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum When {
+    /// Since the begin of the run.
+    At(Duration),
+    /// At so many hooks after a time: between two calls of the program.
+    Hook(Duration, u64),
+}
+
+/// A time of faults, and the end of the quiet time after it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Story {
+    pub(crate) healed: Duration,
+    pub(crate) until: Duration,
+}
+
+impl PartialEq for Class {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl When {
+    pub(crate) fn at(self) -> Duration {
+        match self {
+            Self::At(at) | Self::Hook(at, _) => at,
+        }
+    }
+}
+
+impl Step {
+    fn end(&self) -> Duration {
+        self.when.at() + self.lasts
+    }
+}
+
+/// The values that a setting may have, the usual one several times.
+const SETTINGS: &[(&str, &[&str])] = &[
+    ("auth", &["inline", "token", "rotate", "rotate", "rotate", "bootstrap", "k3s"]),
+    ("address", &["ip", "name", "name"]),
+    ("servers", &["1", "1", "2", "3"]),
+    ("gateway", &["no", "no", "no", "strict"]),
+    ("life", &["3600", "7200", "14400", "86400"]),
+    ("signs", &["yes", "yes", "yes", "slow"]),
+];
+
+impl Plan {
+    /// The plan that a seed draws. `only` and `without` limit the classes.
+    pub(crate) fn draw(seed: u64, hours: u64, is_wanted: &dyn Fn(&Class) -> bool) -> Self {
+        let mut draws = Draws::new(seed, "plan");
+        let setting: BTreeMap<String, String> = SETTINGS
+            .iter()
+            .map(|(name, values)| {
+                let value = Draws::new(seed, name).one_of(values);
+                ((*name).to_owned(), value.to_owned())
+            })
+            .collect();
+        let end = Duration::from_secs(hours * 3600);
+        let all = classes::all().filter(|class| (class.fits)(&setting));
+        let all: Vec<&'static Class> = all.collect();
+        // One run in twelve has no fault: its counts are exact. One in ten has half of all classes.
+        let count = match draws.below(120) {
+            0..10 => 0,
+            10..22 => all.len() as u64 / 2,
+            _ => draws.within(1, 6),
+        };
+        let mut chosen: Vec<&'static Class> = Vec::new();
+        for _ in 0..count {
+            let class = draws.one_of(&all);
+            if !chosen.contains(&class) {
+                chosen.push(class);
+            }
+        }
+        chosen.retain(|class| is_wanted(class));
+        let (mut steps, mut stories) = (Vec::new(), Vec::new());
+        let mut now = Duration::from_secs(draws.within(20, 120));
+        let mut story = 0;
+        while now < end {
+            story += 1;
+            let lasts = Duration::from_secs(match draws.below(8) {
+                0 => draws.within(600, 2400),
+                1 | 2 => draws.within(180, 600),
+                _ => draws.within(20, 180),
+            });
+            let healed = now + lasts;
+            for class in &chosen {
+                // The draws of a class are its own: without another class they stay as they are.
+                let mut own = Draws::new(seed.wrapping_add(story * 0x1_0001), class.name);
+                let times = if own.one_in(2) { own.within(1, 3) } else { u64::from(own.one_in(2)) };
+                for _ in 0..times {
+                    steps.push(class.draw(&mut own, now, healed));
+                }
+            }
+            let quiet = Duration::from_secs(match draws.below(4) {
+                0 => draws.within(1200, 2400),
+                _ => draws.within(200, 1000),
+            });
+            now = healed + quiet;
+            stories.push(Story { healed, until: now });
+        }
+        stories.retain(|story| story.until < end);
+        steps.retain(|step| step.end() < end);
+        steps.sort_by_key(|step| step.when.at());
+        Self { seed, hours, setting, steps, stories }
+    }
+
+    pub(crate) fn setting(&self, name: &str) -> &str {
+        self.setting.get(name).map_or("", String::as_str)
+    }
+
+    /// The names of the classes, each once.
+    pub(crate) fn classes(&self) -> Vec<&'static str> {
+        let mut names: Vec<&str> = self.steps.iter().map(|step| step.class.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.when {
+            When::At(at) => write!(f, "at {}", seconds(at))?,
+            When::Hook(at, count) => write!(f, "at {} hook {count}", seconds(at))?,
+        }
+        if !self.lasts.is_zero() {
+            write!(f, " for {}", seconds(self.lasts))?;
+        }
+        write!(f, " {}", self.class.name)?;
+        if self.size != 0 {
+            write!(f, " size={}", self.size)?;
+        }
+        if self.target != 0 {
+            write!(f, " target={}", self.target)?;
+        }
+        Ok(())
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{}.{:03}", time.as_secs(), time.subsec_millis())
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}", self.seed)?;
+        writeln!(f, "hours {}", self.hours)?;
+        for (name, value) in &self.setting {
+            writeln!(f, "setting {name}={value}")?;
+        }
+        for step in &self.steps {
+            writeln!(f, "{step}")?;
+        }
+        for story in &self.stories {
+            writeln!(f, "judge {} {}", seconds(story.healed), seconds(story.until))?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Plan {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut plan = Self {
+            seed: 0,
+            hours: 8,
+            setting: BTreeMap::new(),
+            steps: Vec::new(),
+            stories: Vec::new(),
+        };
+        for line in text.lines() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+            let number = || rest.parse().map_err(|_| format!("{line}: no number"));
+            match word {
+                "" => {}
+                "seed" => plan.seed = number()?,
+                "hours" => plan.hours = number()?,
+                "setting" => {
+                    let (name, value) = rest.split_once('=').ok_or(format!("{line}: no value"))?;
+                    plan.setting.insert(name.to_owned(), value.to_owned());
+                }
+                "at" => plan.steps.push(step(rest).ok_or(format!("{line}: not a step"))?),
+                "judge" => {
+                    let (healed, until) = rest.split_once(' ').ok_or("judge: two times")?;
+                    let time = |text| time(text).ok_or(format!("{line}: no time"));
+                    plan.stories.push(Story { healed: time(healed)?, until: time(until)? });
+                }
+                _ => return Err(format!("{line}: not a line of a plan")),
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn time(text: &str) -> Option<Duration> {
+    let millis: f64 = text.parse::<f64>().ok()? * 1000.0;
+    Some(Duration::from_millis(format!("{millis:.0}").parse().ok()?))
+}
+
+fn step(text: &str) -> Option<Step> {
+    let mut words = text.split(' ').peekable();
+    let at = time(words.next()?)?;
+    let mut when = When::At(at);
+    if words.next_if_eq(&"hook").is_some() {
+        when = When::Hook(at, words.next()?.parse().ok()?);
+    }
+    let mut lasts = Duration::ZERO;
+    if words.next_if_eq(&"for").is_some() {
+        lasts = time(words.next()?)?;
+    }
+    let name = words.next()?;
+    let class = classes::all().find(|class| class.name == name)?;
+    let (mut size, mut target) = (0, 0);
+    for word in words {
+        match word.split_once('=')? {
+            ("size", value) => size = value.parse().ok()?,
+            ("target", value) => target = value.parse().ok()?,
+            _ => return None,
+        }
+    }
+    Some(Step { when, lasts, class, size, target })
+}
+
+/// The faults that last now.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    active: Vec<(usize, &'static str, u64, u64)>,
+    /// How often each class was asked for and found, to see that it matters.
+    pub(crate) hits: BTreeMap<&'static str, u64>,
+}
+
+impl Faults {
+    pub(crate) fn begin(&mut self, index: usize, step: &Step) {
+        self.active.push((index, step.class.name, step.size, step.target));
+    }
+
+    pub(crate) fn end(&mut self, index: usize) {
+        self.active.retain(|(active, ..)| *active != index);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    pub(crate) fn has(&self, class: &str) -> bool {
+        self.size(class).is_some()
+    }
+
+    /// The size of a fault; the largest if there are several.
+    pub(crate) fn size(&self, class: &str) -> Option<u64> {
+        debug_assert!(classes::all().any(|known| known.name == class), "no class {class}");
+        let of_class = self.active.iter().filter(|(_, name, ..)| *name == class);
+        of_class.map(|(.., size, _)| *size).max()
+    }
+
+    /// The size of a fault of one server: target 0 is each server, else its number from 1.
+    pub(crate) fn at(&self, class: &str, server: usize) -> Option<u64> {
+        debug_assert!(classes::all().any(|known| known.name == class), "no class {class}");
+        let is_meant = |target: u64| target == 0 || target == server as u64 + 1;
+        let of_class =
+            self.active.iter().filter(|(_, name, _, target)| *name == class && is_meant(*target));
+        of_class.map(|(.., size, _)| *size).max()
+    }
+}
+
+/// The whole text of a plan in one line, for JSON.
+pub(crate) fn one_line(plan: &Plan) -> String {
+    let mut text = String::new();
+    let _ = write!(text, "{plan}");
+    text
+}

@@ -1,0 +1,173 @@
+//! How servers answer: right, late, wrong, or not at all.
+
+use std::time::Duration;
+
+use apidouble::{Model, Response};
+use serde_json::Value;
+
+use super::trace::{Exchange, What};
+use super::world::{Event, World};
+
+/// A request that a server has begun to carry out.
+#[derive(Debug)]
+pub(crate) struct Request {
+    connection: u64,
+    request: apidouble::Request,
+    exchange: Exchange,
+    end: End,
+}
+
+/// What becomes of it.
+#[derive(Clone, Debug, PartialEq)]
+enum End {
+    /// It is carried out, and answered.
+    Answer,
+    /// It is carried out, unless the client is gone by then.
+    AnswerIfAwaited,
+    /// It is carried out; the answer is lost.
+    Lost,
+    /// It is carried out; a part of the answer arrives, then the connection ends.
+    Cut,
+    /// No answer; it is not carried out.
+    Silence,
+    /// This status and message.
+    Refuse(u16, &'static str),
+    /// A page of a gateway.
+    Page(u16),
+    /// A status of success with a body that is no JSON.
+    Garbage,
+}
+
+impl World {
+    /// A whole request has arrived.
+    pub(crate) fn take_request(&mut self, connection: u64, request: apidouble::Request) {
+        self.requests += 1;
+        let Some(found) = self.net.connections.get(&connection) else { return };
+        let server = found.server;
+        let exchange = Exchange {
+            number: self.requests,
+            pid: found.pid,
+            cluster: self.servers[server].cluster,
+            server,
+            method: request.method.clone(),
+            target: request.target.clone(),
+            body: serde_json::from_slice(&request.body).unwrap_or_default(),
+            arrived: self.now,
+            ..Exchange::default()
+        };
+        self.tell(What::Request(Box::new(exchange.clone())));
+        let (delay, end) = self.end_of(&exchange);
+        let at = self.now + Duration::from_millis(3) + delay;
+        self.plan_at(at, Event::Serves(Box::new(Request { connection, request, exchange, end })));
+    }
+
+    /// How long a request takes at its server, and what becomes of it.
+    fn end_of(&self, request: &Exchange) -> (Duration, End) {
+        let (faults, server, number) = (&self.faults, request.server, request.number);
+        let millis = Duration::from_millis;
+        let is_write = request.method != "GET";
+        let is_create_of_node = request.method == "POST" && request.target == "/api/v1/nodes";
+        let is_patch_of_node =
+            request.method == "PATCH" && request.target.starts_with("/api/v1/nodes/");
+        let met = |class: &'static str| {
+            let one_in = faults.at(class, server)?;
+            self.is_met(class, number, one_in).then_some(())
+        };
+        let mut delay = millis(faults.at("server-slow", server).unwrap_or(0));
+        if request.is_lease() && is_write {
+            delay += millis(faults.at("lease-slow", server).unwrap_or(0));
+        }
+        if request.target.ends_with("/status") {
+            delay += millis(faults.size("status-slow").unwrap_or(0));
+        }
+        let code = |size: u64| u16::try_from(size).unwrap_or(500);
+        let end = match () {
+            () if let Some(size) = faults.at("gateway-page", server) => End::Page(code(size)),
+            () if let Some(size) = faults.at("server-forbids", server) => {
+                End::Refuse(code(size), "refused by the simulation")
+            }
+            () if let Some(size) = faults.at("server-refuses", server) => {
+                End::Refuse(code(size), "the server is currently unable to handle the request")
+            }
+            () if is_create_of_node && faults.has("node-create-silent") => End::Silence,
+            () if is_patch_of_node && faults.has("node-patch-silent") => End::Silence,
+            () if is_create_of_node && let Some(size) = faults.size("node-create-refused") => {
+                End::Refuse(code(size), "failed calling webhook \"nodes.test\"")
+            }
+            () if is_patch_of_node && let Some(size) = faults.size("node-patch-refused") => {
+                End::Refuse(code(size), "failed calling webhook \"nodes.test\"")
+            }
+            () if request.is_lease()
+                && is_write
+                && let Some(size) = faults.size("lease-refused") =>
+            {
+                End::Refuse(code(size), "refused by the simulation")
+            }
+            () if met("answers-lost").is_some() => End::Lost,
+            () if met("answers-cut").is_some() => End::Cut,
+            () if met("answers-garbage").is_some() => End::Garbage,
+            () if !delay.is_zero() => End::AnswerIfAwaited,
+            () => End::Answer,
+        };
+        (delay, end)
+    }
+
+    /// A server carries a request out, or not.
+    pub(crate) fn serve(&mut self, request: Request) {
+        let Request { connection, request, mut exchange, end } = request;
+        let is_gone = self.is_unheard(exchange.server)
+            || self.faults.at("server-gone", exchange.server).is_some();
+        if end == End::Silence
+            || is_gone
+            || end == End::AnswerIfAwaited && !self.is_awaited(connection)
+        {
+            self.answered(exchange);
+            return;
+        }
+        self.set_double();
+        let cluster = exchange.cluster;
+        let certificates = self.certificates(connection);
+        let retry_after = self.faults.size("retry-after");
+        let response = match end {
+            End::Refuse(code, message) => {
+                let retry_after = retry_after.filter(|_| code == 429 || code >= 500);
+                Model::refusal(&request, code, message, retry_after)
+            }
+            End::Page(code) => page(code),
+            End::Garbage => garbage(),
+            _ => {
+                let model = &self.clusters[cluster].model;
+                let (user, response) = model.answer(&request, certificates.as_deref());
+                exchange.user = user;
+                exchange.is_carried_out = true;
+                response
+            }
+        };
+        exchange.code = response.code;
+        exchange.answer = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+        self.answered(exchange);
+        let (head, body) = response.wire();
+        let whole = [head, body].concat();
+        let none = Duration::ZERO;
+        match end {
+            End::Lost => {}
+            End::Cut => {
+                let part = whole.get(..whole.len() / 2).unwrap_or_default();
+                self.flush(connection, &[(part, none)]);
+                self.end_connection(connection, false);
+            }
+            _ => self.flush(connection, &[(&whole, none)]),
+        }
+    }
+}
+
+fn page(code: u16) -> Response {
+    let body = b"<html><body>gateway</body></html>".to_vec();
+    let headers = vec![("Content-Type".to_owned(), "text/html".to_owned())];
+    Response { code, headers, body }
+}
+
+fn garbage() -> Response {
+    let headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
+    Response { code: 200, headers, body: b"{\"kind\":\"No".to_vec() }
+}

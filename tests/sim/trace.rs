@@ -1,0 +1,167 @@
+//! What happened in a run, for the sentences, the story, and the comparison of two runs.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::process::{Exit, Pid, Signal};
+use crate::os::wakeup::Woken;
+
+/// One thing that happened.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// Since the begin of the run.
+    pub(crate) at: Duration,
+    pub(crate) what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    /// An event of the plan begins or ends, by its text.
+    Fault { begins: bool, text: String },
+    /// A process starts.
+    Starts { pid: Pid, name: &'static str, line: String },
+    /// A process has ended.
+    Ends { pid: Pid, name: &'static str, exit: Exit },
+    /// A process gets a signal.
+    Signal { pid: Pid, signal: Signal },
+    /// A turn of the agent: it waits, or polls.
+    Waits { pid: Pid, timeout: Duration },
+    /// What ended a wait, if anything did.
+    Woke { pid: Pid, woken: Woken },
+    /// A connection was opened, or not.
+    Connects { pid: Pid, address: String, opened: bool },
+    /// A TLS handshake has ended at the server; the subject of the client's certificate.
+    Handshake { server: usize, certificate: Option<String> },
+    /// A whole request has reached a server.
+    Request(Box<Exchange>),
+    /// A request was carried out or refused, or there will be no answer (0).
+    Answer(Box<Exchange>),
+    /// A log line.
+    Log { pid: Pid, level: log::Level, is_verbose: bool, text: String, place: String },
+    /// A line on stdout or stderr.
+    Print { pid: Pid, text: String },
+    /// An operation of a file change was carried out.
+    File { pid: Pid, op: String },
+    /// A datagram of sd_notify.
+    Notify { text: String },
+    /// The state of the cluster, at a moment that is judged.
+    Judged(Box<State>),
+    /// A rule of the world was broken, which no sentence needs to look for.
+    Broken { sentence: usize, text: String },
+}
+
+/// A request, and its answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exchange {
+    /// Of the run.
+    pub(crate) number: u64,
+    /// Who sent it.
+    pub(crate) pid: Pid,
+    pub(crate) cluster: usize,
+    pub(crate) server: usize,
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) body: Value,
+    /// Who the server says it is; empty before the answer.
+    pub(crate) user: String,
+    /// 0: there is no answer.
+    pub(crate) code: u16,
+    pub(crate) answer: Value,
+    /// When the request was complete.
+    pub(crate) arrived: Duration,
+    /// The server has carried it out.
+    pub(crate) is_carried_out: bool,
+}
+
+/// What is judged after a story.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    /// When the last fault ended.
+    pub(crate) healed: Duration,
+    /// Since when the world has had no fault and no person has to act; the bound counts from here.
+    pub(crate) node: Value,
+    pub(crate) lease: Value,
+    /// The last renewal that the store took, of the board's process.
+    pub(crate) renewed: Option<Duration>,
+    /// Why the promise does not hold here, if it does not.
+    pub(crate) excuse: Option<&'static str>,
+    /// The board runs, and is to run.
+    pub(crate) is_up: bool,
+    /// The last lines of the log, newest last.
+    pub(crate) lines: Vec<String>,
+}
+
+impl Exchange {
+    pub(crate) fn is_lease(&self) -> bool {
+        self.target.contains("/leases")
+    }
+
+    /// A write of the Lease that the server took.
+    pub(crate) fn is_renewal(&self) -> bool {
+        self.is_lease() && self.is_carried_out && self.method != "GET" && self.code < 300
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{:>10.3}] ", self.at.as_secs_f64())?;
+        match &self.what {
+            What::Fault { begins: true, text } => write!(f, "+ {text}"),
+            What::Fault { begins: false, text } => write!(f, "- {text}"),
+            What::Starts { name, pid, line } => write!(f, "{name} {pid} starts: {line}"),
+            What::Ends { name, pid, exit } => write!(f, "{name} {pid} ends: {exit:?}"),
+            What::Signal { pid, signal } => write!(f, "process {pid}: signal {signal:?}"),
+            What::Waits { pid, timeout } => write!(f, "process {pid} waits {timeout:?}"),
+            What::Woke { pid, woken } => write!(f, "process {pid} woke: {woken:?}"),
+            What::Connects { pid, address, opened: true } => {
+                write!(f, "process {pid}: connected to {address}")
+            }
+            What::Connects { pid, address, opened: false } => {
+                write!(f, "process {pid}: no connection to {address}")
+            }
+            What::Handshake { server, certificate } => {
+                write!(
+                    f,
+                    "server {server}: TLS with {}",
+                    certificate.as_deref().unwrap_or("no certificate")
+                )
+            }
+            What::Request(request) => {
+                write!(f, "server {}: {} {}", request.server, request.method, request.target)
+            }
+            What::Answer(answer) => {
+                let Exchange { server, code, method, target, user, body, .. } = &**answer;
+                write!(f, "server {server}: {code} for {method} {target} of {user:?} {body}")
+            }
+            What::Log { level, text, .. } => write!(f, "log {level}: {text}"),
+            What::Print { text, .. } => write!(f, "prints: {text}"),
+            What::File { op, .. } => write!(f, "file: {op}"),
+            What::Notify { text } => write!(f, "notify: {}", text.replace('\n', " ")),
+            What::Judged(state) => {
+                let ready = super::world::ready_of(&state.node);
+                write!(
+                    f,
+                    "judged: Ready={ready} renewed={:?} excuse={:?}",
+                    state.renewed, state.excuse
+                )
+            }
+            What::Broken { sentence, text } => write!(f, "broken: {sentence}: {text}"),
+        }
+    }
+}
+
+impl What {
+    /// What belongs into the story of a run: not each turn and each renewal.
+    pub(crate) fn is_told(&self) -> bool {
+        match self {
+            Self::Waits { .. } | Self::Woke { .. } | Self::Request(_) => false,
+            Self::Answer(answer) => !(answer.is_lease() && answer.code == 200),
+            Self::Notify { text } => !text.starts_with("WATCHDOG"),
+            Self::Log { is_verbose, .. } => !is_verbose,
+            _ => true,
+        }
+    }
+}

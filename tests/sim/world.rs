@@ -77,6 +77,8 @@ pub(crate) enum Event {
     Controllers,
     /// systemd starts the unit.
     Starts,
+    /// The kernel ends before this start of it.
+    Off(u64),
     /// The kernel starts, unless another start was planned since.
     Boots(u64),
     /// A signal for the agent.
@@ -112,6 +114,8 @@ pub(crate) struct Unit {
     /// The last ping of the watchdog, or the start.
     pub(crate) pinged: Duration,
     pub(crate) is_ready: bool,
+    /// The machine goes down: nothing is started again.
+    is_stopping: bool,
     /// Restarts in a row, for the delay of the next one.
     restarts: u32,
     /// A number of the start that is planned; an older plan is void.
@@ -347,7 +351,8 @@ impl World {
             Event::Heals => {
                 self.at_hook.clear();
                 self.frozen_until = self.frozen_until.min(self.now);
-                if !self.board.is_on {
+                if !self.board.is_on || self.unit.is_stopping {
+                    self.kill_agent();
                     self.boot_in(Duration::ZERO);
                 }
             }
@@ -358,6 +363,12 @@ impl World {
             Event::Serves(request) => self.serve(*request),
             Event::Controllers => self.controllers(),
             Event::Starts => self.start_unit(shared),
+            Event::Off(number) if number == self.boot => {
+                self.kill_agent();
+                self.board.is_on = false;
+                self.unsynced.clear();
+            }
+            Event::Off(_) => {}
             Event::Boots(number) if number == self.boot => self.boots(),
             Event::Boots(_) => {}
             Event::Signals(signal) => self.signal(signal),
@@ -420,6 +431,7 @@ impl World {
         let now = self.now;
         self.board.boot(now);
         self.unit.is_ready = false;
+        self.unit.is_stopping = false;
         self.unit.restarts = 0;
         if self.unit.is_enabled {
             self.start_in(Duration::from_secs(2));
@@ -433,7 +445,8 @@ impl World {
     }
 
     fn start_unit(&mut self, shared: &Arc<Shared>) {
-        if self.unit.pid.is_some() || !self.board.is_on || !self.unit.is_enabled {
+        let is_wanted = self.unit.is_enabled && !self.unit.is_stopping;
+        if self.unit.pid.is_some() || !self.board.is_on || !is_wanted {
             return;
         }
         if self.now < self.frozen_until {
@@ -509,7 +522,7 @@ impl World {
         }
         if self.unit.pid == Some(pid) {
             self.unit.pid = None;
-            if self.board.is_on && !self.is_over {
+            if self.board.is_on && !self.is_over && !self.unit.is_stopping {
                 // RestartSec=5, RestartSteps=4, RestartMaxDelaySec=25.
                 let delay = Duration::from_secs(5 + 5 * u64::from(self.unit.restarts.min(4)));
                 self.unit.restarts += 1;
@@ -556,12 +569,10 @@ impl World {
         }
         self.signal(Signal::Usr1);
         self.signal(Signal::Term);
-        let off = self.now + Duration::from_secs(8);
-        self.boot_in(Duration::from_secs(8 + seconds));
         self.frozen_until = Duration::ZERO;
-        if let Some(pid) = self.unit.pid {
-            self.plan_at(off, Event::Kills(pid));
-        }
+        self.boot_in(Duration::from_secs(8 + seconds));
+        self.plan_at(self.now + Duration::from_secs(8), Event::Off(self.boot));
+        self.unit.is_stopping = true;
     }
 
     /// The power fails; `seconds` later it is back.

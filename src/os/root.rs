@@ -89,6 +89,7 @@ impl HostRoot {
 
     /// Begins a look: from [`READ_BUDGET`] on nothing more is read.
     pub(crate) fn begin_look(&self, clock: impl Fn() -> Mono + 'static) -> Look {
+        debug_assert!(self.look.borrow().is_none(), "a look within a look");
         let end = LookEnd { at: clock().after(READ_BUDGET), clock: Box::new(clock) };
         *self.look.borrow_mut() = Some(end);
         Look(Rc::clone(&self.look))

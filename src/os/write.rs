@@ -123,7 +123,6 @@ impl<T: PartialEq> Changes<T> {
     /// Adds a change. One with the same purpose that has not ended is dropped: what it has written
     /// so far is a leftover that the new one replaces.
     pub(crate) fn add(&mut self, purpose: T, ops: Vec<Op>) {
-        debug_assert!(matches!(ops.last(), Some(Op::Sync(_))), "not synced: {ops:?}");
         self.0.retain(|(other, _)| *other != purpose);
         self.0.push_back((purpose, ops.into()));
     }
@@ -131,7 +130,6 @@ impl<T: PartialEq> Changes<T> {
     /// Carries out the next operation. Returns the result of the change that ended with it.
     pub(crate) fn carry_out_next(&mut self) -> Option<(T, Result<(), Fault>)> {
         let (_, ops) = self.0.front_mut()?;
-        debug_assert!(!ops.is_empty(), "a change that has ended stays");
         let result = ops.pop_front().map_or(Ok(()), |op| op.carry_out_or_clean());
         if result.is_ok() && !ops.is_empty() {
             return None;

@@ -299,7 +299,8 @@ impl Certificate {
         } else {
             Duration::ZERO
         };
-        debug_assert!(self.deadline <= leaf.not_after, "{:?} of {leaf:?}", self.deadline);
+        let end = leaf.not_after.next_microsecond();
+        debug_assert!(self.deadline <= end, "{:?} of {leaf:?}", self.deadline);
         self.held = Some(leaf);
         pause.max(MIN_PAUSE)
     }

@@ -24,6 +24,11 @@ pub(crate) fn is_on() -> bool {
     me(|_| ()).is_some()
 }
 
+/// The same, without the world: not a moment at which anything happens.
+pub(super) fn is_process() -> bool {
+    super::process::is_process()
+}
+
 /// `os::clock::wall`.
 pub(crate) fn wall() -> Option<Wall> {
     me(|me| me.world().board_wall())

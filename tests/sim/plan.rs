@@ -2,7 +2,7 @@
 //! seed, printed, shrunk and kept; a run follows the plan alone.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -78,9 +78,33 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("signs", &["yes", "yes", "yes", "slow"]),
 ];
 
+/// The simplest value of each setting.
+pub(crate) fn usual_settings() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let usual = |(name, values): &(&'static str, &'static [&'static str])| match *name {
+        "life" => (*name, "86400"),
+        _ => (*name, values[0]),
+    };
+    SETTINGS.iter().map(usual)
+}
+
 impl Plan {
-    /// The plan that a seed draws. `only` and `without` limit the classes.
+    /// The plan that a seed draws, of the classes that are wanted.
     pub(crate) fn draw(seed: u64, hours: u64, is_wanted: &dyn Fn(&Class) -> bool) -> Self {
+        Self::draw_classes(seed, hours, false, is_wanted)
+    }
+
+    /// The plan of a seed with these classes, whichever the seed draws. A class that the seed draws
+    /// does the same in both plans.
+    pub(crate) fn draw_only(seed: u64, hours: u64, is_wanted: &dyn Fn(&Class) -> bool) -> Self {
+        Self::draw_classes(seed, hours, true, is_wanted)
+    }
+
+    fn draw_classes(
+        seed: u64,
+        hours: u64,
+        has_all: bool,
+        is_wanted: &dyn Fn(&Class) -> bool,
+    ) -> Self {
         let mut draws = Draws::new(seed, "plan");
         let setting: BTreeMap<String, String> = SETTINGS
             .iter()
@@ -104,6 +128,9 @@ impl Plan {
             if !chosen.contains(&class) {
                 chosen.push(class);
             }
+        }
+        if has_all {
+            chosen = all;
         }
         chosen.retain(|class| is_wanted(class));
         let (mut steps, mut stories) = (Vec::new(), Vec::new());
@@ -297,11 +324,4 @@ impl Faults {
             self.active.iter().filter(|(_, name, _, target)| *name == class && is_meant(*target));
         of_class.map(|(.., size, _)| *size).max()
     }
-}
-
-/// The whole text of a plan in one line, for JSON.
-pub(crate) fn one_line(plan: &Plan) -> String {
-    let mut text = String::new();
-    let _ = write!(text, "{plan}");
-    text
 }

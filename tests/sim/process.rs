@@ -65,6 +65,11 @@ pub(crate) fn me<T>(act: impl FnOnce(&Me) -> T) -> Option<T> {
     Some(act(&me))
 }
 
+/// Whether this thread is a process of the simulation.
+pub(crate) fn is_process() -> bool {
+    ME.try_with(|me| me.try_borrow().is_ok_and(|me| me.is_some())).unwrap_or(false)
+}
+
 /// What a process is, as the world sees it.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -259,7 +264,7 @@ impl Me {
         let exit = match end {
             Ok(code) => Exit::Code(code),
             Err(payload) if payload.is::<Killed>() => Exit::Killed,
-            Err(payload) => Exit::Panic(message(&*payload)),
+            Err(payload) => Exit::Panic(super::panics::taken(&message(&*payload))),
         };
         let mut world = self.world();
         world.processes.all.remove(&self.pid);

@@ -165,6 +165,9 @@ pub(crate) struct World {
     pending: Option<Undo>,
     /// A person must act, or the design promises nothing: from then on the run is not judged.
     pub(crate) excuse: Option<&'static str>,
+    /// The run ends after so many turns of the agent.
+    pub(crate) last_turn: Option<u64>,
+    turns: u64,
 }
 
 /// How to take an operation back that a loss of power may undo.
@@ -236,6 +239,8 @@ impl World {
             unsynced: Vec::new(),
             pending: None,
             excuse: None,
+            last_turn: None,
+            turns: 0,
             plan,
         };
         world.set_up();
@@ -506,7 +511,9 @@ impl World {
     /// A process has ended.
     pub(crate) fn ended(&mut self, _: &Arc<Shared>, pid: Pid, exit: Exit) {
         if let Exit::Panic(text) = &exit {
-            let text = format!("the program panicked: {text}");
+            let who =
+                if super::panics::is_of_the_agent(text) { "the program" } else { "the simulator" };
+            let text = format!("{who} panicked at {text}");
             self.tell(What::Broken { sentence: 0, text });
         }
         self.tell(What::Ends { pid, name: "nodelet", exit });
@@ -627,6 +634,8 @@ impl World {
     pub(crate) fn waits(&mut self, pid: Pid, timeout: Duration) {
         self.take_notifications();
         self.tell(What::Waits { pid, timeout });
+        self.turns += 1;
+        self.is_over |= self.last_turn.is_some_and(|last| self.turns >= last);
     }
 
     pub(crate) fn woke(&mut self, pid: Pid, woken: Woken) {

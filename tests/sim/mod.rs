@@ -6,11 +6,13 @@
 mod board;
 mod classes;
 mod command;
+mod devices;
 mod draw;
 pub(crate) mod hook;
 mod net;
 mod plan;
 mod process;
+mod readings;
 mod sentences;
 mod serve;
 pub(crate) mod tcp;

@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -385,6 +386,7 @@ impl Me {
         let (slow, end) = self.world().reads(self.pid, key.1);
         self.pass(slow);
         let mut world = self.world();
+        world.computes(key.1);
         let version = world.board.version(key.1);
         let is_sysfs = world.board.path_of(key.1).is_some_and(|path| path.starts_with("sys/"));
         let process = world.processes.get_mut(self.pid).expect("it lives");
@@ -392,6 +394,13 @@ impl Me {
         if is_sysfs {
             *seen = version;
         }
+        end
+    }
+
+    /// Before a folder is listed: it may be slow, or fail.
+    pub(crate) fn list(&self, folder: &Path) -> io::Result<()> {
+        let (slow, end) = self.world().lists(folder);
+        self.pass(slow);
         end
     }
 

@@ -388,7 +388,7 @@ impl Me {
         let mut world = self.world();
         world.computes(key.1);
         let version = world.board.version(key.1);
-        let is_sysfs = world.board.path_of(key.1).is_some_and(|path| path.starts_with("sys/"));
+        let (key, is_sysfs) = world.noticed(key);
         let process = world.processes.get_mut(self.pid).expect("it lives");
         let seen = process.seen.entry(key).or_insert(version);
         if is_sysfs {
@@ -410,7 +410,7 @@ impl Me {
         let key = key(file);
         let mut world = self.world();
         let is_new = world.is_new(self.pid, key);
-        let is_sysfs = world.board.path_of(key.1).is_some_and(|path| path.starts_with("sys/"));
+        let (key, is_sysfs) = world.noticed(key);
         if is_new && !is_sysfs {
             let version = world.board.version(key.1);
             let process = world.processes.get_mut(self.pid).expect("it lives");
@@ -443,9 +443,20 @@ impl World {
         self.processes.get(pid).expect("it lives")
     }
 
+    /// By what a report is remembered, and whether a read alone ends it. A copy of a descriptor
+    /// shares the reports of an attribute of sysfs.
+    fn noticed(&self, (descriptor, inode): (i32, u64)) -> ((i32, u64), bool) {
+        let is_sysfs = self.board.path_of(inode).is_some_and(|path| path.starts_with("sys/"));
+        ((if is_sysfs { 0 } else { descriptor }, inode), is_sysfs)
+    }
+
     /// Whether a file has changed since a descriptor of it reported that.
     fn is_new(&self, pid: Pid, key: (i32, u64)) -> bool {
         let version = self.board.version(key.1);
+        if version == u64::MAX {
+            return true;
+        }
+        let (key, _) = self.noticed(key);
         self.process(pid).seen.get(&key).is_some_and(|seen| *seen < version)
     }
 }

@@ -293,6 +293,8 @@ impl World {
     }
 
     pub(crate) fn tell(&mut self, what: What) {
+            eprintln!("{:?} {:?}", self.now, what);
+        }
         self.trace.push(Entry { at: self.now, what });
     }
 

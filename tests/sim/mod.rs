@@ -6,6 +6,7 @@
 mod board;
 mod classes;
 mod command;
+mod devices;
 mod draw;
 pub(crate) mod hook;
 mod known;
@@ -13,6 +14,7 @@ mod net;
 mod panics;
 mod plan;
 mod process;
+mod readings;
 mod sentences;
 mod serve;
 mod shrink;

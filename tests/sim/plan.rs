@@ -76,6 +76,22 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("gateway", &["no", "no", "no", "strict"]),
     ("life", &["3600", "7200", "14400", "86400"]),
     ("signs", &["yes", "yes", "yes", "slow"]),
+    // The board, by `devices.rs`.
+    ("board", &["pi", "pi", "pc"]),
+    ("boot", &["rw", "rw", "ro", "fstab"]),
+    ("card", &["sd", "emmc", "emmc"]),
+    ("cgroup", &["v2", "v2", "v1", "none"]),
+    ("family", &["v4", "v4", "v6", "dual"]),
+    ("health", &["problems", "all", "all"]),
+    ("hosts", &["no", "no", "names", "names", "names", "large"]),
+    ("initramfs", &["no", "no", "no", "yes"]),
+    ("kernel", &["6.6", "6.12", "6.18"]),
+    ("links", &["1", "2", "40"]),
+    ("machine", &["here", "here", "here", "here", "late"]),
+    ("mounts", &["0", "0", "0", "0", "0", "100", "6000"]),
+    ("pods", &["110", "40"]),
+    ("root", &["ext4", "ext4", "ext4", "ext2", "btrfs", "overlay"]),
+    ("zones", &["1", "1", "3", "61"]),
 ];
 
 /// The simplest value of each setting.
@@ -314,6 +330,13 @@ impl Faults {
         debug_assert!(classes::all().any(|known| known.name == class), "no class {class}");
         let of_class = self.active.iter().filter(|(_, name, ..)| *name == class);
         of_class.map(|(.., size, _)| *size).max()
+    }
+
+    /// Size and target of each fault of a class.
+    pub(crate) fn of(&self, class: &str) -> impl Iterator<Item = (u64, u64)> {
+        debug_assert!(classes::all().any(|known| known.name == class), "no class {class}");
+        let of_class = self.active.iter().filter(move |(_, name, ..)| *name == class);
+        of_class.map(|(.., size, target)| (*size, *target))
     }
 
     /// The size of a fault of one server: target 0 is each server, else its number from 1.

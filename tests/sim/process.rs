@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -390,13 +391,21 @@ impl Me {
         let (slow, end) = self.world().reads(self.pid, key.1);
         self.pass(slow);
         let mut world = self.world();
+        world.computes(key.1);
         let version = world.board.version(key.1);
-        let is_sysfs = world.board.path_of(key.1).is_some_and(|path| path.starts_with("sys/"));
+        let (key, is_sysfs) = world.noticed(key);
         let process = world.processes.get_mut(self.pid).expect("it lives");
         let seen = process.seen.entry(key).or_insert(version);
         if is_sysfs {
             *seen = version;
         }
+        end
+    }
+
+    /// Before a folder is listed: it may be slow, or fail.
+    pub(crate) fn list(&self, folder: &Path) -> io::Result<()> {
+        let (slow, end) = self.world().lists(folder);
+        self.pass(slow);
         end
     }
 
@@ -406,7 +415,7 @@ impl Me {
         let key = key(file);
         let mut world = self.world();
         let is_new = world.is_new(self.pid, key);
-        let is_sysfs = world.board.path_of(key.1).is_some_and(|path| path.starts_with("sys/"));
+        let (key, is_sysfs) = world.noticed(key);
         if is_new && !is_sysfs {
             let version = world.board.version(key.1);
             let process = world.processes.get_mut(self.pid).expect("it lives");
@@ -439,9 +448,20 @@ impl World {
         self.processes.get(pid).expect("it lives")
     }
 
+    /// By what a report is remembered, and whether a read alone ends it. A copy of a descriptor
+    /// shares the reports of an attribute of sysfs.
+    fn noticed(&self, (descriptor, inode): (i32, u64)) -> ((i32, u64), bool) {
+        let is_sysfs = self.board.path_of(inode).is_some_and(|path| path.starts_with("sys/"));
+        ((if is_sysfs { 0 } else { descriptor }, inode), is_sysfs)
+    }
+
     /// Whether a file has changed since a descriptor of it reported that.
     fn is_new(&self, pid: Pid, key: (i32, u64)) -> bool {
         let version = self.board.version(key.1);
+        if version == u64::MAX {
+            return true;
+        }
+        let (key, _) = self.noticed(key);
         self.process(pid).seen.get(&key).is_some_and(|seen| *seen < version)
     }
 }

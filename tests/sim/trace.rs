@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::devices::Truth;
 use super::process::{Exit, Pid, Signal};
 use crate::os::wakeup::Woken;
 
@@ -45,6 +46,12 @@ pub(crate) enum What {
     Print { pid: Pid, text: String },
     /// An operation of a file change was carried out.
     File { pid: Pid, op: String },
+    /// A read of a file or folder is slow, or fails.
+    Reads { path: String, slow: Duration, failed: bool },
+    /// What is true of the board from now on.
+    Board(Box<Truth>),
+    /// The agent wrote its history of boots.
+    Boots { text: String },
     /// A datagram of sd_notify.
     Notify { text: String },
     /// The state of the cluster, at a moment that is judged.
@@ -139,6 +146,11 @@ impl fmt::Display for Entry {
             What::Log { level, text, .. } => write!(f, "log {level}: {text}"),
             What::Print { text, .. } => write!(f, "prints: {text}"),
             What::File { op, .. } => write!(f, "file: {op}"),
+            What::Reads { path, slow, failed } => {
+                write!(f, "read of {path}: {slow:?}{}", if *failed { ", fails" } else { "" })
+            }
+            What::Board(truth) => write!(f, "board: {truth:?}"),
+            What::Boots { text } => write!(f, "boots: {}", text.replace('\n', "; ")),
             What::Notify { text } => write!(f, "notify: {}", text.replace('\n', " ")),
             What::Judged(state) => {
                 let ready = super::world::ready_of(&state.node);

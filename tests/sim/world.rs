@@ -1,7 +1,6 @@
 //! The world: time, the board, the cluster, the network, and what the plan does to them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
@@ -13,14 +12,14 @@ use nix::errno::Errno;
 use rustls::ServerConfig;
 use serde_json::{Value, json};
 
-use super::board::{Board, Hardware};
+use super::board::Board;
+use super::devices::{Hardware, Truth};
 use super::draw::{Draws, draw};
 use super::net::Net;
 use super::plan::{Faults, Plan, Story, When};
 use super::process::{Exit, Pid, Processes, Shared, Signal, Sleep};
 use super::serve::Request;
 use super::trace::{Entry, Exchange, State, What};
-use crate::kube::facts::{Interface, Read};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::read::cause;
@@ -87,6 +86,8 @@ pub(crate) enum Event {
     Kills(Pid),
     /// Others write to the Node.
     Writes,
+    /// What a class planned for later.
+    Calls(fn(&mut World)),
 }
 
 /// A cluster.
@@ -115,7 +116,7 @@ pub(crate) struct Unit {
     pub(crate) pinged: Duration,
     pub(crate) is_ready: bool,
     /// The machine goes down: nothing is started again.
-    is_stopping: bool,
+    pub(crate) is_stopping: bool,
     /// Restarts in a row, for the delay of the next one.
     restarts: u32,
     /// A number of the start that is planned; an older plan is void.
@@ -144,6 +145,10 @@ pub(crate) struct World {
     skew: i64,
     /// Calls of hooks, and what happens at one of them.
     hooks: u64,
+    /// Reads of files while there was a fault.
+    pub(crate) reads: u64,
+    /// What was last told of the board.
+    pub(crate) told: Option<Box<Truth>>,
     at_hook: BTreeMap<u64, usize>,
     sequence: u64,
     /// The number of the last planned start of the kernel.
@@ -224,6 +229,8 @@ impl World {
             trace: Vec::new(),
             skew: 0,
             hooks: 0,
+            reads: 0,
+            told: None,
             at_hook: BTreeMap::new(),
             sequence: 0,
             boot: 0,
@@ -249,6 +256,7 @@ impl World {
 
     /// What the administrator of the board did before it was first switched on.
     fn set_up(&mut self) {
+        self.board.equip(&self.plan.setting);
         self.set_double();
         let life = self.plan.setting("life").parse().unwrap_or(86_400);
         let signing = apidouble::Signing { longest: life, backdate: 300 };
@@ -290,6 +298,8 @@ impl World {
     }
 
     pub(crate) fn tell(&mut self, what: What) {
+            eprintln!("{:?} {:?}", self.now, what);
+        }
         self.trace.push(Entry { at: self.now, what });
     }
 
@@ -383,6 +393,7 @@ impl World {
                 }
             }
             Event::Writes => self.writes(),
+            Event::Calls(call) => call(self),
         }
     }
 
@@ -433,8 +444,7 @@ impl World {
     // --- the unit ---
 
     fn boots(&mut self) {
-        let now = self.now;
-        self.board.boot(now);
+        self.boots_kernel();
         self.unit.is_ready = false;
         self.unit.is_stopping = false;
         self.unit.restarts = 0;
@@ -444,7 +454,7 @@ impl World {
     }
 
     /// systemd will start the unit.
-    fn start_in(&mut self, delay: Duration) {
+    pub(crate) fn start_in(&mut self, delay: Duration) {
         self.unit.start += 1;
         self.plan_at(self.now + delay, Event::Starts);
     }
@@ -504,6 +514,12 @@ impl World {
                 "--k3s-supervisor=https://10.0.0.1:6443",
             ]),
             _ => words.push("--kubeconfig=/etc/kubernetes/kubelet.conf"),
+        }
+        if self.plan.setting("health") == "all" {
+            words.push("--node-problem-detection=all");
+        }
+        if self.plan.setting("pods") == "40" {
+            words.push("--pods-per-core=10");
         }
         words.into_iter().map(str::to_owned).collect()
     }
@@ -687,36 +703,7 @@ impl World {
         }
     }
 
-    pub(crate) fn interfaces(&self) -> Read<Vec<Interface>> {
-        Ok(self.board.interfaces())
-    }
-
     // --- files ---
-
-    /// How slow the read of a file is, and how it ends.
-    pub(crate) fn reads(&mut self, _: Pid, inode: u64) -> (Duration, io::Result<()>) {
-        self.sequence += 1;
-        let key = self.sequence;
-        let path = self.board.path_of(inode).unwrap_or("").to_owned();
-        let is_kernel = ["proc/", "sys/", "run/"].iter().any(|folder| path.starts_with(folder));
-        let (slow, fail) = match is_kernel {
-            true => ("reads-slow", "reads-fail"),
-            false => ("card-reads-slow", "card-reads-fail"),
-        };
-        let time = match self.faults.size(slow) {
-            Some(millis) if draw(self.plan.seed, &path, 1) % 4 == 0 => {
-                Duration::from_millis(millis)
-            }
-            _ => Duration::ZERO,
-        };
-        let end = match self.faults.size(fail) {
-            Some(one_in) if self.is_met(fail, key, one_in) && path != "proc/self/mountinfo" => {
-                Err(Errno::EIO.into())
-            }
-            _ => Ok(()),
-        };
-        (time, end)
-    }
 
     /// How slow an operation of a file change is, and how it ends.
     pub(crate) fn changes(&mut self, _: Pid, op: &Op) -> (Duration, Result<(), Fault>) {
@@ -738,6 +725,9 @@ impl World {
         let is_sync = matches!(op, Op::Sync(_));
         let errno = match () {
             () if self.faults.has("disk-full") && needs_space => Some(Errno::ENOSPC),
+            () if self.faults.has("boots-unwritable") && shown.contains("nodelet/boots") => {
+                Some(Errno::EROFS)
+            }
             () if self.faults.has("disk-read-only") && !is_sync => Some(Errno::EROFS),
             () => match self.faults.size("disk-broken") {
                 Some(one_in) if self.is_met("disk-broken", self.sequence, one_in) => {
@@ -786,6 +776,7 @@ impl World {
             self.unsynced.retain(|undo| undo.folder != folder);
         }
         self.tell(What::File { pid, op: format!("{op:?}") });
+        self.note_boots(op);
     }
 
     /// A loss of power takes back some of the last operations whose folder was not synced.
@@ -810,7 +801,9 @@ impl World {
     pub(crate) fn hardware(&mut self, change: impl FnOnce(&mut Hardware)) {
         change(&mut self.board.hardware);
         let now = self.now;
+        self.board.write_etc();
         self.board.refresh(now);
+        self.tell_truth();
         // A report of a driver, or a change of the mounts, ends a wait.
         for pid in self.processes.of_board().map(|(pid, _)| pid).collect::<Vec<_>>() {
             self.processes.rouse(pid, now, |sleep| matches!(sleep, Sleep::Poll(_)));
@@ -840,7 +833,7 @@ impl World {
         }
     }
 
-    fn network_changed(&mut self) {
+    pub(crate) fn network_changed(&mut self) {
         self.wake_with(|woken| woken.network = true, |for_network| for_network);
     }
 
@@ -851,7 +844,7 @@ impl World {
 
     pub(crate) fn readdress(&mut self, last: u64) {
         let last = u8::try_from(last).unwrap_or(10);
-        self.hardware(|hardware| hardware.addresses = vec![[192, 0, 2, last].into()]);
+        self.hardware(|hardware| hardware.addresses = hardware.numbered(last));
         self.network_changed();
     }
 

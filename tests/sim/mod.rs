@@ -13,6 +13,7 @@ mod plan;
 mod process;
 mod sentences;
 mod serve;
+mod service;
 pub(crate) mod tcp;
 mod trace;
 mod world;

@@ -17,6 +17,7 @@ mod process;
 mod readings;
 mod sentences;
 mod serve;
+mod service;
 mod shrink;
 pub(crate) mod tcp;
 mod trace;

@@ -150,6 +150,7 @@ impl Plan {
         }
         chosen.retain(|class| is_wanted(class));
         let (mut steps, mut stories) = (Vec::new(), Vec::new());
+        let twin = classes::twin();
         let mut now = Duration::from_secs(draws.within(20, 120));
         let mut story = 0;
         while now < end {
@@ -173,6 +174,10 @@ impl Plan {
                 _ => draws.within(200, 1000),
             });
             now = healed + quiet;
+            if !chosen.is_empty() && is_wanted(twin) {
+                let mut own = Draws::new(seed.wrapping_add(story * 0x1_0001), twin.name);
+                steps.extend(twin_step(twin, &mut own, healed, quiet));
+            }
             stories.push(Story { healed, until: now });
         }
         stories.retain(|story| story.until < end);
@@ -325,6 +330,11 @@ impl Faults {
         self.size(class).is_some()
     }
 
+    /// Whether nothing lasts but steps of one class.
+    pub(crate) fn is_only(&self, class: &str) -> bool {
+        self.active.iter().all(|(_, name, ..)| *name == class)
+    }
+
     /// The size of a fault; the largest if there are several.
     pub(crate) fn size(&self, class: &str) -> Option<u64> {
         debug_assert!(classes::all().any(|known| known.name == class), "no class {class}");
@@ -347,4 +357,24 @@ impl Faults {
             self.active.iter().filter(|(_, name, _, target)| *name == class && is_meant(*target));
         of_class.map(|(.., size, _)| *size).max()
     }
+}
+
+/// All that a fault has left is over after so long: a Node that is not Ready may be so for 160 s.
+const SETTLES: u64 = 180;
+
+/// How long after a restart its twin is compared with it.
+const COMPARES: u64 = 170;
+
+/// A restart of the agent in a long quiet time after a story: two of three times.
+fn twin_step(
+    class: &'static Class,
+    draws: &mut Draws,
+    healed: Duration,
+    quiet: Duration,
+) -> Option<Step> {
+    let room = quiet.as_secs().checked_sub(SETTLES + COMPARES + 10)?;
+    let at = healed + Duration::from_secs(SETTLES + draws.below(room + 1));
+    let size = draws.one_of(class.sizes);
+    let lasts = Duration::from_secs(COMPARES);
+    (!draws.one_in(3)).then_some(Step { when: When::At(at), lasts, class, size, target: 0 })
 }

@@ -24,6 +24,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::fstat;
 use nix::unistd::{chroot, fchdir};
 
+use super::trace::What;
 use super::world::World;
 use crate::kube::text::Fault;
 use crate::os::wakeup::Woken;
@@ -338,6 +339,14 @@ impl Me {
         }
     }
 
+    /// One call that the kernel does not divide.
+    fn blocks(&self, with: &'static str, lasts: Duration) {
+        if !lasts.is_zero() && !thread::panicking() {
+            self.pass(lasts);
+            self.world().tell(What::Blocks { pid: self.pid, with, lasts });
+        }
+    }
+
     /// Sleeps until a time, or until the connection has input.
     pub(crate) fn sleep_for_input(&self, connection: u64, until: Duration) {
         self.sleep(until, Sleep::Connection(connection));
@@ -389,7 +398,7 @@ impl Me {
     pub(crate) fn read(&self, file: &File) -> io::Result<()> {
         let key = key(file);
         let (slow, end) = self.world().reads(self.pid, key.1);
-        self.pass(slow);
+        self.blocks("a read", slow);
         let mut world = self.world();
         world.computes(key.1);
         let version = world.board.version(key.1);
@@ -427,7 +436,8 @@ impl Me {
     /// Before an operation of a file change.
     pub(crate) fn file_change(&self, op: &Op) -> Result<(), Fault> {
         let (slow, end) = self.world().changes(self.pid, op);
-        self.pass(slow);
+        self.die_if_killed();
+        self.blocks("a file change", slow);
         end
     }
 

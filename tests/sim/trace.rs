@@ -54,6 +54,10 @@ pub(crate) enum What {
     Boots { text: String },
     /// A datagram of sd_notify.
     Notify { text: String },
+    /// A process was busy with one read of a file, or one operation of a file change.
+    Blocks { pid: Pid, with: &'static str, lasts: Duration },
+    /// A restart of the agent in an unchanged world: what the cluster has before it, and after it.
+    Twin { begins: bool, objects: Box<Objects> },
     /// The state of the cluster, at a moment that is judged.
     Judged(Box<State>),
     /// A rule of the world was broken, which no sentence needs to look for.
@@ -83,6 +87,15 @@ pub(crate) struct Exchange {
     pub(crate) is_carried_out: bool,
 }
 
+/// What the cluster has of the board.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) node: Value,
+    pub(crate) lease: Value,
+    /// Type, reason and message of each event, sorted.
+    pub(crate) events: Vec<String>,
+}
+
 /// What is judged after a story.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
@@ -97,6 +110,10 @@ pub(crate) struct State {
     pub(crate) excuse: Option<&'static str>,
     /// The board runs, and is to run.
     pub(crate) is_up: bool,
+    /// systemd has READY=1 of the process that runs.
+    pub(crate) is_ready: bool,
+    /// The line of `systemctl status`.
+    pub(crate) status: String,
     /// The last lines of the log, newest last.
     pub(crate) lines: Vec<String>,
 }
@@ -152,6 +169,9 @@ impl fmt::Display for Entry {
             What::Board(truth) => write!(f, "board: {truth:?}"),
             What::Boots { text } => write!(f, "boots: {}", text.replace('\n', "; ")),
             What::Notify { text } => write!(f, "notify: {}", text.replace('\n', " ")),
+            What::Blocks { with, lasts, .. } => write!(f, "{with} takes {lasts:?}"),
+            What::Twin { begins: true, .. } => write!(f, "the objects before a restart"),
+            What::Twin { begins: false, .. } => write!(f, "the objects after a restart"),
             What::Judged(state) => {
                 let ready = super::world::ready_of(&state.node);
                 write!(
@@ -169,7 +189,9 @@ impl What {
     /// What belongs into the story of a run: not each turn and each renewal.
     pub(crate) fn is_told(&self) -> bool {
         match self {
-            Self::Waits { .. } | Self::Woke { .. } | Self::Request(_) => false,
+            Self::Waits { .. } | Self::Woke { .. } | Self::Request(_) | Self::Blocks { .. } => {
+                false
+            }
             Self::Answer(answer) => !(answer.is_lease() && answer.code == 200),
             Self::Notify { text } => !text.starts_with("WATCHDOG"),
             Self::Log { is_verbose, .. } => !is_verbose,

@@ -19,6 +19,7 @@ use super::net::Net;
 use super::plan::{Faults, Plan, Story, When};
 use super::process::{Exit, Pid, Processes, Shared, Signal, Sleep};
 use super::serve::Request;
+use super::service::WATCHDOG;
 use super::trace::{Entry, Exchange, State, What};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -39,9 +40,6 @@ pub(crate) const GRACE: Duration = Duration::from_secs(50);
 
 /// How often the controllers look.
 const CONTROLLERS: Duration = Duration::from_secs(5);
-
-/// `WatchdogSec=` of the unit.
-const WATCHDOG: Duration = Duration::from_secs(90);
 
 /// The name of the Node.
 pub(crate) const NODE: &str = "pi";
@@ -119,6 +117,8 @@ pub(crate) struct Unit {
     pub(crate) is_stopping: bool,
     /// Restarts in a row, for the delay of the next one.
     restarts: u32,
+    /// The delay of the next start, if it is not that of a restart.
+    pub(crate) starts_after: Option<Duration>,
     /// A number of the start that is planned; an older plan is void.
     start: u64,
     pub(crate) status: String,
@@ -156,8 +156,8 @@ pub(crate) struct World {
     random: Draws,
     doubles: u64,
     pub(crate) requests: u64,
-    notify: UnixDatagram,
-    notify_name: String,
+    pub(crate) notify: UnixDatagram,
+    pub(crate) notify_name: String,
     /// The last lines of the agent.
     pub(crate) lines: VecDeque<String>,
     /// Texts that only their owner may see: never in a log.
@@ -298,8 +298,6 @@ impl World {
     }
 
     pub(crate) fn tell(&mut self, what: What) {
-            eprintln!("{:?} {:?}", self.now, what);
-        }
         self.trace.push(Entry { at: self.now, what });
     }
 
@@ -474,10 +472,10 @@ impl World {
             self.board.replace(&format!("run/credentials/nodelet.service/{short}"), &content);
         }
         self.unit.pinged = self.now;
-        self.unit.is_ready = false;
         self.unit.asked_to_stop = None;
+        self.take_notifications();
         self.unit.status.clear();
-        while self.notify.recv(&mut [0; 4096]).is_ok() {}
+        self.unit.is_ready = false;
         let environment = BTreeMap::from([
             ("NOTIFY_SOCKET", format!("@{}", self.notify_name)),
             ("WATCHDOG_USEC", WATCHDOG.as_micros().to_string()),
@@ -547,7 +545,8 @@ impl World {
             self.unit.pid = None;
             if self.board.is_on && !self.is_over && !self.unit.is_stopping {
                 // RestartSec=5, RestartSteps=4, RestartMaxDelaySec=25.
-                let delay = Duration::from_secs(5 + 5 * u64::from(self.unit.restarts.min(4)));
+                let restart = Duration::from_secs(5 + 5 * u64::from(self.unit.restarts.min(4)));
+                let delay = self.unit.starts_after.take().unwrap_or(restart);
                 self.unit.restarts += 1;
                 self.start_in(delay);
             }
@@ -657,23 +656,6 @@ impl World {
     pub(crate) fn woke(&mut self, pid: Pid, woken: Woken) {
         if woken != Woken::default() {
             self.tell(What::Woke { pid, woken });
-        }
-    }
-
-    /// systemd reads its socket.
-    fn take_notifications(&mut self) {
-        if self.faults.has("notify-full") {
-            return;
-        }
-        let mut buffer = [0; 4096];
-        while let Ok(length) = self.notify.recv(&mut buffer) {
-            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-            self.unit.pinged = self.now.max(self.frozen_until);
-            self.unit.is_ready |= text.contains("READY=1");
-            if let Some((_, status)) = text.split_once("STATUS=") {
-                self.unit.status = status.to_owned();
-            }
-            self.tell(What::Notify { text });
         }
     }
 
@@ -884,19 +866,6 @@ impl World {
         }
     }
 
-    /// The watchdog of systemd.
-    fn ping_is_due(&mut self) {
-        if self.unit.pid.is_some()
-            && self.now > self.unit.pinged + WATCHDOG
-            && !self.faults.has("notify-full")
-            && self.now >= self.frozen_until
-        {
-            let text = format!("no ping of the watchdog since {:?}", self.unit.pinged);
-            self.tell(What::Broken { sentence: 9, text });
-            self.kill_agent();
-        }
-    }
-
     pub(crate) fn admin(&mut self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         self.set_double();
         self.clusters[0].model.as_admin(method, path, "application/merge-patch+json", body)
@@ -1085,6 +1054,8 @@ impl World {
             renewed: self.renewed,
             excuse: self.excuse,
             is_up: self.board.is_on && self.unit.is_enabled,
+            is_ready: self.unit.is_ready,
+            status: self.unit.status.clone(),
             lines: self.lines.iter().cloned().collect(),
         };
         self.tell(What::Judged(Box::new(state)));

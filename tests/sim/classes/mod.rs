@@ -76,6 +76,11 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Class> {
     ALL.iter().copied().flatten()
 }
 
+/// The class of restarts in quiet time, which no story draws.
+pub(crate) fn twin() -> &'static Class {
+    all().find(|class| class.name == "twin").expect("it is a row")
+}
+
 impl Class {
     /// A step of this class, between `from` and `until`.
     pub(crate) fn draw(&'static self, draws: &mut Draws, from: Duration, until: Duration) -> Step {

@@ -2,7 +2,9 @@
 //! was judged with a true premise, because a sentence that is never judged holds nothing.
 
 mod lease;
+mod outages;
 mod recovery;
+mod turns;
 
 use std::time::Duration;
 
@@ -52,6 +54,8 @@ pub(crate) const ALL: &[Sentence] = &[
     Sentence { number: 0, name: "the world saw no broken rule", judge: broken_rules },
     lease::SENTENCE,
     recovery::SENTENCE,
+    turns::SENTENCE,
+    outages::SENTENCE,
 ];
 
 /// What the world itself has seen: a panic, a secret in a log, a watchdog that was not fed.
@@ -64,4 +68,31 @@ fn broken_rules(run: &Run<'_>) -> Judged {
         }
     }
     judged
+}
+
+/// Planted traces for the tests of the sentences.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::trace::State;
+
+    /// An entry at so many seconds.
+    pub(super) fn at(seconds: u64, what: What) -> Entry {
+        Entry { at: Duration::from_secs(seconds), what }
+    }
+
+    pub(super) fn judged(seconds: u64, state: State) -> Entry {
+        at(seconds, What::Judged(Box::new(state)))
+    }
+
+    pub(super) fn log_line(seconds: u64, level: log::Level, place: &str, text: &str) -> Entry {
+        let (text, place) = (text.to_owned(), place.to_owned());
+        at(seconds, What::Log { pid: 1, level, is_verbose: false, text, place })
+    }
+
+    /// The kind of what a sentence finds in a trace.
+    pub(super) fn breaks(judge: fn(&Run<'_>) -> Judged, trace: &[Entry]) -> Option<String> {
+        let plan = Plan::draw(1, 1, &|_| false);
+        judge(&Run { plan: &plan, trace }).broken.map(|broken| broken.kind)
+    }
 }

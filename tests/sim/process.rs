@@ -342,8 +342,8 @@ impl Me {
     /// One call that the kernel does not divide.
     fn blocks(&self, with: &'static str, lasts: Duration) {
         if !lasts.is_zero() && !thread::panicking() {
-            self.pass(lasts);
             self.world().tell(What::Blocks { pid: self.pid, with, lasts });
+            self.pass(lasts);
         }
     }
 

@@ -54,7 +54,7 @@ pub(crate) enum What {
     Boots { text: String },
     /// A datagram of sd_notify.
     Notify { text: String },
-    /// A process was busy with one read of a file, or one operation of a file change.
+    /// A process begins one read of a file, or one operation of a file change, which is slow.
     Blocks { pid: Pid, with: &'static str, lasts: Duration },
     /// A restart of the agent in an unchanged world: what the cluster has before it, and after it.
     Twin { begins: bool, objects: Box<Objects> },

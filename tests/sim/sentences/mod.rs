@@ -5,6 +5,7 @@ mod lease;
 mod outages;
 mod recovery;
 mod turns;
+mod twin;
 
 use std::time::Duration;
 
@@ -54,6 +55,7 @@ pub(crate) const ALL: &[Sentence] = &[
     Sentence { number: 0, name: "the world saw no broken rule", judge: broken_rules },
     lease::SENTENCE,
     recovery::SENTENCE,
+    twin::SENTENCE,
     turns::SENTENCE,
     outages::SENTENCE,
 ];

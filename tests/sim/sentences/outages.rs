@@ -30,6 +30,11 @@ impl Outage {
     }
 }
 
+/// A person has removed the link to the pair: it is made anew with the next certificate.
+fn is_of_person(why: &str) -> bool {
+    why.contains("kubelet-client-current.pem: no such file")
+}
+
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
     let mut outages: BTreeMap<String, Outage> = BTreeMap::new();
@@ -69,7 +74,8 @@ fn judge(run: &Run<'_>) -> Judged {
                 let is_due =
                     |what: &str| what != "certificate" || entry.at >= state.healed + CERTIFICATE;
                 for (what, outage) in &outages {
-                    if let Some(why) = outage.failures.last().filter(|_| is_due(what)) {
+                    let is_of_agent = |why: &&String| is_due(what) && !is_of_person(why);
+                    if let Some(why) = outage.failures.last().filter(is_of_agent) {
                         let text = format!(
                             "{what}: {why}: not recovered, faults ended at {:?}",
                             state.healed

@@ -16,6 +16,9 @@ const BLOCKS: Duration = Duration::from_millis(150);
 /// The end after SIGTERM, and the report of a shutdown, if the server answers.
 const SOON: Duration = Duration::from_millis(5300);
 
+/// The line of each request, when it begins, is logged there.
+const CALLS: &str = "src/agent/mod.rs";
+
 /// systemd/README.md: "else at the end of the current request, 20 s at most".
 const REQUEST: Duration = Duration::from_millis(20_300);
 
@@ -27,8 +30,21 @@ const SETTLES: Duration = Duration::from_secs(30);
 struct Turn {
     /// It has begun its loop.
     has_begun: bool,
-    change: Option<Duration>,
-    request: Option<(Duration, String)>,
+    /// What has begun in it, and when.
+    done: Option<(Duration, &'static str)>,
+}
+
+impl Turn {
+    fn does(&mut self, judged: &mut Judged, now: Duration, what: &'static str) {
+        if let Some((since, first)) = self.done
+            && self.has_begun
+            && now >= since + BLOCKS
+        {
+            let text = format!("{first} at {since:?}, then {what}");
+            judged.breaks(now, &format!("{first} and {what} in a turn"), text);
+        }
+        self.done = Some((now, what));
+    }
 }
 
 /// What a signal demands.
@@ -68,40 +84,17 @@ fn judge(run: &Run<'_>) -> Judged {
                 judged.count += 1;
             }
             What::Blocks { pid, with, lasts } => {
-                if let Some(asked) = asked.get_mut(pid) {
+                let ends = asked.get_mut(pid).is_some_and(|asked| {
                     asked.files += *lasts;
-                }
+                    asked.term.is_some()
+                });
                 let turn = turns.entry(*pid).or_default();
-                let ends = asked.get(pid).is_some_and(|asked| asked.term.is_some());
-                if *with == "a file change" && *lasts >= BLOCKS && turn.has_begun && !ends {
-                    if turn.change.is_some() {
-                        let text = format!("two operations on files, the second took {lasts:?}");
-                        judged.breaks(now, "two file changes in a turn", text);
-                    }
-                    if turn
-                        .request
-                        .as_ref()
-                        .is_some_and(|(since, _)| now - *since >= BLOCKS + *lasts)
-                    {
-                        let text = format!("a request, and a file change of {lasts:?}");
-                        judged.breaks(now, "a request and a file change in a turn", text);
-                    }
-                    turn.change = Some(now);
+                if *with == "a file change" && turn.has_begun && !ends {
+                    turn.does(&mut judged, now, "a file change");
                 }
             }
-            What::Request(request) => {
-                let turn = turns.entry(request.pid).or_default();
-                let line = format!("{} {}", request.method, request.target);
-                if turn.has_begun {
-                    if let Some((since, first)) = &turn.request
-                        && now - *since >= BLOCKS
-                        && *first != line
-                    {
-                        let text = format!("{first} at {since:?}, and {line}");
-                        judged.breaks(now, "two requests in a turn", text);
-                    }
-                    turn.request.get_or_insert((now, line));
-                }
+            What::Log { pid, place, is_verbose: true, .. } if place.starts_with(CALLS) => {
+                turns.entry(*pid).or_default().does(&mut judged, now, "a request");
             }
             What::Signal { pid, signal } => {
                 let asked = asked.entry(*pid).or_insert_with(|| Asked {
@@ -111,6 +104,8 @@ fn judge(run: &Run<'_>) -> Judged {
                 });
                 match signal {
                     Signal::Term => drop(asked.term.get_or_insert(now)),
+                    // A repeated one changes nothing.
+                    Signal::Usr1 if asked.taken.is_some() => {}
                     Signal::Usr1 => drop(asked.announced.get_or_insert(now)),
                 }
             }
@@ -236,21 +231,21 @@ mod tests {
         at(seconds, What::Blocks { pid: 1, with: "a file change", lasts })
     }
 
-    fn request(seconds: u64, target: &str) -> Entry {
-        let target = target.to_owned();
-        at(seconds, What::Request(Box::new(Exchange { pid: 1, target, ..Exchange::default() })))
+    fn request(seconds: u64) -> Entry {
+        let (text, place) = ("Get /".to_owned(), format!("{CALLS}:310"));
+        let level = log::Level::Info;
+        at(seconds, What::Log { pid: 1, level, is_verbose: true, text, place })
     }
 
     #[test]
     fn a_turn_blocks_on_one_thing() {
-        let apart = [waits(1), changes(2), waits(2), changes(3), waits(3), request(4, "a")];
+        let apart = [waits(1), changes(2), waits(2), changes(3), waits(3), request(4)];
         assert_eq!(breaks(judge, &apart), None);
         let two = [waits(1), changes(2), changes(3)];
-        assert_eq!(breaks(judge, &two).as_deref(), Some("two file changes in a turn"));
-        let two = [waits(1), request(2, "a"), request(7, "b")];
-        assert_eq!(breaks(judge, &two).as_deref(), Some("two requests in a turn"));
-        let again = [waits(1), request(2, "a"), request(7, "a")];
-        assert_eq!(breaks(judge, &again), None);
+        let found = breaks(judge, &two);
+        assert_eq!(found.as_deref(), Some("a file change and a file change in a turn"));
+        let two = [waits(1), request(2), request(7)];
+        assert_eq!(breaks(judge, &two).as_deref(), Some("a request and a request in a turn"));
     }
 
     #[test]

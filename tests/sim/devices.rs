@@ -58,6 +58,8 @@ pub(crate) struct Hardware {
     pub(crate) was_reset: bool,
     /// The address that etc/hosts has for the Node's name.
     pub(crate) named: Option<IpAddr>,
+    /// Lines of etc/hosts for the API servers.
+    pub(crate) servers_named: String,
     pub(crate) release: u64,
     pub(crate) has_machine_id: bool,
 }
@@ -249,6 +251,7 @@ impl Hardware {
             is_time_synchronized: true,
             was_reset: false,
             named: None,
+            servers_named: String::new(),
             release: 1,
             has_machine_id: of("machine") != "late",
         };
@@ -528,7 +531,7 @@ impl Hardware {
         if let Some(ip) = self.named {
             let _ = writeln!(text, "{ip} {name}");
         }
-        text
+        text + &self.servers_named
     }
 
     pub(crate) fn statvfs(&self) -> FileSystem {

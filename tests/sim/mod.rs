@@ -3,10 +3,13 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, unreachable_pub, missing_docs)]
 
+mod answers;
 mod board;
 mod classes;
+mod cluster;
 mod command;
 mod devices;
+mod dns;
 mod draw;
 pub(crate) mod hook;
 mod known;
@@ -14,6 +17,7 @@ mod net;
 mod panics;
 mod plan;
 mod process;
+mod proxy;
 mod readings;
 mod sentences;
 mod serve;

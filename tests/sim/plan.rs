@@ -74,7 +74,7 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("address", &["ip", "name", "name"]),
     ("servers", &["1", "1", "2", "3"]),
     ("gateway", &["no", "no", "no", "strict"]),
-    ("life", &["3600", "7200", "14400", "86400"]),
+    ("life", &["1200", "2400", "3600", "7200", "14400", "86400"]),
     ("signs", &["yes", "yes", "yes", "slow"]),
     // The board, by `devices.rs`.
     ("board", &["pi", "pi", "pc"]),
@@ -92,6 +92,18 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("pods", &["110", "40"]),
     ("root", &["ext4", "ext4", "ext4", "ext2", "btrfs", "overlay"]),
     ("zones", &["1", "1", "3", "61"]),
+    // The addresses of a name: with working ones of IPv6, or a first one that leads nowhere.
+    ("reach", &["4", "4", "4", "4", "both", "both", "dead-6"]),
+    // How the name is found: two name servers and a search list; a name server that knows an alias
+    // only, before one that is out of order; /etc/hosts.
+    ("dns", &["one", "one", "one", "two", "alias", "hosts"]),
+    ("proxy", &["no", "no", "no", "no", "yes"]),
+    ("tls", &["1.3", "1.3", "1.3", "1.2"]),
+    ("key", &["p256", "p256", "p384"]),
+    // The length of a bearer token.
+    ("token", &["0", "0", "0", "0", "0", "0", "7000", "9000", "60000"]),
+    // A controller gives each Node a pod CIDR.
+    ("cidr", &["no", "yes"]),
 ];
 
 /// The simplest value of each setting.
@@ -347,6 +359,13 @@ impl Faults {
         debug_assert!(classes::all().any(|known| known.name == class), "no class {class}");
         let of_class = self.active.iter().filter(move |(_, name, ..)| *name == class);
         of_class.map(|(.., size, target)| (*size, *target))
+    }
+
+    /// The target of a fault.
+    pub(crate) fn target(&self, class: &str) -> Option<u64> {
+        debug_assert!(classes::all().any(|known| known.name == class), "no class {class}");
+        let mut of_class = self.active.iter().filter(|(_, name, ..)| *name == class);
+        of_class.next().map(|(.., target)| *target)
     }
 
     /// The size of a fault of one server: target 0 is each server, else its number from 1.

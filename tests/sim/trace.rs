@@ -116,6 +116,9 @@ pub(crate) struct State {
     pub(crate) status: String,
     /// The last lines of the log, newest last.
     pub(crate) lines: Vec<String>,
+    /// What the agent has not done of what it promises for the servers' objects: kind and text;
+    /// `None` where that cannot be judged now.
+    pub(crate) promises: Option<Vec<(&'static str, String)>>,
 }
 
 impl Exchange {

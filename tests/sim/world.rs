@@ -13,6 +13,7 @@ use rustls::ServerConfig;
 use serde_json::{Value, json};
 
 use super::board::Board;
+use super::cluster;
 use super::devices::{Hardware, Truth};
 use super::draw::{Draws, draw};
 use super::net::Net;
@@ -68,6 +69,10 @@ pub(crate) enum Event {
     Input {
         connection: u64,
     },
+    /// A connection may have been idle for long enough.
+    Idle {
+        connection: u64,
+    },
     /// A server carries a request out.
     Serves(Box<Request>),
     /// One pass of the controllers.
@@ -95,14 +100,22 @@ pub(crate) struct Cluster {
     strict: Arc<ServerConfig>,
     /// Of a CA that nobody trusts.
     wrong: Arc<ServerConfig>,
-    backup: Option<Snapshot>,
+    pub(super) backup: Option<Snapshot>,
 }
 
 /// A server of a cluster.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// Its address of IPv6, where it has one.
+    pub(crate) also: Option<SocketAddr>,
     pub(crate) cluster: usize,
+}
+
+impl Server {
+    pub(crate) fn has(&self, address: SocketAddr) -> bool {
+        self.address == address || self.also == Some(address)
+    }
 }
 
 /// systemd's view of nodelet.service.
@@ -137,6 +150,17 @@ pub(crate) struct World {
     pub(crate) clusters: Vec<Cluster>,
     pub(crate) servers: Vec<Server>,
     pub(crate) names: BTreeMap<String, Vec<IpAddr>>,
+    /// The servers have other addresses than at first.
+    pub(super) has_moved: bool,
+    /// What a server that lags shows: objects by their path.
+    pub(super) lagged: BTreeMap<String, Value>,
+    /// The end of the client certificate that was last shown to a server.
+    pub(super) shown_until: Option<Wall>,
+    /// Pod CIDRs that the controller has given, and pods that others have made.
+    pub(super) cidrs: u64,
+    pub(super) others: u64,
+    /// When a controller last wrote `spec.podCIDRs`, or somebody made a pod of this Node.
+    pub(super) changed_spec: Duration,
     pub(crate) net: Net,
     pub(crate) faults: Faults,
     pub(crate) unit: Unit,
@@ -206,13 +230,7 @@ impl World {
         let notify = UnixDatagram::bind_addr(&address).expect("a socket of systemd");
         notify.set_nonblocking(true).expect("a socket");
         apidouble::set_time(Some(Duration::from_secs(START)));
-        let count: u8 = plan.setting("servers").parse().unwrap_or(1);
-        let server = |index: u8| Server {
-            address: SocketAddr::new([10, 0, 0, index + 1].into(), 6443),
-            cluster: 0,
-        };
-        let servers: Vec<Server> = (0..count).map(server).collect();
-        let addresses = servers.iter().map(|server| server.address.ip()).collect();
+        let servers = cluster::servers(&plan);
         let mut world = Self {
             now: Duration::ZERO,
             processes: Processes::default(),
@@ -220,9 +238,15 @@ impl World {
             frozen_until: Duration::ZERO,
             is_over: false,
             board: Board::new(NODE),
-            clusters: vec![Cluster::new()],
+            clusters: vec![Cluster::new(&plan)],
             servers,
-            names: BTreeMap::from([("api.test".to_owned(), addresses)]),
+            names: BTreeMap::new(),
+            has_moved: false,
+            lagged: BTreeMap::new(),
+            shown_until: None,
+            cidrs: 0,
+            others: 0,
+            changed_spec: Duration::ZERO,
             net: Net::default(),
             faults: Faults::default(),
             unit: Unit::default(),
@@ -258,12 +282,17 @@ impl World {
     fn set_up(&mut self) {
         self.board.equip(&self.plan.setting);
         self.set_double();
+        self.set_names();
         let life = self.plan.setting("life").parse().unwrap_or(86_400);
         let signing = apidouble::Signing { longest: life, backdate: 300 };
         self.clusters[0].model.set_signing(signing);
         self.clusters[0].model.bind_bootstrappers(true);
         if self.plan.setting("auth") == "k3s" {
             self.clusters[0].model.set_supervisor(|supervisor| supervisor.lifetime = Some(life));
+            // `nodelet join` has stored it.
+            let password = self.new_token();
+            self.board.put("etc/credstore/nodelet.k3s-password", password.as_bytes());
+            self.store_password(&password);
         }
         match self.plan.setting("auth") {
             "token" => self.write_token(),
@@ -368,11 +397,13 @@ impl World {
                     self.kill_agent();
                     self.boot_in(Duration::ZERO);
                 }
+                self.renew_what_has_expired();
             }
             Event::Judges(story) => self.judge(story),
             Event::Arrives { connection, bytes } => self.arrived(connection, bytes),
             Event::Closed { connection } => self.forget(connection),
             Event::Input { connection } => self.rouse_reader(connection),
+            Event::Idle { connection } => self.is_idle(connection),
             Event::Serves(request) => self.serve(*request),
             Event::Controllers => self.controllers(),
             Event::Starts => self.start_unit(shared),
@@ -495,6 +526,7 @@ impl World {
 
     /// The command line of the unit.
     fn command_line(&self) -> Vec<String> {
+        let supervisor = format!("--k3s-supervisor={}", self.url());
         let mut words: Vec<&str> = vec!["--root-dir=/var/lib/nodelet", "--node-labels=test/own=1"];
         match self.plan.setting("auth") {
             "bootstrap" => words.extend([
@@ -509,7 +541,7 @@ impl World {
             "k3s" => words.extend([
                 "--kubeconfig=/run/credentials/nodelet.service/kubeconfig",
                 "--rotate-certificates",
-                "--k3s-supervisor=https://10.0.0.1:6443",
+                &supervisor,
             ]),
             _ => words.push("--kubeconfig=/etc/kubernetes/kubelet.conf"),
         }
@@ -835,7 +867,11 @@ impl World {
     fn controllers(&mut self) {
         self.set_double();
         self.take_notifications();
+        self.give_pod_cidrs();
         for cluster in &self.clusters {
+            if self.faults.has("lifecycle-stops") {
+                break;
+            }
             cluster.model.tick_health(GRACE);
             cluster.model.tick_ttl();
             cluster.model.tick_lifecycle();
@@ -928,26 +964,27 @@ impl World {
 
     // --- credentials ---
 
-    /// The URL of the servers.
-    fn url(&self) -> String {
-        let host = if self.plan.setting("address") == "name" { "api.test" } else { "10.0.0.1" };
-        format!("https://{host}:6443")
-    }
-
     fn new_token(&mut self) -> String {
         self.tokens += 1;
-        let token =
-            format!("token-{}-{:016x}", self.tokens, draw(self.plan.seed, "token", self.tokens));
+        let token = self.token(self.tokens);
         self.secrets.push(token.clone());
         token
     }
 
+    /// A token of this number. A cloud's may be long.
+    fn token(&self, number: u64) -> String {
+        let length: usize = self.plan.setting("token").parse().unwrap_or(0);
+        let token = format!("token-{number}-{:016x}", draw(self.plan.seed, "token", number));
+        format!("{token:x<length$}")
+    }
+
     fn kubeconfig(&self, user: &str) -> String {
         let ca = base64(&self.clusters[0].model.ca_pem());
-        let url = self.url();
+        let (url, proxy) = (self.url(), self.proxy_url());
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-             clusters: [{{name: c, cluster: {{server: '{url}', certificate-authority-data: {ca}}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: '{url}', {proxy}certificate-authority-data: \
+             {ca}}}}}]\n\
              contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
              users: [{{name: u, user: {{{user}}}}}]\n"
         )
@@ -1006,8 +1043,7 @@ impl World {
 
     /// A person replaces the token; the old one is revoked a while later or at once.
     pub(crate) fn replace_token(&mut self, in_place: u64) {
-        let old =
-            format!("token-{}-{:016x}", self.tokens, draw(self.plan.seed, "token", self.tokens));
+        let old = self.token(self.tokens);
         self.write_token_file(in_place == 1);
         self.clusters[0].model.revoke_token(&old);
     }
@@ -1057,6 +1093,7 @@ impl World {
             is_ready: self.unit.is_ready,
             status: self.unit.status.clone(),
             lines: self.lines.iter().cloned().collect(),
+            promises: self.broken_promises(),
         };
         self.tell(What::Judged(Box::new(state)));
     }
@@ -1071,15 +1108,22 @@ impl World {
 }
 
 impl Cluster {
-    fn new() -> Self {
+    fn new(plan: &Plan) -> Self {
         let authority = Authority::new("kubernetes-ca");
-        let names = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "api.test"];
-        let identity = authority.server(&names, Validity { from: -3600, until: 3650 * 86_400 });
+        let names = cluster::NAMES;
+        let validity = Validity { from: -3600, until: 3650 * 86_400 };
+        let identity = match plan.setting("key") {
+            "p384" => authority.server_with_p384(names, validity),
+            _ => authority.server(names, validity),
+        };
         let other = Authority::new("somebody-else");
-        let forged = other.server(&names, Validity { from: -3600, until: 3650 * 86_400 });
+        let forged = other.server(names, validity);
         let model = Model::new(authority, "10.0.0.1:6443");
-        let config = model.server_config(&identity);
         let strict = Model::strict_server_config(&identity, &[model.authority()]);
+        let config = match plan.setting("tls") {
+            "1.2" => model.server_config_of_tls12(&identity),
+            _ => model.server_config(&identity),
+        };
         let wrong = model.server_config(&forged);
         Self { model, config, strict, wrong, backup: None }
     }

@@ -1,8 +1,11 @@
 //! What is always true. A sentence is a function over the trace of a run; it counts how often it
 //! was judged with a true premise, because a sentence that is never judged holds nothing.
 
+mod grounds;
+mod kubelet;
 mod lease;
 mod outages;
+mod promises;
 mod recovery;
 mod turns;
 mod twin;
@@ -58,6 +61,9 @@ pub(crate) const ALL: &[Sentence] = &[
     twin::SENTENCE,
     turns::SENTENCE,
     outages::SENTENCE,
+    kubelet::SENTENCE,
+    promises::SENTENCE,
+    grounds::SENTENCE,
 ];
 
 /// What the world itself has seen: a panic, a secret in a log, a watchdog that was not fed.
@@ -76,7 +82,7 @@ fn broken_rules(run: &Run<'_>) -> Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::trace::State;
+    use crate::sim::trace::{Exchange, State};
 
     /// An entry at so many seconds.
     pub(super) fn at(seconds: u64, what: What) -> Entry {
@@ -96,5 +102,26 @@ mod tests {
     pub(super) fn breaks(judge: fn(&Run<'_>) -> Judged, trace: &[Entry]) -> Option<String> {
         let plan = Plan::draw(1, 1, &|_| false);
         judge(&Run { plan: &plan, trace }).broken.map(|broken| broken.kind)
+    }
+
+    pub(super) fn renewal(seconds: u64) -> Entry {
+        let exchange = Exchange {
+            method: "PATCH".to_owned(),
+            target: "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pi".to_owned(),
+            arrived: Duration::from_secs(seconds),
+            code: 200,
+            is_carried_out: true,
+            ..Exchange::default()
+        };
+        at(seconds, What::Answer(Box::new(exchange)))
+    }
+
+    pub(super) fn fault(seconds: u64, begins: bool, text: &str) -> Entry {
+        at(seconds, What::Fault { begins, text: text.to_owned() })
+    }
+
+    pub(super) fn run(trace: &[Entry], judge: fn(&Run<'_>) -> Judged) -> Judged {
+        let plan: Plan = "seed 1".parse().expect("a plan");
+        judge(&Run { plan: &plan, trace })
     }
 }

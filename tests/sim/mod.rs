@@ -5,6 +5,7 @@
 
 mod board;
 mod classes;
+mod clusters;
 mod command;
 mod devices;
 mod draw;
@@ -12,6 +13,7 @@ pub(crate) mod hook;
 mod known;
 mod net;
 mod panics;
+mod people;
 mod plan;
 mod process;
 mod readings;
@@ -21,6 +23,7 @@ mod service;
 mod shrink;
 pub(crate) mod tcp;
 mod trace;
+mod unit;
 mod verdict;
 mod world;
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use apidouble::Request;
 use rustls::{ServerConfig, ServerConnection};
 
+use super::clusters::SILENT;
 use super::process::{Pid, Sleep};
 use super::tcp::Input;
 use super::trace::What;
@@ -116,6 +117,7 @@ impl World {
             _ if self.faults.has("no-network") => {
                 (Duration::ZERO, Err(ErrorKind::NetworkUnreachable.into()))
             }
+            None if address.ip().to_string() == SILENT => (NEVER, Ok(())),
             None if self.faults.has("dead-address") => (NEVER, Ok(())),
             None => (trip, Err(ErrorKind::ConnectionRefused.into())),
             _ if self.faults.has("partition") => (NEVER, Ok(())),
@@ -204,6 +206,9 @@ impl World {
         let is_new = has_shaken && !std::mem::replace(&mut connection.has_shaken, has_shaken);
         let certificate = is_new.then(|| tls.peer_certificates().map(subject)).flatten();
         self.flush(id, &[]);
+        if is_new && certificate.is_some() {
+            self.note_certificate(id);
+        }
         if is_new {
             self.tell(What::Handshake { server, certificate });
         }

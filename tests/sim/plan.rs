@@ -70,7 +70,26 @@ impl Step {
 
 /// The values that a setting may have, the usual one several times.
 const SETTINGS: &[(&str, &[&str])] = &[
-    ("auth", &["inline", "token", "rotate", "rotate", "rotate", "bootstrap", "k3s"]),
+    (
+        "auth",
+        &[
+            "inline",
+            "token",
+            "files",
+            "rotate",
+            "rotate",
+            "rotate-file",
+            "bootstrap",
+            "bootstrap",
+            "k3s",
+            "joined",
+            "joined",
+            "joined",
+            "joined-k3s",
+            "joined-k3s",
+        ],
+    ),
+    ("other", &["kubeadm", "kubeadm", "k3s"]),
     ("address", &["ip", "name", "name"]),
     ("servers", &["1", "1", "2", "3"]),
     ("gateway", &["no", "no", "no", "strict"]),

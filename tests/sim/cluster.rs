@@ -8,6 +8,7 @@ use std::time::Duration;
 use apidouble::Phase;
 use serde_json::{Value, json};
 
+use super::clusters;
 use super::dns::{FIRST, SECOND};
 use super::net::DEAD;
 use super::plan::Plan;
@@ -59,15 +60,20 @@ impl World {
         if self.plan.setting("reach") == "dead-6" {
             all.push(DEAD);
         }
-        all.extend(self.servers.iter().filter_map(|server| server.also).map(|it| it.ip()));
-        all.extend(self.servers.iter().map(|server| server.address.ip()));
+        let own = || self.servers.iter().filter(|server| server.cluster == 0);
+        all.extend(own().filter_map(|server| server.also).map(|it| it.ip()));
+        all.extend(own().map(|server| server.address.ip()));
         all
     }
 
     /// Name servers and hosts file, by the setting.
     pub(super) fn set_names(&mut self) {
         let addresses = self.addresses();
-        let mut names = BTreeMap::from([("api.test".to_owned(), addresses.clone())]);
+        let second = vec![clusters::address(1)];
+        let mut names = BTreeMap::from([
+            (clusters::name(0).to_owned(), addresses.clone()),
+            (clusters::name(1).to_owned(), second),
+        ]);
         let resolv = match self.plan.setting("dns") {
             "one" | "" => format!("nameserver {FIRST}\n"),
             "alias" => {
@@ -91,7 +97,7 @@ impl World {
         self.each_server(0, |world, server| world.end_connections_of(server, true));
         self.has_moved = !self.has_moved;
         let third = u8::from(self.has_moved);
-        for server in &mut self.servers {
+        for server in self.servers.iter_mut().filter(|server| server.cluster == 0) {
             if let IpAddr::V4(v4) = server.address.ip() {
                 let last = v4.octets()[3];
                 server.address.set_ip(Ipv4Addr::new(10, 0, third, last).into());
@@ -142,16 +148,6 @@ impl World {
     /// Whether the certificate that was last shown is over.
     pub(super) fn has_expired(&self) -> bool {
         self.shown_until.is_some_and(|until| until < self.true_wall())
-    }
-
-    /// A person brings another kubeconfig to a board whose certificate is over, and that has no
-    /// token: systemd/join.md wants that, and a restart.
-    pub(super) fn renew_what_has_expired(&mut self) {
-        let has_token = matches!(self.plan.setting("auth"), "bootstrap" | "token");
-        if self.has_expired() && !has_token {
-            self.write_kubeconfig(false);
-            self.restart_unit();
-        }
     }
 
     // --- controllers, and others who write ---

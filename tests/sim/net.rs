@@ -13,6 +13,7 @@ use std::time::Duration;
 use apidouble::Request;
 use rustls::{ServerConfig, ServerConnection};
 
+use super::clusters::SILENT;
 use super::draw::draw;
 use super::process::{Pid, Sleep};
 use super::proxy;
@@ -181,6 +182,7 @@ impl World {
             _ if self.faults.has("no-network") => {
                 (Duration::ZERO, Err(ErrorKind::NetworkUnreachable.into()))
             }
+            None if address.ip().to_string() == SILENT => (NEVER, Ok(())),
             None if self.faults.has("dead-address") => (NEVER, Ok(())),
             // What is gone from the network, and an address of IPv6 that leads nowhere.
             None if address.ip() == DEAD || address.is_ipv4() && self.has_moved => (NEVER, Ok(())),
@@ -347,6 +349,9 @@ impl World {
         let is_new = has_shaken && !std::mem::replace(&mut connection.has_shaken, has_shaken);
         let certificate = is_new.then(|| tls.peer_certificates().map(subject)).flatten();
         self.flush(id, &[]);
+        if is_new && certificate.is_some() {
+            self.note_certificate(id);
+        }
         if is_new {
             self.saw_certificate(id);
             self.tell(What::Handshake { server, certificate });

@@ -70,7 +70,26 @@ impl Step {
 
 /// The values that a setting may have, the usual one several times.
 const SETTINGS: &[(&str, &[&str])] = &[
-    ("auth", &["inline", "token", "rotate", "rotate", "rotate", "bootstrap", "k3s"]),
+    (
+        "auth",
+        &[
+            "inline",
+            "token",
+            "files",
+            "rotate",
+            "rotate",
+            "rotate-file",
+            "bootstrap",
+            "bootstrap",
+            "k3s",
+            "joined",
+            "joined",
+            "joined",
+            "joined-k3s",
+            "joined-k3s",
+        ],
+    ),
+    ("other", &["kubeadm", "kubeadm", "k3s"]),
     ("address", &["ip", "name", "name"]),
     ("servers", &["1", "1", "2", "3"]),
     ("gateway", &["no", "no", "no", "strict"]),
@@ -88,7 +107,7 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("kernel", &["6.6", "6.12", "6.18"]),
     ("links", &["1", "2", "40"]),
     ("machine", &["here", "here", "here", "here", "late"]),
-    ("mounts", &["0", "0", "0", "0", "0", "100", "6000"]),
+    ("mounts", &["0", "0", "0", "0", "0", "0", "0", "0", "0", "0", "0", "0", "100", "600", "6000"]),
     ("pods", &["110", "40"]),
     ("root", &["ext4", "ext4", "ext4", "ext2", "btrfs", "overlay"]),
     ("zones", &["1", "1", "3", "61"]),

@@ -190,6 +190,7 @@ impl World {
             _ => {
                 let model = &self.clusters[cluster].model;
                 let (user, response) = model.answer(&request, certificates.as_deref());
+                self.check_certificate(cluster, &user, certificates.as_deref());
                 exchange.user = user;
                 exchange.is_carried_out = true;
                 match self.lagging(&request, &exchange) {

@@ -60,6 +60,8 @@ pub(crate) enum What {
     Twin { begins: bool, objects: Box<Objects> },
     /// The state of the cluster, at a moment that is judged.
     Judged(Box<State>),
+    /// A command has ended.
+    Ran(Box<Ran>),
     /// A rule of the world was broken, which no sentence needs to look for.
     Broken { sentence: usize, text: String },
 }
@@ -114,11 +116,52 @@ pub(crate) struct State {
     pub(crate) is_ready: bool,
     /// The line of `systemctl status`.
     pub(crate) status: String,
+    /// A person still follows what the board says.
+    pub(crate) acts: bool,
     /// The last lines of the log, newest last.
     pub(crate) lines: Vec<String>,
     /// What the agent has not done of what it promises for the servers' objects: kind and text;
     /// `None` where that cannot be judged now.
     pub(crate) promises: Option<Vec<(&'static str, String)>>,
+}
+
+/// A command that has ended, and what was true then.
+#[derive(Clone, Debug)]
+pub(crate) struct Ran {
+    pub(crate) pid: Pid,
+    /// `join`, `check` or `reset`.
+    pub(crate) command: &'static str,
+    pub(crate) began: Duration,
+    pub(crate) exit: Exit,
+    /// What it printed.
+    pub(crate) lines: Vec<String>,
+    /// The Node that the line names, or that the board has.
+    pub(crate) name: String,
+    /// `--hostname-override` of the next start of the unit.
+    pub(crate) starts_as: Option<String>,
+    /// In what the process of the unit differs from its next start; `None` without a process.
+    pub(crate) former: Option<&'static str>,
+    /// A person removed the stored certificate: the process has it, and a check does not.
+    pub(crate) has_lost_pair: bool,
+    /// When the process of the unit started, if it runs.
+    pub(crate) runs_since: Option<Duration>,
+    /// The Node in the store of its cluster.
+    pub(crate) has_node: bool,
+    pub(crate) ready: String,
+    pub(crate) renewed: Option<Duration>,
+}
+
+impl Ran {
+    /// It has no failure, and no line that asks for a restart or a start.
+    pub(crate) fn says_all_is_well(&self) -> bool {
+        let asks =
+            |line: &String| line.contains("systemctl restart") || line.contains("start nodelet");
+        self.exit == Exit::Code(true) && !self.lines.iter().any(asks)
+    }
+
+    pub(crate) fn line(&self, start: &str) -> Option<&str> {
+        self.lines.iter().find(|line| line.starts_with(start)).map(String::as_str)
+    }
 }
 
 impl Exchange {
@@ -183,6 +226,14 @@ impl fmt::Display for Entry {
                     state.renewed, state.excuse
                 )
             }
+            What::Ran(ran) => write!(
+                f,
+                "{} {:?}: {} (the process has former {:?})",
+                ran.command,
+                ran.exit,
+                ran.lines.join(" | "),
+                ran.former
+            ),
             What::Broken { sentence, text } => write!(f, "broken: {sentence}: {text}"),
         }
     }

@@ -7,16 +7,18 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apidouble::{Authority, BootstrapToken, Identity, Model, Snapshot, Validity};
+use apidouble::{Authority, Model, Snapshot};
 use nix::errno::Errno;
 use rustls::ServerConfig;
 use serde_json::{Value, json};
 
 use super::board::Board;
 use super::cluster;
+use super::clusters;
 use super::devices::{Hardware, Truth};
 use super::draw::{Draws, draw};
 use super::net::Net;
+use super::people::{Command, Cut, People};
 use super::plan::{Faults, Plan, Story, When};
 use super::process::{Exit, Pid, Processes, Shared, Signal, Sleep};
 use super::serve::Request;
@@ -91,16 +93,25 @@ pub(crate) enum Event {
     Writes,
     /// What a class planned for later.
     Calls(fn(&mut World)),
+    /// A person types a command, which may be cut, also by a loss of power.
+    Runs(Box<Command>, Option<(Cut, bool)>),
+    /// What a person does a while later.
+    Later(fn(&mut World, u64), u64),
 }
 
 /// A cluster.
 pub(crate) struct Cluster {
     pub(crate) model: Model,
-    config: Arc<ServerConfig>,
-    strict: Arc<ServerConfig>,
+    pub(super) config: Arc<ServerConfig>,
+    pub(super) strict: Arc<ServerConfig>,
     /// Of a CA that nobody trusts.
-    wrong: Arc<ServerConfig>,
+    pub(super) wrong: Arc<ServerConfig>,
     pub(super) backup: Option<Snapshot>,
+    /// The CAs that its administrator hands out, and their digests.
+    pub(super) ca_pem: String,
+    pub(super) pins: Vec<String>,
+    /// A second CA, which the servers do not use yet.
+    pub(super) next: Option<Authority>,
 }
 
 /// A server of a cluster.
@@ -123,6 +134,8 @@ impl Server {
 pub(crate) struct Unit {
     pub(crate) is_enabled: bool,
     pub(crate) pid: Option<Pid>,
+    /// When that process started.
+    pub(crate) started: Duration,
     /// The last ping of the watchdog, or the start.
     pub(crate) pinged: Duration,
     pub(crate) is_ready: bool,
@@ -164,6 +177,7 @@ pub(crate) struct World {
     pub(crate) net: Net,
     pub(crate) faults: Faults,
     pub(crate) unit: Unit,
+    pub(crate) people: People,
     pub(crate) trace: Vec<Entry>,
     /// The clock of the board, in seconds from the true time.
     skew: i64,
@@ -186,7 +200,7 @@ pub(crate) struct World {
     pub(crate) lines: VecDeque<String>,
     /// Texts that only their owner may see: never in a log.
     pub(crate) secrets: Vec<String>,
-    tokens: u64,
+    pub(crate) tokens: u64,
     /// The last renewal of the Lease that a store took.
     pub(crate) renewed: Option<Duration>,
     /// The operations of file changes whose names are not synced.
@@ -230,7 +244,9 @@ impl World {
         let notify = UnixDatagram::bind_addr(&address).expect("a socket of systemd");
         notify.set_nonblocking(true).expect("a socket");
         apidouble::set_time(Some(Duration::from_secs(START)));
-        let servers = cluster::servers(&plan);
+        let mut servers = cluster::servers(&plan);
+        let second = SocketAddr::new(clusters::address(1), 6443);
+        servers.push(Server { address: second, also: None, cluster: 1 });
         let mut world = Self {
             now: Duration::ZERO,
             processes: Processes::default(),
@@ -238,7 +254,7 @@ impl World {
             frozen_until: Duration::ZERO,
             is_over: false,
             board: Board::new(NODE),
-            clusters: vec![Cluster::new(&plan)],
+            clusters: vec![Cluster::new(0, &plan), Cluster::new(1, &plan)],
             servers,
             names: BTreeMap::new(),
             has_moved: false,
@@ -250,6 +266,7 @@ impl World {
             net: Net::default(),
             faults: Faults::default(),
             unit: Unit::default(),
+            people: People::default(),
             trace: Vec::new(),
             skew: 0,
             hooks: 0,
@@ -283,12 +300,16 @@ impl World {
         self.board.equip(&self.plan.setting);
         self.set_double();
         self.set_names();
-        let life = self.plan.setting("life").parse().unwrap_or(86_400);
-        let signing = apidouble::Signing { longest: life, backdate: 300 };
-        self.clusters[0].model.set_signing(signing);
-        self.clusters[0].model.bind_bootstrappers(true);
+        for cluster in 0..self.clusters.len() {
+            self.set_signing(cluster);
+            self.clusters[cluster].model.bind_bootstrappers(true);
+            if self.is_k3s(cluster) {
+                let life = self.plan.setting("life").parse().unwrap_or(86_400);
+                let model = &self.clusters[cluster].model;
+                model.set_supervisor(|supervisor| supervisor.lifetime = Some(life));
+            }
+        }
         if self.plan.setting("auth") == "k3s" {
-            self.clusters[0].model.set_supervisor(|supervisor| supervisor.lifetime = Some(life));
             // `nodelet join` has stored it.
             let password = self.new_token();
             self.board.put("etc/credstore/nodelet.k3s-password", password.as_bytes());
@@ -297,9 +318,12 @@ impl World {
         match self.plan.setting("auth") {
             "token" => self.write_token(),
             "bootstrap" => self.write_bootstrap(),
+            "files" => self.write_files(),
+            "joined" | "joined-k3s" => self.people.is_stopped = self.plan.seed.is_multiple_of(2),
             _ => self.write_kubeconfig(false),
         }
-        self.unit.is_enabled = true;
+        self.board.put("etc/default/nodelet", self.flags().as_bytes());
+        self.install_package();
     }
 
     /// The first moment.
@@ -318,6 +342,16 @@ impl World {
         }
         self.boot_in(Duration::ZERO);
         self.plan_at(CONTROLLERS, Event::Controllers);
+        if self.is_joined() {
+            self.later(
+                Duration::from_secs(4),
+                |world, _| {
+                    let line = world.new_line(0, NODE, 0);
+                    world.joins(line, 0);
+                },
+                0,
+            );
+        }
     }
 
     /// Something happens at a time.
@@ -360,8 +394,11 @@ impl World {
     }
 
     /// A hook was called: an event of the plan may wait for it.
-    pub(crate) fn count_hook(&mut self, shared: &Arc<Shared>) {
+    pub(crate) fn count_hook(&mut self, shared: &Arc<Shared>, pid: Pid) {
         self.hooks += 1;
+        if self.is_cut(pid, false) {
+            self.cut(pid);
+        }
         while let Some((&hook, &index)) = self.at_hook.first_key_value()
             && hook <= self.hooks
         {
@@ -397,7 +434,13 @@ impl World {
                     self.kill_agent();
                     self.boot_in(Duration::ZERO);
                 }
-                self.renew_what_has_expired();
+                self.outlives_its_certificate();
+                let now = self.now;
+                let story = self.plan.stories.iter().find(|story| story.healed == now);
+                if let Some(until) = story.map(|story| story.until) {
+                    self.person_wakes(until);
+                    self.checks_before(until);
+                }
             }
             Event::Judges(story) => self.judge(story),
             Event::Arrives { connection, bytes } => self.arrived(connection, bytes),
@@ -408,7 +451,7 @@ impl World {
             Event::Controllers => self.controllers(),
             Event::Starts => self.start_unit(shared),
             Event::Off(number) if number == self.boot => {
-                self.kill_agent();
+                self.kill_all();
                 self.board.is_on = false;
                 self.unsynced.clear();
             }
@@ -423,6 +466,8 @@ impl World {
             }
             Event::Writes => self.writes(),
             Event::Calls(call) => call(self),
+            Event::Runs(command, cut) => self.run_command(shared, *command, cut),
+            Event::Later(act, with) => act(self, with),
         }
     }
 
@@ -477,6 +522,7 @@ impl World {
         self.unit.is_ready = false;
         self.unit.is_stopping = false;
         self.unit.restarts = 0;
+        self.people.is_stopped = !self.unit.is_enabled;
         if self.unit.is_enabled {
             self.start_in(Duration::from_secs(2));
         }
@@ -489,19 +535,22 @@ impl World {
     }
 
     fn start_unit(&mut self, shared: &Arc<Shared>) {
-        let is_wanted = self.unit.is_enabled && !self.unit.is_stopping;
+        let is_wanted = self.is_installed() && !self.people.is_stopped && !self.unit.is_stopping;
         if self.unit.pid.is_some() || !self.board.is_on || !is_wanted {
             return;
         }
         if self.now < self.frozen_until {
             return self.plan_at(self.frozen_until, Event::Starts);
         }
-        // LoadCredential= of the unit.
-        for name in self.board.list("etc/credstore") {
-            let content = self.board.read(&format!("etc/credstore/{name}")).unwrap_or_default();
-            let short = name.strip_prefix("nodelet.").unwrap_or(&name);
-            self.board.replace(&format!("run/credentials/nodelet.service/{short}"), &content);
+        let start = self.next_start();
+        self.load_credentials(&start);
+        self.board.folder("var/lib/nodelet");
+        self.board.folder("run/nodelet");
+        self.unit.started = self.now;
+        if self.now < self.people.read_only_until {
+            self.excuse = Some("a restart with a card that keeps no certificate");
         }
+        self.people.home = self.people.installed;
         self.unit.pinged = self.now;
         self.unit.asked_to_stop = None;
         self.take_notifications();
@@ -513,45 +562,41 @@ impl World {
             ("RUNTIME_DIRECTORY", "/run/nodelet".to_owned()),
             ("CREDENTIALS_DIRECTORY", "/run/credentials/nodelet.service".to_owned()),
         ]);
-        let words = self.command_line();
-        let line = words.join(" ");
+        let words = start.words.clone();
+        let (line, shown) = (words.join(" "), words.clone());
         let program = move || {
             let code = crate::cli::main(words.into_iter().map(Into::into));
             format!("{code:?}") == format!("{:?}", std::process::ExitCode::SUCCESS)
         };
         let pid = shared.start(self, "nodelet", environment, program);
         self.unit.pid = Some(pid);
+        self.people.started = start;
+        self.show_process(pid, &shown, true);
         self.tell(What::Starts { pid, name: "nodelet", line });
     }
 
-    /// The command line of the unit.
-    fn command_line(&self) -> Vec<String> {
-        let supervisor = format!("--k3s-supervisor={}", self.url());
-        let mut words: Vec<&str> = vec!["--root-dir=/var/lib/nodelet", "--node-labels=test/own=1"];
-        match self.plan.setting("auth") {
-            "bootstrap" => words.extend([
-                "--kubeconfig=/var/lib/nodelet/kubeconfig",
-                "--bootstrap-kubeconfig=/run/credentials/nodelet.service/bootstrap-kubeconfig",
-                "--rotate-certificates",
-            ]),
-            "rotate" => words.extend([
-                "--kubeconfig=/run/credentials/nodelet.service/kubeconfig",
-                "--rotate-certificates",
-            ]),
-            "k3s" => words.extend([
-                "--kubeconfig=/run/credentials/nodelet.service/kubeconfig",
-                "--rotate-certificates",
-                &supervisor,
-            ]),
-            _ => words.push("--kubeconfig=/etc/kubernetes/kubelet.conf"),
-        }
-        if self.plan.setting("health") == "all" {
-            words.push("--node-problem-detection=all");
-        }
-        if self.plan.setting("pods") == "40" {
-            words.push("--pods-per-core=10");
-        }
-        words.into_iter().map(str::to_owned).collect()
+    /// What the administrator wrote to /etc/default/nodelet.
+    fn flags(&self) -> String {
+        let k3s = format!("--rotate-certificates --k3s-supervisor={}", self.url());
+        let own = match self.plan.setting("auth") {
+            "joined" | "joined-k3s" => "",
+            "bootstrap" => {
+                "--kubeconfig=/var/lib/nodelet/kubeconfig \
+                 --bootstrap-kubeconfig=/run/credentials/nodelet.service/bootstrap-kubeconfig \
+                 --rotate-certificates"
+            }
+            "rotate" => "--rotate-certificates",
+            "rotate-file" => "--kubeconfig=/etc/kubernetes/kubelet.conf --rotate-certificates",
+            "k3s" => &k3s,
+            _ => "--kubeconfig=/etc/kubernetes/kubelet.conf",
+        };
+        let label = if self.is_joined() { "" } else { "--node-labels=test/own=1 " };
+        let health = match self.plan.setting("health") {
+            "all" => " --node-problem-detection=all",
+            _ => "",
+        };
+        let pods = if self.plan.setting("pods") == "40" { " --pods-per-core=10" } else { "" };
+        format!("NODELET_FLAGS={label}{own}{health}{pods}\n")
     }
 
     /// A process has ended.
@@ -562,7 +607,10 @@ impl World {
             let text = format!("{who} panicked at {text}");
             self.tell(What::Broken { sentence: 0, text });
         }
-        self.tell(What::Ends { pid, name: "nodelet", exit });
+        let name = self.name_of(pid);
+        self.tell(What::Ends { pid, name, exit: exit.clone() });
+        self.hide_process(pid);
+        self.command_ended(pid, &exit);
         for connection in self
             .net
             .connections
@@ -583,6 +631,18 @@ impl World {
                 self.start_in(delay);
             }
         }
+    }
+
+    /// Whatever runs on the board ends here, at once.
+    pub(crate) fn kill_all(&mut self) {
+        let now = self.now;
+        for pid in self.people.commands.keys().copied().collect::<Vec<_>>() {
+            if let Some(process) = self.processes.get_mut(pid) {
+                process.is_killed = true;
+            }
+            self.processes.rouse(pid, now, |_| true);
+        }
+        self.kill_agent();
     }
 
     /// Whatever the agent does ends here, at once.
@@ -634,7 +694,7 @@ impl World {
         if !self.board.is_on {
             return;
         }
-        self.kill_agent();
+        self.kill_all();
         self.board.is_on = false;
         self.frozen_until = Duration::ZERO;
         self.lose_unsynced();
@@ -693,6 +753,7 @@ impl World {
 
     pub(crate) fn printed(&mut self, pid: Pid, text: &str) {
         self.check_secrets("stderr", text);
+        self.command_printed(pid, text);
         self.tell(What::Print { pid, text: text.to_owned() });
     }
 
@@ -701,7 +762,7 @@ impl World {
         self.check_secrets("the log", &text);
         let place = format!("{}:{}", record.file().unwrap_or_default(), record.line().unwrap_or(0));
         let is_verbose = record.target() == crate::kube::text::VERBOSE;
-        if !is_verbose {
+        if !is_verbose && self.unit.pid == Some(pid) {
             self.lines.push_back(text.clone());
         }
         if self.lines.len() > 20 {
@@ -720,7 +781,10 @@ impl World {
     // --- files ---
 
     /// How slow an operation of a file change is, and how it ends.
-    pub(crate) fn changes(&mut self, _: Pid, op: &Op) -> (Duration, Result<(), Fault>) {
+    pub(crate) fn changes(&mut self, pid: Pid, op: &Op) -> (Duration, Result<(), Fault>) {
+        if self.is_cut(pid, true) {
+            self.cut(pid);
+        }
         let path = match op {
             Op::Folder(path, _)
             | Op::Write(path, ..)
@@ -730,11 +794,13 @@ impl World {
             | Op::Sync(path) => path,
         };
         let shown = path.display().to_string();
+        let is_command = self.people.commands.contains_key(&pid);
         if shown.starts_with("/run/") {
-            return (Duration::ZERO, Ok(()));
+            return (Duration::from_millis(u64::from(is_command)), Ok(()));
         }
         self.sequence += 1;
-        let slow = Duration::from_millis(self.faults.size("disk-slow").unwrap_or(0));
+        let slow = self.faults.size("disk-slow").unwrap_or(5 * u64::from(is_command));
+        let slow = Duration::from_millis(slow);
         let needs_space = matches!(op, Op::Folder(..) | Op::Write(..) | Op::Link(..));
         let is_sync = matches!(op, Op::Sync(_));
         let errno = match () {
@@ -743,6 +809,8 @@ impl World {
                 Some(Errno::EROFS)
             }
             () if self.faults.has("disk-read-only") && !is_sync => Some(Errno::EROFS),
+            () if self.is_read_only() && !is_sync => Some(Errno::EROFS),
+            () if matches!(op, Op::Rename(..)) && self.is_in_the_way(&shown) => Some(Errno::EBUSY),
             () => match self.faults.size("disk-broken") {
                 Some(one_in) if self.is_met("disk-broken", self.sequence, one_in) => {
                     Some(Errno::EIO)
@@ -788,6 +856,11 @@ impl World {
         if let Op::Sync(folder) = op {
             let folder = relative(&folder.display().to_string()).to_owned();
             self.unsynced.retain(|undo| undo.folder != folder);
+        }
+        if let Op::Rename(_, to) = op {
+            let to = to.display().to_string();
+            self.path_changed(&to);
+            self.people.has_lost_pair &= !to.starts_with("/var/lib/nodelet/pki/");
         }
         self.tell(What::File { pid, op: format!("{op:?}") });
         self.note_boots(op);
@@ -904,7 +977,9 @@ impl World {
 
     pub(crate) fn admin(&mut self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         self.set_double();
-        self.clusters[0].model.as_admin(method, path, "application/merge-patch+json", body)
+        let (cluster, _) = self.place();
+        let merge = "application/merge-patch+json";
+        self.clusters[cluster].model.as_admin(method, path, merge, body)
     }
 
     pub(crate) fn delete(&mut self, what: &str) {
@@ -964,7 +1039,16 @@ impl World {
 
     // --- credentials ---
 
-    fn new_token(&mut self) -> String {
+    /// The URL of the servers of a cluster.
+    pub(crate) fn url_of(&self, cluster: usize) -> String {
+        match (cluster, self.plan.setting("address")) {
+            (0, _) => self.url(),
+            (_, "name") => format!("https://{}:6443", clusters::name(cluster)),
+            _ => format!("https://{}:6443", clusters::address(cluster)),
+        }
+    }
+
+    pub(crate) fn new_token(&mut self) -> String {
         self.tokens += 1;
         let token = self.token(self.tokens);
         self.secrets.push(token.clone());
@@ -979,21 +1063,14 @@ impl World {
     }
 
     fn kubeconfig(&self, user: &str) -> String {
-        let ca = base64(&self.clusters[0].model.ca_pem());
-        let (url, proxy) = (self.url(), self.proxy_url());
-        format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-             clusters: [{{name: c, cluster: {{server: '{url}', {proxy}certificate-authority-data: \
-             {ca}}}}}]\n\
-             contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
-             users: [{{name: u, user: {{{user}}}}}]\n"
-        )
+        let cluster = self.people.installed;
+        self.kubeconfig_of(cluster, &self.url_of(cluster), user)
     }
 
     /// Where the kubeconfig of this setting is.
-    fn kubeconfig_path(&self) -> &'static str {
+    pub(crate) fn kubeconfig_path(&self) -> &'static str {
         match self.plan.setting("auth") {
-            "rotate" | "k3s" => "etc/credstore/nodelet.kubeconfig",
+            "rotate" | "k3s" | "joined" | "joined-k3s" => "etc/credstore/nodelet.kubeconfig",
             _ => "etc/kubernetes/kubelet.conf",
         }
     }
@@ -1005,11 +1082,7 @@ impl World {
             "inline" => 365 * 86_400,
             _ => self.plan.setting("life").parse().unwrap_or(86_400),
         };
-        let validity = Validity { from: -300, until: life };
-        let identity: Identity = self.clusters[0].model.node_identity(NODE, validity);
-        let [chain, key] = [&identity.cert_pem, &identity.key_pem].map(|pem| base64(pem));
-        self.secrets.push(key.clone());
-        let user = format!("client-certificate-data: {chain}, client-key-data: {key}");
+        let user = self.user_with_certificate(self.people.installed, NODE, life);
         let text = self.kubeconfig(&user);
         if self.plan.setting("auth") == "k3s"
             && !self.board.has("etc/credstore/nodelet.k3s-password")
@@ -1034,7 +1107,8 @@ impl World {
     fn write_token_file(&mut self, in_place: bool) {
         let token = self.new_token();
         let user = format!("system:node:{NODE}");
-        self.clusters[0].model.add_token(&token, &user, &["system:nodes"]);
+        let cluster = self.people.installed;
+        self.clusters[cluster].model.add_token(&token, &user, &["system:nodes"]);
         match in_place {
             true => self.board.put("etc/kubernetes/token", token.as_bytes()),
             false => self.board.replace("etc/kubernetes/token", token.as_bytes()),
@@ -1045,26 +1119,33 @@ impl World {
     pub(crate) fn replace_token(&mut self, in_place: u64) {
         let old = self.token(self.tokens);
         self.write_token_file(in_place == 1);
-        self.clusters[0].model.revoke_token(&old);
+        self.clusters[self.people.installed].model.revoke_token(&old);
     }
 
     pub(crate) fn replace_kubeconfig(&mut self, in_place: u64) {
         match self.plan.setting("auth") {
             "token" => self.write_token(),
             "bootstrap" => self.write_bootstrap(),
+            "files" => self.write_files(),
+            // A person who joins has a line.
+            "joined" | "joined-k3s" => self.repeats_join(),
             _ => self.write_kubeconfig(in_place == 1),
         }
     }
 
+    /// A kubeconfig that names files with certificate and key.
+    fn write_files(&mut self) {
+        self.write_pair(NODE);
+        self.people.foreign_pair = None;
+        let user = "client-certificate: client.crt, client-key: client.key";
+        let text = self.kubeconfig(user);
+        self.board.replace("etc/kubernetes/kubelet.conf", text.as_bytes());
+    }
+
     fn write_bootstrap(&mut self) {
         self.set_double();
-        self.tokens += 1;
-        let secret = draw(self.plan.seed, "bootstrap", self.tokens);
-        let token = format!("{:06x}.{secret:016x}", self.tokens);
-        self.secrets.push(format!("{secret:016x}"));
-        let groups = [apidouble::KUBEADM_GROUP];
-        self.clusters[0].model.add_bootstrap_token(BootstrapToken::new(&token).groups(&groups));
-        let text = self.kubeconfig(&format!("token: {token}"));
+        let cluster = self.people.installed;
+        let text = self.bootstrap_kubeconfig(cluster, &self.url_of(cluster));
         self.board.replace("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
         // A person also puts it where the running unit reads it.
         self.board.replace("run/credentials/nodelet.service/bootstrap-kubeconfig", text.as_bytes());
@@ -1075,6 +1156,7 @@ impl World {
     }
 
     pub(crate) fn remove_stored_pair(&mut self) {
+        self.people.has_lost_pair = true;
         self.board.remove_all("var/lib/nodelet/pki/kubelet-client-current.pem");
     }
 
@@ -1082,12 +1164,14 @@ impl World {
 
     fn judge(&mut self, story: Story) {
         self.set_double();
-        let model = &self.clusters[0].model;
+        let (cluster, name) = self.place();
+        let model = &self.clusters[cluster].model;
         let state = State {
             healed: story.healed,
-            node: model.get(&format!("nodes/{NODE}")).unwrap_or_default(),
-            lease: model.get(&format!("leases/{NODE}")).unwrap_or_default(),
-            renewed: self.renewed,
+            node: model.get(&format!("nodes/{name}")).unwrap_or_default(),
+            lease: model.get(&format!("leases/{name}")).unwrap_or_default(),
+            renewed: self.people.renewed.get(&(cluster, name.to_owned())).copied(),
+            acts: self.people.is_busy,
             excuse: self.excuse,
             is_up: self.board.is_on && self.unit.is_enabled,
             is_ready: self.unit.is_ready,
@@ -1096,47 +1180,26 @@ impl World {
             promises: self.broken_promises(),
         };
         self.tell(What::Judged(Box::new(state)));
+        self.check_password();
     }
 
     /// The agent's request was answered.
     pub(crate) fn answered(&mut self, exchange: Exchange) {
-        if exchange.is_renewal() && exchange.user == format!("system:node:{NODE}") {
+        self.check_user(&exchange.user, exchange.pid);
+        if exchange.is_renewal()
+            && let Some(name) = exchange.user.strip_prefix("system:node:")
+            && exchange.target.ends_with(name)
+        {
             self.renewed = Some(self.now);
+            self.people.renewed.insert((exchange.cluster, name.to_owned()), self.now);
         }
         self.tell(What::Answer(Box::new(exchange)));
-    }
-}
-
-impl Cluster {
-    fn new(plan: &Plan) -> Self {
-        let authority = Authority::new("kubernetes-ca");
-        let names = cluster::NAMES;
-        let validity = Validity { from: -3600, until: 3650 * 86_400 };
-        let identity = match plan.setting("key") {
-            "p384" => authority.server_with_p384(names, validity),
-            _ => authority.server(names, validity),
-        };
-        let other = Authority::new("somebody-else");
-        let forged = other.server(names, validity);
-        let model = Model::new(authority, "10.0.0.1:6443");
-        let strict = Model::strict_server_config(&identity, &[model.authority()]);
-        let config = match plan.setting("tls") {
-            "1.2" => model.server_config_of_tls12(&identity),
-            _ => model.server_config(&identity),
-        };
-        let wrong = model.server_config(&forged);
-        Self { model, config, strict, wrong, backup: None }
     }
 }
 
 /// A path below the root, without its first `/`.
 fn relative(path: &str) -> &str {
     path.trim_start_matches('/')
-}
-
-fn base64(text: &str) -> String {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.encode(text)
 }
 
 /// A number that no other world of this process has.

@@ -1,6 +1,17 @@
 //! What others write to the cluster.
 
+use std::collections::BTreeMap;
+
 use super::{ASKED, Class, MOMENT};
+
+fn has_auth(setting: &BTreeMap<String, String>, all: &[&str]) -> bool {
+    setting.get("auth").is_some_and(|auth| all.contains(&auth.as_str()))
+}
+
+/// The owner of the board can add a CA.
+fn knows_cas(setting: &BTreeMap<String, String>) -> bool {
+    has_auth(setting, &["inline", "token", "files", "rotate", "rotate-file", "joined"])
+}
 
 pub(super) const CLASSES: &[Class] = &[
     Class { name: "node-deleted", begin: |w, _| w.delete("nodes/pi"), ..MOMENT },
@@ -20,4 +31,20 @@ pub(super) const CLASSES: &[Class] = &[
     // At one story a backup, at a later one the restore.
     Class { name: "etcd-old-backup", begin: |w, _| w.restore_or_back_up(), ..MOMENT },
     Class { name: "etcd-backup", begin: |w, _| w.back_up(), end: |w, _| w.restore(), ..ASKED },
+    Class { name: "ca-renewed", begin: |w, s| w.renew_ca(s.size), sizes: &[0, 1], ..MOMENT },
+    Class { name: "ca-added", fits: knows_cas, begin: |w, _| w.add_ca(), ..MOMENT },
+    Class {
+        name: "servers-move",
+        fits: |setting| {
+            has_auth(setting, &["inline", "token", "files", "rotate-file", "bootstrap"])
+        },
+        begin: |w, _| w.move_for_good(),
+        ..MOMENT
+    },
+    Class {
+        name: "rbac-removed",
+        begin: |w, _| w.set_rbac(false),
+        end: |w, _| w.set_rbac(true),
+        ..ASKED
+    },
 ];

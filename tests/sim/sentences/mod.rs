@@ -1,6 +1,7 @@
 //! What is always true. A sentence is a function over the trace of a run; it counts how often it
 //! was judged with a true premise, because a sentence that is never judged holds nothing.
 
+mod agree;
 mod grounds;
 mod kubelet;
 mod lease;
@@ -64,6 +65,7 @@ pub(crate) const ALL: &[Sentence] = &[
     kubelet::SENTENCE,
     promises::SENTENCE,
     grounds::SENTENCE,
+    agree::SENTENCE,
 ];
 
 /// What the world itself has seen: a panic, a secret in a log, a watchdog that was not fed.

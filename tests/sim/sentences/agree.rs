@@ -1,0 +1,182 @@
+//! Sentence 12: `check` and the agent agree; `join` shows ✓ only if the process that runs uses what
+//! the line says.
+
+use std::time::Duration;
+
+use super::{Broken, Judged, Run, Sentence};
+use crate::sim::process::Exit;
+use crate::sim::trace::{Ran, What};
+
+pub(super) const SENTENCE: Sentence = Sentence { number: 12, name: "agree", judge };
+
+/// Without a fault for so long, what a check says is what the agent does.
+const QUIET: Duration = Duration::from_secs(170);
+/// A renewal of an agent that works is no older.
+const RENEWED: Duration = Duration::from_secs(21);
+/// An agent without a renewal for so long does not work.
+const SILENT: Duration = Duration::from_secs(60);
+
+/// The checks of what each renewal of the Lease needs.
+const OF_A_RENEWAL: [&str; 10] = [
+    "kubeconfig",
+    "certificate",
+    "name-resolution",
+    "tcp",
+    "tls",
+    "authentication",
+    "node-get",
+    "node-status-patch",
+    "lease-get",
+    "lease-patch",
+];
+
+fn judge(run: &Run<'_>) -> Judged {
+    let mut judged = Judged::default();
+    // When the last fault ended, or somebody changed something; and the faults that last.
+    let (mut faults, mut quiet_since) = (0_u64, Duration::ZERO);
+    for entry in run.trace {
+        match &entry.what {
+            What::Fault { begins, text } => {
+                match (begins, text.contains(" for ")) {
+                    (true, true) => faults += 1,
+                    (false, _) => faults = faults.saturating_sub(1),
+                    (true, false) => {}
+                }
+                quiet_since = entry.at;
+            }
+            What::Ran(ran) => {
+                let is_quiet = faults == 0 && ran.began >= quiet_since + QUIET;
+                if let Some((kind, text)) = agrees(ran, entry.at, is_quiet, &mut judged.count) {
+                    judged.breaks(entry.at, kind, text);
+                }
+            }
+            _ => {}
+        }
+    }
+    judged
+}
+
+/// What a command says that is not so.
+fn agrees(
+    ran: &Ran,
+    now: Duration,
+    is_quiet: bool,
+    count: &mut u64,
+) -> Option<(&'static str, String)> {
+    match ran.command {
+        "join" => join(ran, count),
+        "check" => check(ran, now, is_quiet, count),
+        _ => None,
+    }
+}
+
+fn join(ran: &Ran, count: &mut u64) -> Option<(&'static str, String)> {
+    if !ran.says_all_is_well() {
+        return None;
+    }
+    *count += 1;
+    let lines = ran.lines.join(" | ");
+    // A process that has started since read the files then.
+    let is_former = ran.runs_since.is_some_and(|since| since < ran.began);
+    if let Some(what) = ran.former.filter(|_| is_former) {
+        return Some(("join: former files", format!("the process has its former {what}: {lines}")));
+    }
+    let is_own = ran.starts_as.as_ref().is_none_or(|name| name.eq_ignore_ascii_case(&ran.name));
+    if !is_own {
+        let text = format!("the unit starts as {:?}, not as {}: {lines}", ran.starts_as, ran.name);
+        return Some(("join: another name", text));
+    }
+    if ran.line("✓ ready").is_some() && ran.ready != "True" {
+        return Some(("join: ready", format!("Ready is {:?}: {lines}", ran.ready)));
+    }
+    None
+}
+
+fn check(
+    ran: &Ran,
+    now: Duration,
+    is_quiet: bool,
+    count: &mut u64,
+) -> Option<(&'static str, String)> {
+    let lines = ran.lines.join(" | ");
+    if ran.line("✓ namesake: there is no Node").is_some() && ran.has_node && is_quiet {
+        return Some(("check: namesake", format!("the Node is there: {lines}")));
+    }
+    let Exit::Code(is_well) = ran.exit else { return None };
+    if let Some(since) = ran.runs_since
+        && since < ran.began
+        && is_well
+        && let Some(what) = ran.former
+    {
+        let text = format!("all is well, and the process has former {what} since {since:?}");
+        return Some(("check: former files", text));
+    }
+    if !is_quiet
+        || ran.has_lost_pair
+        || ran.runs_since.is_none_or(|since| since + QUIET > ran.began)
+    {
+        return None;
+    }
+    *count += 1;
+    let age = ran.renewed.map(|at| now.saturating_sub(at));
+    let works = age.is_some_and(|age| age <= RENEWED) && ran.ready == "True";
+    if works {
+        let wrong = OF_A_RENEWAL.iter().find_map(|check| ran.line(&format!("✗ {check}: ")));
+        return wrong.map(|line| ("check: fails", format!("the agent works: {line}")));
+    }
+    let is_silent = age.is_none_or(|age| age > SILENT);
+    (is_well && is_silent)
+        .then(|| ("check: all is well", format!("no renewal since {age:?}: {lines}")))
+}
+
+/// The first thing that is not so in a trace, for tests.
+#[cfg(test)]
+fn found(trace: &[crate::sim::trace::Entry]) -> Option<Broken> {
+    let plan = "seed 1\nhours 1\n".parse().expect("a plan");
+    judge(&Run { plan: &plan, trace }).broken
+}
+
+#[test]
+fn a_planted_disagreement_is_found() {
+    use crate::sim::trace::Entry;
+    let seconds = Duration::from_secs;
+    let good = Ran {
+        pid: 2,
+        command: "join",
+        began: seconds(1000),
+        exit: Exit::Code(true),
+        lines: vec!["✓ start: nodelet.service runs".to_owned(), "✓ ready: pi".to_owned()],
+        name: "pi".to_owned(),
+        starts_as: Some("pi".to_owned()),
+        former: None,
+        has_lost_pair: false,
+        runs_since: Some(seconds(10)),
+        has_node: true,
+        ready: "True".to_owned(),
+        renewed: Some(seconds(1001)),
+    };
+    let kind = |ran: &Ran| {
+        let what = What::Ran(Box::new(ran.clone()));
+        found(&[Entry { at: seconds(1004), what }]).map(|broken| broken.kind)
+    };
+    let check = Ran { command: "check", lines: vec!["✓ tls: 1.3".to_owned()], ..good.clone() };
+    let former = Some("credentials");
+    let restart = vec!["– start: it runs; systemctl restart nodelet".to_owned()];
+    for (ran, want) in [
+        (good.clone(), None),
+        (Ran { former, ..good.clone() }, Some("join: former files")),
+        (Ran { former, lines: restart, ..good.clone() }, None),
+        (Ran { former, runs_since: Some(seconds(1001)), ..good.clone() }, None),
+        (Ran { starts_as: Some("a".to_owned()), ..good.clone() }, Some("join: another name")),
+        (Ran { ready: "Unknown".to_owned(), ..good }, Some("join: ready")),
+        (check.clone(), None),
+        (Ran { former, ..check.clone() }, Some("check: former files")),
+        (Ran { renewed: Some(seconds(900)), ..check.clone() }, Some("check: all is well")),
+        (
+            Ran { lines: vec!["✗ tls: refused".to_owned()], exit: Exit::Code(false), ..check },
+            Some("check: fails"),
+        ),
+    ] {
+        assert_eq!(kind(&ran).as_deref(), want, "{ran:?}");
+    }
+}

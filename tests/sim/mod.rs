@@ -5,8 +5,10 @@
 
 mod board;
 mod classes;
+mod clock;
 mod command;
 mod draw;
+mod flapping;
 pub(crate) mod hook;
 mod net;
 mod plan;
@@ -15,6 +17,7 @@ mod sentences;
 mod serve;
 pub(crate) mod tcp;
 mod trace;
+mod watch;
 mod world;
 
 use std::time::{Duration, Instant};

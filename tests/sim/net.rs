@@ -15,7 +15,7 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::process::{Pid, Sleep};
 use super::tcp::Input;
-use super::trace::What;
+use super::trace::{Got, What};
 use super::world::{Event, World};
 
 /// Half of the time that a packet needs to a server and back, without a fault.
@@ -47,6 +47,10 @@ pub(crate) struct Connection {
     is_closed: bool,
     /// What arrived while the server was silent.
     held: Vec<Vec<u8>>,
+    /// The answer that is on its way as a whole.
+    pub(crate) answer: Option<Got>,
+    /// Its server showed the certificate of another CA.
+    is_forged: bool,
 }
 
 impl fmt::Debug for Connection {
@@ -151,6 +155,8 @@ impl World {
             limit: None,
             is_closed: false,
             held: Vec::new(),
+            answer: None,
+            is_forged: self.faults.at("wrong-certificate", server).is_some(),
         };
         self.net.connections.insert(id, connection);
         self.tell(What::Connects { pid, address: address.to_string(), opened: true });
@@ -161,6 +167,16 @@ impl World {
     pub(crate) fn sent(&mut self, id: u64, bytes: &[u8]) {
         let at = self.now + self.half_trip() + self.transfer(bytes.len());
         self.plan_at(at, Event::Arrives { connection: id, bytes: bytes.to_vec() });
+    }
+
+    /// The client has read bytes: perhaps the last ones of an answer.
+    pub(crate) fn taken(&mut self, id: u64) {
+        let Some(connection) = self.net.connections.get_mut(&id) else { return };
+        if connection.input.is_empty()
+            && let Some(answer) = connection.answer.take()
+        {
+            self.tell(What::Got(answer));
+        }
     }
 
     /// The client has closed the connection.
@@ -204,6 +220,10 @@ impl World {
         let is_new = has_shaken && !std::mem::replace(&mut connection.has_shaken, has_shaken);
         let certificate = is_new.then(|| tls.peer_certificates().map(subject)).flatten();
         self.flush(id, &[]);
+        if is_new && self.net.connections.get(&id).is_some_and(|found| found.is_forged) {
+            let text = format!("TLS with server {server}, whose certificate is of another CA");
+            self.tell(What::Broken { sentence: 8, text });
+        }
         if is_new {
             self.tell(What::Handshake { server, certificate });
         }
@@ -213,7 +233,9 @@ impl World {
         let connection = self.net.connections.get_mut(&id).expect("it was found");
         match Request::parse(&connection.request) {
             Ok(Some(request)) => {
-                connection.request.drain(..request.bytes);
+                let bytes: Vec<u8> = connection.request.drain(..request.bytes).collect();
+                let is_forged = connection.is_forged;
+                self.search_request(server, is_forged, &request, &bytes);
                 self.take_request(id, request);
             }
             Ok(None) => {}

@@ -76,6 +76,8 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("gateway", &["no", "no", "no", "strict"]),
     ("life", &["3600", "7200", "14400", "86400"]),
     ("signs", &["yes", "yes", "yes", "slow"]),
+    ("waits", &["no", "no", "path"]),
+    ("rtc", &["yes", "yes", "yes", "no"]),
 ];
 
 impl Plan {

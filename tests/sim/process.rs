@@ -23,6 +23,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::fstat;
 use nix::unistd::{chroot, fchdir};
 
+use super::trace::{Slow, What};
 use super::world::World;
 use crate::kube::text::Fault;
 use crate::os::wakeup::Woken;
@@ -332,6 +333,14 @@ impl Me {
         }
     }
 
+    /// As [`Self::pass`]; the trace says so.
+    fn pass_slowly(&self, takes: Duration, what: Slow) {
+        if !takes.is_zero() && !thread::panicking() {
+            self.world().tell(What::Slow { pid: self.pid, takes, what });
+            self.pass(takes);
+        }
+    }
+
     /// Sleeps until a time, or until the connection has input.
     pub(crate) fn sleep_for_input(&self, connection: u64, until: Duration) {
         self.sleep(until, Sleep::Connection(connection));
@@ -383,7 +392,7 @@ impl Me {
     pub(crate) fn read(&self, file: &File) -> io::Result<()> {
         let key = key(file);
         let (slow, end) = self.world().reads(self.pid, key.1);
-        self.pass(slow);
+        self.pass_slowly(slow, Slow::Read);
         let mut world = self.world();
         let version = world.board.version(key.1);
         let is_sysfs = world.board.path_of(key.1).is_some_and(|path| path.starts_with("sys/"));
@@ -413,7 +422,7 @@ impl Me {
     /// Before an operation of a file change.
     pub(crate) fn file_change(&self, op: &Op) -> Result<(), Fault> {
         let (slow, end) = self.world().changes(self.pid, op);
-        self.pass(slow);
+        self.pass_slowly(slow, Slow::Change);
         end
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::process::{Exit, Pid, Signal};
+use crate::kube::time::Wall;
 use crate::os::wakeup::Woken;
 
 /// One thing that happened.
@@ -39,6 +40,14 @@ pub(crate) enum What {
     Request(Box<Exchange>),
     /// A request was carried out or refused, or there will be no answer (0).
     Answer(Box<Exchange>),
+    /// The client of a request has read its whole answer.
+    Got(Got),
+    /// Time passes that no time limit ends: in a read, in a file operation, or asleep.
+    Slow { pid: Pid, takes: Duration, what: Slow },
+    /// What others wrote to an object, before and after a write of the agent.
+    Kept { object: &'static str, before: Vec<String>, after: Vec<String> },
+    /// The status of Ready in the store has changed; empty without a Node.
+    Ready { status: String },
     /// A log line.
     Log { pid: Pid, level: log::Level, is_verbose: bool, text: String, place: String },
     /// A line on stdout or stderr.
@@ -51,6 +60,28 @@ pub(crate) enum What {
     Judged(Box<State>),
     /// A rule of the world was broken, which no sentence needs to look for.
     Broken { sentence: usize, text: String },
+}
+
+/// An answer, as its client has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Got {
+    pub(crate) pid: Pid,
+    /// Of the request.
+    pub(crate) number: u64,
+    pub(crate) code: u16,
+    /// It is not a page of a gateway, nor cut JSON.
+    pub(crate) is_of_server: bool,
+    pub(crate) has_retry_after: bool,
+}
+
+/// What takes time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Slow {
+    Read,
+    /// An operation of a file change.
+    Change,
+    /// The board is suspended.
+    Sleep,
 }
 
 /// A request, and its answer.
@@ -72,6 +103,8 @@ pub(crate) struct Exchange {
     pub(crate) answer: Value,
     /// When the request was complete.
     pub(crate) arrived: Duration,
+    /// What the clock of the board showed then.
+    pub(crate) clock: Wall,
     /// The server has carried it out.
     pub(crate) is_carried_out: bool,
 }
@@ -136,6 +169,12 @@ impl fmt::Display for Entry {
                 let Exchange { server, code, method, target, user, body, .. } = &**answer;
                 write!(f, "server {server}: {code} for {method} {target} of {user:?} {body}")
             }
+            What::Got(Got { number, code, .. }) => write!(f, "answer {code} of {number} was read"),
+            What::Slow { pid, takes, what } => write!(f, "process {pid}: {what:?} takes {takes:?}"),
+            What::Kept { object, before, after } => {
+                write!(f, "{object}: of others {before:?}, after our write {after:?}")
+            }
+            What::Ready { status } => write!(f, "Ready is {status:?}"),
             What::Log { level, text, .. } => write!(f, "log {level}: {text}"),
             What::Print { text, .. } => write!(f, "prints: {text}"),
             What::File { op, .. } => write!(f, "file: {op}"),
@@ -157,7 +196,11 @@ impl What {
     /// What belongs into the story of a run: not each turn and each renewal.
     pub(crate) fn is_told(&self) -> bool {
         match self {
-            Self::Waits { .. } | Self::Woke { .. } | Self::Request(_) => false,
+            Self::Waits { .. }
+            | Self::Woke { .. }
+            | Self::Request(_)
+            | Self::Got(_)
+            | Self::Kept { .. } => false,
             Self::Answer(answer) => !(answer.is_lease() && answer.code == 200),
             Self::Notify { text } => !text.starts_with("WATCHDOG"),
             Self::Log { is_verbose, .. } => !is_verbose,

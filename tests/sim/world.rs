@@ -19,7 +19,8 @@ use super::net::Net;
 use super::plan::{Faults, Plan, Story, When};
 use super::process::{Exit, Pid, Processes, Shared, Signal, Sleep};
 use super::serve::Request;
-use super::trace::{Entry, Exchange, State, What};
+use super::trace::{Entry, Exchange, Slow, State, What};
+use super::watch::Watch;
 use crate::kube::facts::{Interface, Read};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -33,6 +34,11 @@ const START: u64 = 1_800_000_000;
 /// The program was built at this time, whenever it really was.
 pub(crate) fn built() -> Wall {
     Wall::from_epoch(Duration::from_secs(START - 30 * 86_400))
+}
+
+/// The true time at a time of a run.
+pub(crate) fn true_wall_at(at: Duration) -> Wall {
+    Wall::from_epoch(Duration::from_secs(START) + at)
 }
 
 /// The grace period of the node lifecycle controller.
@@ -87,6 +93,10 @@ pub(crate) enum Event {
     Kills(Pid),
     /// Others write to the Node.
     Writes,
+    /// NTP sets the clock.
+    SetsClock,
+    /// What flaps changes once more.
+    Flaps,
 }
 
 /// A cluster.
@@ -165,6 +175,7 @@ pub(crate) struct World {
     pending: Option<Undo>,
     /// A person must act, or the design promises nothing: from then on the run is not judged.
     pub(crate) excuse: Option<&'static str>,
+    pub(crate) watch: Watch,
 }
 
 /// How to take an operation back that a loss of power may undo.
@@ -236,6 +247,7 @@ impl World {
             unsynced: Vec::new(),
             pending: None,
             excuse: None,
+            watch: Watch::default(),
             plan,
         };
         world.set_up();
@@ -307,7 +319,7 @@ impl World {
 
     /// The true time.
     pub(crate) fn true_wall(&self) -> Wall {
-        Wall::from_epoch(Duration::from_secs(START) + self.now)
+        true_wall_at(self.now)
     }
 
     /// What the clock of the board shows.
@@ -320,6 +332,7 @@ impl World {
     /// A hook was called: an event of the plan may wait for it.
     pub(crate) fn count_hook(&mut self, shared: &Arc<Shared>) {
         self.hooks += 1;
+        self.count_moment();
         while let Some((&hook, &index)) = self.at_hook.first_key_value()
             && hook <= self.hooks
         {
@@ -378,6 +391,8 @@ impl World {
                 }
             }
             Event::Writes => self.writes(),
+            Event::SetsClock => self.synchronize(),
+            Event::Flaps => self.flaps(),
         }
     }
 
@@ -430,6 +445,8 @@ impl World {
     fn boots(&mut self) {
         let now = self.now;
         self.board.boot(now);
+        self.start_clock();
+        self.make_ready(true);
         self.unit.is_ready = false;
         self.unit.is_stopping = false;
         self.unit.restarts = 0;
@@ -499,6 +516,9 @@ impl World {
                 "--k3s-supervisor=https://10.0.0.1:6443",
             ]),
             _ => words.push("--kubeconfig=/etc/kubernetes/kubelet.conf"),
+        }
+        if self.plan.setting("waits") == "path" {
+            words.push("--ready-when-exists=/run/test-ready");
         }
         words.into_iter().map(str::to_owned).collect()
     }
@@ -603,12 +623,20 @@ impl World {
     pub(crate) fn suspend(&mut self, seconds: u64) {
         if self.board.is_on {
             self.frozen_until = self.now + Duration::from_secs(seconds);
+            let takes = Duration::from_secs(seconds);
+            self.tell(What::Slow { pid: 0, takes, what: Slow::Sleep });
             self.unit.pinged = self.unit.pinged.max(self.frozen_until);
         }
     }
 
     pub(crate) fn step_clock(&mut self, seconds: i64) {
         self.skew += seconds;
+    }
+
+    /// A number that was not used before.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
     }
 
     /// The clock shows this time, or is right.
@@ -648,6 +676,7 @@ impl World {
             if let Some((_, status)) = text.split_once("STATUS=") {
                 self.unit.status = status.to_owned();
             }
+            self.check_secrets("the status line", &text);
             self.tell(What::Notify { text });
         }
     }
@@ -672,8 +701,7 @@ impl World {
     }
 
     fn check_secrets(&mut self, place: &str, text: &str) {
-        let shown = self.secrets.iter().any(|secret| text.contains(secret.as_str()));
-        if shown || text.contains("PRIVATE KEY") {
+        if self.has_secret(text) {
             self.tell(What::Broken { sentence: 8, text: format!("a secret in {place}: {text}") });
         }
     }
@@ -711,6 +739,7 @@ impl World {
 
     /// How slow an operation of a file change is, and how it ends.
     pub(crate) fn changes(&mut self, _: Pid, op: &Op) -> (Duration, Result<(), Fault>) {
+        self.search_file(op);
         let path = match op {
             Op::Folder(path, _)
             | Op::Write(path, ..)
@@ -831,7 +860,7 @@ impl World {
         }
     }
 
-    fn network_changed(&mut self) {
+    pub(crate) fn network_changed(&mut self) {
         self.wake_with(|woken| woken.network = true, |for_network| for_network);
     }
 
@@ -862,6 +891,8 @@ impl World {
                 self.sign(index);
             }
         }
+        self.watch_ready();
+        self.repeat_signs();
         self.ping_is_due();
         self.plan_at(self.now + CONTROLLERS, Event::Controllers);
     }
@@ -1001,6 +1032,7 @@ impl World {
         let identity: Identity = self.clusters[0].model.node_identity(NODE, validity);
         let [chain, key] = [&identity.cert_pem, &identity.key_pem].map(|pem| base64(pem));
         self.secrets.push(key.clone());
+        self.mark_key(&identity.key_pem);
         let user = format!("client-certificate-data: {chain}, client-key-data: {key}");
         let text = self.kubeconfig(&user);
         if self.plan.setting("auth") == "k3s"

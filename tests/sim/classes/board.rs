@@ -1,6 +1,12 @@
 //! The card, the kernel files, and the hardware.
 
+use std::collections::BTreeMap;
+
 use super::{ASKED, Class, MOMENT};
+
+fn waits(setting: &BTreeMap<String, String>) -> bool {
+    setting.get("waits").is_some_and(|waits| waits == "path")
+}
 
 pub(super) const CLASSES: &[Class] = &[
     // The card.
@@ -53,6 +59,9 @@ pub(super) const CLASSES: &[Class] = &[
         end: |w, _| w.hardware(|h| h.is_root_read_only = false),
         ..ASKED
     },
+    Class { name: "signs-often", ..ASKED },
+    Class { name: "network-flaps", begin: |w, _| w.begin_flapping(), ..ASKED },
+    Class { name: "ready-flaps", fits: waits, begin: |w, _| w.begin_flapping(), ..ASKED },
     Class { name: "link-flaps", begin: |w, s| w.flap(s.size), sizes: &[1, 20], ..MOMENT },
     Class {
         name: "address-changes",

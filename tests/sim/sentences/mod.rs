@@ -2,6 +2,8 @@
 //! was judged with a true premise, because a sentence that is never judged holds nothing.
 
 mod lease;
+#[cfg(test)]
+mod planted;
 mod recovery;
 
 use std::time::Duration;
@@ -54,14 +56,33 @@ pub(crate) const ALL: &[Sentence] = &[
     recovery::SENTENCE,
 ];
 
-/// What the world itself has seen: a panic, a secret in a log, a watchdog that was not fed.
+/// What the world itself has seen, unless it belongs to a sentence: a panic.
 fn broken_rules(run: &Run<'_>) -> Judged {
     let mut judged = Judged { count: 1, ..Judged::default() };
     for entry in run.trace {
-        if let What::Broken { text, sentence } = &entry.what {
-            let kind = text.split([':', '0']).next().unwrap_or_default();
-            judged.breaks(entry.at, &format!("{sentence}: {kind}"), text.clone());
+        if let What::Broken { text, sentence } = &entry.what
+            && ALL.iter().skip(1).all(|other| other.number != *sentence)
+        {
+            judged.breaks(entry.at, &format!("{sentence}: {}", kind_of(text)), text.clone());
         }
     }
     judged
+}
+
+/// What the world has seen of the sentence of this number.
+fn told_by_world(run: &Run<'_>, number: usize) -> Judged {
+    let mut judged = Judged::default();
+    for entry in run.trace {
+        if let What::Broken { text, sentence } = &entry.what
+            && *sentence == number
+        {
+            judged.breaks(entry.at, kind_of(text), text.clone());
+        }
+    }
+    judged
+}
+
+/// The begin of a text, without what differs between two runs.
+fn kind_of(text: &str) -> &str {
+    text.split([':', '0']).next().unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 //! was judged with a true premise, because a sentence that is never judged holds nothing.
 
 mod lease;
+mod others;
 #[cfg(test)]
 mod planted;
 mod recovery;
@@ -54,6 +55,7 @@ pub(crate) const ALL: &[Sentence] = &[
     Sentence { number: 0, name: "the world saw no broken rule", judge: broken_rules },
     lease::SENTENCE,
     recovery::SENTENCE,
+    others::SENTENCE,
 ];
 
 /// What the world itself has seen, unless it belongs to a sentence: a panic.

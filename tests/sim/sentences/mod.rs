@@ -6,6 +6,7 @@ mod others;
 #[cfg(test)]
 mod planted;
 mod recovery;
+mod times;
 
 use std::time::Duration;
 
@@ -56,6 +57,7 @@ pub(crate) const ALL: &[Sentence] = &[
     lease::SENTENCE,
     recovery::SENTENCE,
     others::SENTENCE,
+    times::SENTENCE,
 ];
 
 /// What the world itself has seen, unless it belongs to a sentence: a panic.

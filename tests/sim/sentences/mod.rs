@@ -6,6 +6,7 @@ mod others;
 #[cfg(test)]
 mod planted;
 mod recovery;
+mod secrets;
 mod times;
 
 use std::time::Duration;
@@ -58,6 +59,7 @@ pub(crate) const ALL: &[Sentence] = &[
     recovery::SENTENCE,
     others::SENTENCE,
     times::SENTENCE,
+    secrets::SENTENCE,
 ];
 
 /// What the world itself has seen, unless it belongs to a sentence: a panic.

@@ -1,6 +1,7 @@
 //! What is always true. A sentence is a function over the trace of a run; it counts how often it
 //! was judged with a true premise, because a sentence that is never judged holds nothing.
 
+mod bounds;
 mod lease;
 mod others;
 #[cfg(test)]
@@ -60,6 +61,7 @@ pub(crate) const ALL: &[Sentence] = &[
     others::SENTENCE,
     times::SENTENCE,
     secrets::SENTENCE,
+    bounds::SENTENCE,
 ];
 
 /// What the world itself has seen, unless it belongs to a sentence: a panic.

@@ -53,6 +53,12 @@ pub(crate) fn run(plan: Plan) -> Outcome {
         let Judged { count, broken: found, excuse: why } = (sentence.judge)(&run);
         counts.push(count);
         excuse = excuse.or(why);
+        if let (Some(found), true) = (&found, std::env::var_os("SIM_EACH").is_some()) {
+            eprintln!(
+                "EACH {} {} {:?} {} {}",
+                plan.seed, sentence.number, found.at, found.kind, found.text
+            );
+        }
         if let Some(found) = found
             && broken.as_ref().is_none_or(|(_, first)| found.at < first.at)
         {

@@ -63,8 +63,7 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Slow { pid: 0, takes, what: Slow::Sleep } => {
                 for agent in agents.values_mut() {
-                    agent.slept += *takes;
-                    agent.polled = None;
+                    agent.asleep = Some((entry.at, entry.at + *takes));
                 }
             }
             what => {
@@ -115,9 +114,10 @@ struct Agent {
     is_silent: bool,
     /// A signal came: a shutdown has other limits.
     is_stopping: bool,
-    /// The longest read and operation since the last attempt of the Lease, and the time asleep.
+    /// The longest read or operation since the last attempt of the Lease.
     slowest: Duration,
-    slept: Duration,
+    /// The last time asleep.
+    asleep: Option<(Duration, Duration)>,
 }
 
 impl Agent {
@@ -175,7 +175,7 @@ impl Agent {
         }
         self.is_late(at, "attempt", judged);
         if attempt.is_lease {
-            (self.slowest, self.slept) = (Duration::ZERO, Duration::ZERO);
+            self.slowest = Duration::ZERO;
         } else {
             self.goes_before_lease(at, judged);
         }
@@ -189,6 +189,7 @@ impl Agent {
     fn begins_turn(&self, at: Duration, what: &str, judged: &mut Judged) {
         if let Some(polled) = self.polled
             && !self.is_stopping
+            && self.slept(polled, at).is_none()
         {
             judged.count += 1;
             let ago = at.saturating_sub(polled);
@@ -197,6 +198,13 @@ impl Agent {
                 judged.breaks(at, "two things in a turn", text);
             }
         }
+    }
+
+    /// How long the board was asleep, if it was between these times. The end of the sleep may have
+    /// come earlier than the plan said.
+    fn slept(&self, from: Duration, to: Duration) -> Option<Duration> {
+        let (begin, end) = self.asleep?;
+        (from <= end && to >= begin).then(|| end.min(to).saturating_sub(begin.max(from)))
     }
 
     /// The distance of two attempts.
@@ -208,7 +216,8 @@ impl Agent {
             Some(got) if is_accepted(&got) || got.has_retry_after => AFTER_SUCCESS.max(took),
             Some(_) => AFTER_REFUSAL.max(took),
         };
-        let adds = self.slowest.saturating_sub(CALL) + self.slept;
+        let slept = self.slept(lease.start, at).unwrap_or_default();
+        let adds = self.slowest.saturating_sub(CALL) + slept;
         let gap = at - lease.start;
         judged.count += 1;
         if gap > limit + adds + ROUNDING {
@@ -238,7 +247,7 @@ impl Agent {
             Some(_) => DUE_AFTER_REFUSAL,
         };
         let since = at - lease.start;
-        if since > due + self.slept + ROUNDING {
+        if since > due + self.slept(lease.start, at).unwrap_or_default() + ROUNDING {
             let text = format!("another request {since:?} after a Lease's, which is due");
             judged.breaks(at, "not the Lease first", text);
         }

@@ -74,7 +74,7 @@ impl Written {
         }
         // A create that finds the Node has times of a new one.
         if request.method == "PATCH" && at > self.changed + ON_ITS_WAY {
-            self.status(at, &request.body["status"], judged);
+            self.status(at, request, judged);
         }
     }
 
@@ -96,7 +96,8 @@ impl Written {
         }
     }
 
-    fn status(&mut self, at: Duration, status: &Value, judged: &mut Judged) {
+    fn status(&mut self, at: Duration, request: &Exchange, judged: &mut Judged) {
+        let status = &request.body["status"];
         for condition in status["conditions"].as_array().into_iter().flatten() {
             let kind = condition["type"].as_str().unwrap_or_default();
             if kind.starts_with("Test") {
@@ -108,6 +109,8 @@ impl Written {
                 let last = self.conditions.insert((kind.to_owned(), member), time);
                 if let Some(last) = last
                     && last.since(time) > SECOND
+                    // One that was written with a clock of the future stays until it changes.
+                    && last <= request.clock.after(FUTURE)
                 {
                     let text = format!("{member} of {kind}: {} after {}", time.time(), last.time());
                     judged.breaks(at, &format!("{member} goes back"), text);

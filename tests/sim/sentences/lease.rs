@@ -63,7 +63,7 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Slow { pid: 0, takes, what: Slow::Sleep } => {
                 for agent in agents.values_mut() {
-                    agent.asleep = Some((entry.at, entry.at + *takes));
+                    agent.falls_asleep(entry.at, *takes);
                 }
             }
             what => {
@@ -116,8 +116,8 @@ struct Agent {
     is_stopping: bool,
     /// The longest read or operation since the last attempt of the Lease.
     slowest: Duration,
-    /// The last time asleep.
-    asleep: Option<(Duration, Duration)>,
+    /// The times asleep.
+    asleep: Vec<(Duration, Duration)>,
 }
 
 impl Agent {
@@ -200,11 +200,19 @@ impl Agent {
         }
     }
 
+    /// The board falls asleep; a sleep that lasts yet ends with this one.
+    fn falls_asleep(&mut self, at: Duration, takes: Duration) {
+        if let Some((_, end)) = self.asleep.last_mut() {
+            *end = at.min(*end);
+        }
+        self.asleep.push((at, at + takes));
+    }
+
     /// How long the board was asleep, if it was between these times. The end of the sleep may have
     /// come earlier than the plan said.
     fn slept(&self, from: Duration, to: Duration) -> Option<Duration> {
-        let (begin, end) = self.asleep?;
-        (from <= end && to >= begin).then(|| end.min(to).saturating_sub(begin.max(from)))
+        let within = self.asleep.iter().filter(|(begin, end)| from <= *end && to >= *begin);
+        within.map(|(begin, end)| *end.min(&to) - *begin.max(&from)).reduce(|sum, next| sum + next)
     }
 
     /// The distance of two attempts.

@@ -315,6 +315,7 @@ impl Agent {
         budget: Duration,
         start: Mono,
     ) -> (Answer, Now) {
+        debug_assert!(!budget.is_zero(), "{kind:?} without time");
         log::info!(target: VERBOSE, "{:?} {}", request.method, request.path);
         let answer_budget = self.kubelet.answer_budget(kind);
         let api = self.api_for(kind);

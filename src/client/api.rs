@@ -187,6 +187,7 @@ impl Api {
         if is_large {
             bytes = Vec::new();
         }
+        debug_assert!(bytes.len() <= limit, "{} bytes of {limit}", bytes.len());
         let text = |name| parts.headers.get(name)?.to_str().ok();
         let retry_after = text(RETRY_AFTER).and_then(|seconds| seconds.trim().parse().ok());
         Ok(Response {

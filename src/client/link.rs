@@ -293,6 +293,7 @@ impl Addresses {
     fn answered(&mut self, address: SocketAddr) {
         self.failed.retain(|failed| *failed != address);
         self.good = Some(address);
+        debug_assert!(!self.failed.contains(&address), "{self:?}");
     }
 
     /// The server at `address` could not be used.
@@ -305,6 +306,8 @@ impl Addresses {
         if self.good == Some(address) {
             self.good = None;
         }
+        debug_assert!(self.failed.len() <= MAX_FAILED, "{self:?}");
+        debug_assert!(self.good.is_none_or(|good| !self.failed.contains(&good)), "{self:?}");
     }
 
     /// Takes the result of a lookup.
@@ -325,6 +328,7 @@ impl Addresses {
         };
         let mut candidates = self.known.clone();
         candidates.sort_by_key(failure);
+        debug_assert!(candidates.len() <= MAX_ADDRESSES, "{candidates:?}");
         candidates
     }
 

@@ -85,6 +85,7 @@ impl Socket {
         let tcp = &self.stream.tcp;
         loop {
             let left = self.left()?;
+            debug_assert!(!left.is_zero(), "a wait without an end");
             let is_set = |limit: Duration| limit.abs_diff(left) <= TOLERANCE;
             if !self.limit.is_some_and(is_set) {
                 self.limit = None;

@@ -290,6 +290,7 @@ struct ConnectionBuffers {
 impl ConnectionBuffers {
     /// All bytes that are not sent yet.
     fn unsent(&self) -> &[u8] {
+        debug_assert!(self.written <= self.output.len(), "{} written", self.written);
         self.output.get(..self.written).unwrap_or_default()
     }
 
@@ -330,11 +331,13 @@ impl Buffers for ConnectionBuffers {
     }
 
     fn input_appended(&mut self, amount: usize) {
+        debug_assert!(self.filled + amount <= self.input.len(), "{amount} received");
         self.filled = self.input.len().min(self.filled + amount);
     }
 
     fn input_consume(&mut self, amount: usize) {
         self.progress = amount > 0;
+        debug_assert!(self.consumed + amount <= self.filled, "{amount} consumed");
         self.consumed = self.filled.min(self.consumed + amount);
     }
 

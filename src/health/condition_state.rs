@@ -29,6 +29,7 @@ impl RuleResult {
         };
         // Further devices rank below a worse reason.
         let more = u32::try_from(more.min(99)).unwrap_or_default();
+        debug_assert!(message.chars().count() <= MAX_MESSAGE, "{message}");
         Self::Problem(Problem { rank: rank * 100 + more, reason, message })
     }
 }
@@ -123,6 +124,7 @@ impl ConditionState {
             }
         }
         self.unread_since = None;
+        debug_assert!(self.is_known || self.problem.is_none(), "{self:?}");
     }
 
     /// Whether there was no sign of the problem for its clear time; there is none now.

@@ -15,6 +15,7 @@ pub struct Backoff {
 impl Backoff {
     /// From `first` to `longest`.
     pub fn new(first: Duration, longest: Duration) -> Self {
+        debug_assert!(!first.is_zero() && first <= longest, "{first:?} {longest:?}");
         Self { first, longest, next: first }
     }
 
@@ -22,6 +23,7 @@ impl Backoff {
     pub fn next_delay(&mut self) -> Duration {
         let delay = self.next;
         self.next = (delay * 2).min(self.longest);
+        debug_assert!(self.first <= delay && delay <= self.longest, "{self:?}");
         delay
     }
 
@@ -46,7 +48,9 @@ impl Jitter {
 
     /// From nothing to all of `time`.
     pub fn of(self, time: Duration) -> Duration {
-        time * self.0 / 1000
+        let part = time * self.0 / 1000;
+        debug_assert!(part <= time, "{self:?} of {time:?}");
+        part
     }
 }
 
@@ -86,6 +90,7 @@ impl TokenBucket {
         let cost = self.every.saturating_add(end.since(start));
         self.filled = self.level(start).saturating_sub(cost);
         self.since = end;
+        debug_assert!(self.filled <= self.full && start <= end, "{self:?}");
     }
 
     fn level(&self, now: Mono) -> Duration {

@@ -59,6 +59,7 @@ impl OutageLog {
             };
             self.logged_at = Some(now);
         }
+        debug_assert!(self.failures > 0 && self.pause <= LONGEST, "{self:?}");
         self.failures
     }
 
@@ -92,6 +93,7 @@ impl OutageLog {
             let what = self.what;
             log::info!("{what}: recovered after {seconds} s and {failures} failed attempts");
         }
+        debug_assert!(self.last_error().is_none() && self.logged.is_none(), "{self:?}");
         failures > 0
     }
 }

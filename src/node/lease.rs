@@ -217,6 +217,7 @@ impl Lease {
             self.repair_pause = (self.repair_pause * 2).clamp(REPAIR_PAUSES.0, REPAIR_PAUSES.1);
             self.renewals_until_read = Some(self.repair_pause);
         }
+        debug_assert!(self.repair_pause <= REPAIR_PAUSES.1, "{}", self.repair_pause);
         if refused.retry_after.is_some() {
             return Err(refused.into());
         }
@@ -332,6 +333,7 @@ impl Lease {
         } else {
             self.renew_time = now.max(last.next_microsecond());
         }
+        debug_assert!(self.went_back || last < self.renew_time, "{last:?} {:?}", self.renew_time);
         self.renew_time.micro_time()
     }
 }

@@ -44,6 +44,7 @@ fn present(object: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value
 /// `None` unless `resource_version` is a positive decimal number: the server applies a patch with
 /// an empty or zero resourceVersion to a Node without a precondition.
 pub fn with_precondition(mut patch: Value, resource_version: &str) -> Option<Value> {
+    debug_assert!(patch.is_object(), "{patch}");
     if !is_precondition(resource_version) {
         return None;
     }

@@ -195,16 +195,23 @@ impl Schedule {
             Some(due) => (due.since(now) + call).min(connect_and_call),
             None => connect_and_call,
         };
+        debug_assert!(budget >= call.min(connect_and_call), "{budget:?}");
         match first {
             // An event is optional: it must end before the Lease is due.
             Some(RequestKind::Event) if self.lease_due.is_none_or(|due| due < now.after(call)) => {}
             Some(RequestKind::Event) => return Action::Send(RequestKind::Event, call),
-            Some(kind) => return Action::Send(kind, budget),
+            Some(kind) => {
+                // Rule 3.
+                debug_assert!(!self.silent || self.lease_due.is_none(), "{kind:?} after silence");
+                return Action::Send(kind, budget);
+            }
             None => {}
         }
         let times = times.iter().filter_map(|(_, due)| *due).filter(|due| *due > now);
         let earliest = times.chain(self.lease_due).min();
-        Action::Wait(earliest.unwrap_or(now.after(self.timings.renew_interval())))
+        let until = earliest.unwrap_or(now.after(self.timings.renew_interval()));
+        debug_assert!(now < until, "a wait that is over: {until:?} at {now:?}");
+        Action::Wait(until)
     }
 
     /// Whether the Lease, due at `due`, is renewed now, to leave a retry of `first` at least half
@@ -241,6 +248,7 @@ impl Schedule {
         let interval = self.timings.renew_interval();
         let spread = self.jitter().of(self.timings.longest_renew_interval() - interval);
         self.lease_due = Some(start.after(interval + spread));
+        debug_assert!(interval + spread <= self.timings.longest_renew_interval(), "{spread:?}");
     }
 
     /// The Lease needs another request at once: it was read, or must be created.
@@ -253,7 +261,9 @@ impl Schedule {
     pub fn lease_refused(&mut self, start: Mono, retry_after: Option<Duration>) {
         self.silent = false;
         self.retries = false;
-        self.lease_due = Some(start.after(self.retry_delay(retry_after)));
+        let delay = self.retry_delay(retry_after);
+        debug_assert!(delay <= self.timings.renew_interval(), "{delay:?}");
+        self.lease_due = Some(start.after(delay));
     }
 
     /// The server did not answer the Lease request that was sent at `start`.

@@ -166,6 +166,7 @@ pub fn resolve_path(
             Ok(_) => at = next,
         }
     }
+    debug_assert!(at.starts_with(root), "{at:?} is not below {root:?}");
     Ok(Resolved { existing: at, missing: ahead })
 }
 

@@ -89,6 +89,7 @@ impl HostRoot {
 
     /// Begins a look: from [`READ_BUDGET`] on nothing more is read.
     pub(crate) fn begin_look(&self, clock: impl Fn() -> Mono + 'static) -> Look {
+        debug_assert!(self.look.borrow().is_none(), "a look within a look");
         let end = LookEnd { at: clock().after(READ_BUDGET), clock: Box::new(clock) };
         *self.look.borrow_mut() = Some(end);
         Look(Rc::clone(&self.look))
@@ -144,14 +145,7 @@ impl HostRoot {
         let entries = || -> io::Result<Vec<String>> {
             self.may_read()?;
             let folder = if self.is_real() { self.path.join(path) } else { self.resolve(path)? };
-            let mut names = Vec::new();
-            for entry in folder.read_dir()? {
-                if names.len() == MAX_ENTRIES {
-                    return Err(io::Error::other(format!("more than {MAX_ENTRIES} entries")));
-                }
-                names.extend(entry?.file_name().into_string());
-            }
-            Ok(names)
+            names_in(&folder)
         };
         entries().map_err(|error| unread(path, &error))
     }
@@ -195,6 +189,19 @@ impl HostRoot {
     fn resolve(&self, path: &str) -> io::Result<PathBuf> {
         resolve_path(&self.path, Path::new(path), &mut |_| Ok(()))?.found()
     }
+}
+
+fn names_in(folder: &Path) -> io::Result<Vec<String>> {
+    #[cfg(test)]
+    sim::list(folder)?;
+    let mut names = Vec::new();
+    for entry in folder.read_dir()? {
+        if names.len() == MAX_ENTRIES {
+            return Err(io::Error::other(format!("more than {MAX_ENTRIES} entries")));
+        }
+        names.extend(entry?.file_name().into_string());
+    }
+    Ok(names)
 }
 
 /// The bytes of the file `source` as text.

@@ -1,18 +1,16 @@
 //! The board: hidden state, from which its files follow.
 #![allow(clippy::disallowed_methods)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
-use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use nix::fcntl::{AtFlags, OFlag, openat, readlinkat, renameat};
 use nix::sys::stat::{Mode, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 
-use crate::kube::facts::{FileSystem, Interface, Read};
+use super::devices::{Hardware, Truth, boot_id};
 use crate::os::tree::Tree;
 
 /// The board, off or on.
@@ -29,47 +27,13 @@ pub(crate) struct Board {
     pub(crate) hardware: Hardware,
     /// By inode: the path, and the number of changes that the kernel has reported.
     files: BTreeMap<u64, (String, u64)>,
-}
-
-/// What a person or the physics change.
-#[derive(Clone, Debug)]
-pub(crate) struct Hardware {
-    pub(crate) memory_free_kib: u64,
-    pub(crate) disk_free_bytes: u64,
-    pub(crate) inodes_free: u64,
-    pub(crate) threads: u64,
-    /// Of the CPU, in thousandths of a degree.
-    pub(crate) heat: u64,
-    pub(crate) is_undervolted: bool,
-    pub(crate) has_voltage_driver: bool,
-    pub(crate) oopses: u64,
-    pub(crate) oom_kills: u64,
-    pub(crate) ext4_errors: u64,
-    pub(crate) is_root_read_only: bool,
-    pub(crate) carrier_changes: u64,
-    pub(crate) addresses: Vec<IpAddr>,
-    pub(crate) is_time_synchronized: bool,
-}
-
-impl Default for Hardware {
-    fn default() -> Self {
-        Self {
-            memory_free_kib: 800_000,
-            disk_free_bytes: 8 << 30,
-            inodes_free: 900_000,
-            threads: 100,
-            heat: 48_000,
-            is_undervolted: false,
-            has_voltage_driver: true,
-            oopses: 0,
-            oom_kills: 0,
-            ext4_errors: 0,
-            is_root_read_only: false,
-            carrier_changes: 2,
-            addresses: vec!["192.0.2.10".parse().expect("an address")],
-            is_time_synchronized: true,
-        }
-    }
+    /// The kernel's files as they were last written.
+    kernel: BTreeMap<String, String>,
+    /// Inodes of files whose device is gone.
+    gone: BTreeSet<u64>,
+    /// The root is not mounted yet: an initramfs runs.
+    pub(crate) is_early: bool,
+    pub(crate) early_until: Duration,
 }
 
 const FOLDERS: &[&str] = &[
@@ -98,18 +62,47 @@ impl Board {
             host_name: host_name.to_owned(),
             hardware: Hardware::default(),
             files: BTreeMap::new(),
+            kernel: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            is_early: false,
+            early_until: Duration::ZERO,
         };
         for folder in FOLDERS {
             board.folder(folder);
         }
-        board.put("etc/machine-id", b"0123456789abcdef0123456789abcdef\n");
-        board.put("etc/os-release", b"PRETTY_NAME=\"Test OS\"\n");
-        board.put("etc/hosts", b"127.0.0.1 localhost\n");
         board.put("etc/resolv.conf", b"nameserver 10.0.0.53\n");
-        board.put("etc/fstab", b"/dev/mmcblk0p2 / ext4 defaults,noatime 0 1\n");
         board.put("etc/hostname", host_name.as_bytes());
         board.put("dev/null", b"");
         board
+    }
+
+    /// The hardware of a plan, and the files of its image.
+    pub(crate) fn equip(&mut self, setting: &BTreeMap<String, String>) {
+        self.hardware = Hardware::of(setting);
+        self.write_etc();
+        // A person wrote a comment in an encoding of his own.
+        let mut fstab = b"# Eintr\xe4ge\n/dev/mmcblk0p2 / ext4 defaults,noatime 0 1\n".to_vec();
+        if self.hardware.setting("boot") == "fstab" {
+            fstab.extend(b"/dev/mmcblk0p1 /boot vfat ro 0 2\n");
+        }
+        self.put("etc/fstab", &fstab);
+    }
+
+    /// Writes each file of /etc that follows from the hardware.
+    pub(crate) fn write_etc(&mut self) {
+        let h = &self.hardware;
+        let mut files = vec![
+            ("etc/hosts", h.hosts(&self.host_name)),
+            ("etc/os-release", format!("NAME=Test\nPRETTY_NAME=\"Test OS {}\"\n", h.release)),
+        ];
+        if h.has_machine_id {
+            files.push(("etc/machine-id", "0123456789abcdef0123456789abcdef\n".to_owned()));
+        }
+        for (path, text) in files {
+            if self.read(path).as_deref() != Some(text.as_bytes()) {
+                self.replace(path, text.as_bytes());
+            }
+        }
     }
 
     /// The root folder, for a thread that makes it its own.
@@ -127,77 +120,61 @@ impl Board {
             self.folder(folder);
         }
         self.files.clear();
-        self.hardware.oopses = 0;
-        self.hardware.oom_kills = 0;
-        self.hardware.threads = 100;
-        for (path, content) in KERNEL {
-            self.put(path, content.as_bytes());
-        }
-        let boot_id = format!("00000000-0000-4000-8000-{:012x}\n", self.boots);
-        self.put("proc/sys/kernel/random/boot_id", boot_id.as_bytes());
+        self.kernel.clear();
+        self.gone.clear();
+        self.hardware.boot();
+        self.put("proc/sys/kernel/random/boot_id", (boot_id(self.boots) + "\n").as_bytes());
         self.put("proc/sys/kernel/hostname", format!("{}\n", self.host_name).as_bytes());
+        self.put("proc/uptime", b"5.00 5.00\n");
+        self.put("proc/stat", b"btime 1782990000\n");
         self.folder("run/systemd/system");
+        self.folder("run/systemd/timesync");
         self.folder("run/credentials/nodelet.service");
         self.folder("run/nodelet");
         self.refresh(now);
     }
 
-    /// Writes each file that follows from the hardware.
+    /// Writes each file that follows from the hardware, if it differs.
     pub(crate) fn refresh(&mut self, now: Duration) {
+        self.hardware.settle();
         if !self.is_on {
             return;
         }
-        let h = self.hardware.clone();
-        let (total, free) = (1_048_576, h.memory_free_kib);
-        self.update(
-            "proc/meminfo",
-            &format!(
-                "MemTotal:        {total} kB\nMemFree:         {free} kB\nMemAvailable:    {free} kB\n\
-                 Buffers:         0 kB\nCached:          20000 kB\nActive(file):    10000 kB\n\
-                 Inactive(file):  10000 kB\nAnonPages:       30000 kB\nSwapTotal:       0 kB\n\
-                 SwapFree:        0 kB\nHugePages_Total: 0\nHugepagesize:    2048 kB\n"
-            ),
-        );
-        self.update("proc/loadavg", &format!("0.00 0.00 0.00 1/{} 1000\n", h.threads));
-        let up = now.saturating_sub(self.booted).as_secs();
-        self.update("proc/uptime", &format!("{up}.00 {up}.00\n"));
-        self.update("proc/vmstat", &format!("nr_free_pages 1\noom_kill {}\n", h.oom_kills));
-        self.update("sys/kernel/oops_count", &format!("{}\n", h.oopses));
-        self.update("sys/fs/ext4/mmcblk0p2/errors_count", &format!("{}\n", h.ext4_errors));
-        self.update("sys/class/thermal/thermal_zone0/temp", &format!("{}\n", h.heat));
-        self.update("sys/class/net/eth0/carrier_changes", &format!("{}\n", h.carrier_changes));
-        let how = if h.is_root_read_only { "ro" } else { "rw" };
-        self.update(
-            "proc/self/mountinfo",
-            &format!(
-                "25 1 179:2 / / {how},noatime - ext4 /dev/root {how}\n\
-                 26 25 179:1 / /boot rw - vfat /dev/mmcblk0p1 rw\n\
-                 27 25 0:5 / /proc rw - proc proc rw\n28 25 0:6 / /sys rw - sysfs sysfs rw\n\
-                 29 25 0:7 / /run rw - tmpfs tmpfs rw\n\
-                 30 28 0:8 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
-            ),
-        );
-        match h.has_voltage_driver {
-            true => {
-                self.update("sys/class/hwmon/hwmon1/name", "rpi_volt\n");
-                let alarm = u8::from(h.is_undervolted);
-                self.update("sys/class/hwmon/hwmon1/in0_lcrit_alarm", &format!("{alarm}\n"));
+        let _ = now;
+        let files = self.hardware.files(self.is_early);
+        let old = std::mem::take(&mut self.kernel);
+        for path in old.keys().filter(|path| !files.contains_key(*path)) {
+            self.gone.insert(self.inode(path));
+            self.remove_all(path);
+        }
+        for (path, text) in &files {
+            if old.get(path) != Some(text) {
+                self.put(path, text.as_bytes());
             }
-            false => self.remove_all("sys/class/hwmon/hwmon1"),
         }
-        match h.is_time_synchronized {
-            true => self.update("run/systemd/timesync/synchronized", ""),
-            false => self.remove_all("run/systemd/timesync/synchronized"),
-        }
-        let gateway = "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n";
-        self.update("proc/net/route", &format!("Iface\tDestination\tGateway\n{gateway}"));
+        self.kernel = files;
     }
 
-    /// Writes a kernel file if its content differs; the kernel reports the change.
-    fn update(&mut self, path: &str, text: &str) {
-        if self.read(path).as_deref() != Some(text.as_bytes()) {
-            self.put(path, text.as_bytes());
-        }
+    /// Before a read of a file that the kernel computes anew each time. `wall`: seconds since 1970
+    /// by the board's clock.
+    pub(crate) fn before_read(&mut self, path: &str, now: Duration, wall: u64) {
+        let up = now.saturating_sub(self.booted).as_secs();
+        let text = match path {
+            "proc/uptime" => format!("{up}.00 {up}.00\n"),
+            "proc/stat" => format!("cpu 1 2 3 4\nbtime {}\n", wall.saturating_sub(up)),
+            _ => return,
+        };
+        self.put(path, text.as_bytes());
+    }
+
+    /// Whether the device of an open file is gone.
+    pub(crate) fn is_gone(&self, inode: u64) -> bool {
+        self.gone.contains(&inode)
+    }
+
+    /// What is true of the board.
+    pub(crate) fn truth(&self) -> Truth {
+        self.hardware.truth(self.boots, self.is_early)
     }
 
     // --- the tree, by any thread ---
@@ -224,7 +201,7 @@ impl Board {
         self.files.insert(inode, (path.to_owned(), 1));
     }
 
-    fn inode(&self, path: &str) -> u64 {
+    pub(crate) fn inode(&self, path: &str) -> u64 {
         let found = nix::sys::stat::fstatat(&self.root, path, AtFlags::AT_SYMLINK_NOFOLLOW);
         found.map_or(0, |stat| stat.st_ino)
     }
@@ -290,65 +267,10 @@ impl Board {
     }
 
     pub(crate) fn version(&self, inode: u64) -> u64 {
+        // poll(2) reports an error of a device that is gone, for ever.
+        if self.is_gone(inode) {
+            return u64::MAX;
+        }
         self.files.get(&inode).map_or(0, |(_, version)| *version)
     }
-
-    // --- what the kernel answers ---
-
-    pub(crate) fn statvfs(&self, _: &Path) -> Read<Read<FileSystem>> {
-        Ok(Ok(FileSystem {
-            capacity_bytes: 32 << 30,
-            available_bytes: self.hardware.disk_free_bytes,
-            inodes: 1_000_000,
-            inodes_free: self.hardware.inodes_free,
-            asked_once: false,
-        }))
-    }
-
-    pub(crate) fn interfaces(&self) -> Vec<Interface> {
-        let interface = |name: &str, loopback, addresses| Interface {
-            name: name.to_owned(),
-            up: true,
-            loopback,
-            point_to_point: false,
-            addresses,
-        };
-        let loopback = vec!["127.0.0.1".parse().expect("an address")];
-        vec![
-            interface("lo", true, loopback),
-            interface("eth0", false, self.hardware.addresses.clone()),
-        ]
-    }
 }
-
-const KERNEL: &[(&str, &str)] = &[
-    ("proc/device-tree/compatible", "raspberrypi,4-model-b\0"),
-    ("proc/stat", "btime 1782990000\n"),
-    ("proc/sys/kernel/hung_task_detect_count", "0\n"),
-    ("proc/sys/kernel/osrelease", "6.12.25\n"),
-    ("proc/sys/kernel/pid_max", "32768\n"),
-    ("proc/sys/kernel/threads-max", "15000\n"),
-    ("proc/sys/kernel/tainted", "1024\n"),
-    ("sys/block/mmcblk0/device/life_time", "0x01 0x01\n"),
-    ("sys/block/mmcblk0/device/pre_eol_info", "0x01\n"),
-    ("sys/block/mmcblk0/device/type", "MMC\n"),
-    ("sys/class/hwmon/hwmon0/name", "cpu_thermal\n"),
-    ("sys/class/net/eth0/device/uevent", "\n"),
-    ("sys/class/thermal/cooling_device0/cur_state", "0\n"),
-    ("sys/class/thermal/cooling_device0/max_state", "4\n"),
-    ("sys/class/thermal/cooling_device0/type", "cpufreq-cpu0\n"),
-    ("sys/class/thermal/thermal_zone0/mode", "enabled\n"),
-    ("sys/class/thermal/thermal_zone0/trip_point_0_temp", "110000\n"),
-    ("sys/class/thermal/thermal_zone0/trip_point_0_type", "critical\n"),
-    ("sys/class/thermal/thermal_zone0/type", "cpu-thermal\n"),
-    ("sys/dev/block/179:2/uevent", "DEVNAME=mmcblk0p2\n"),
-    ("sys/devices/system/cpu/cpu0/online", "1\n"),
-    ("sys/devices/system/cpu/online", "0\n"),
-    ("sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq", "1800000\n"),
-    ("sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq", "1800000\n"),
-    ("sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n"),
-    ("sys/fs/cgroup/memory.current", "100000000\n"),
-    ("sys/fs/cgroup/memory.stat", "inactive_file 1000\n"),
-    ("sys/kernel/rcu_stall_count", "0\n"),
-    ("sys/kernel/softlockup_count", "0\n"),
-];

@@ -19,13 +19,14 @@ impl World {
             1 => 40,
             _ => 400,
         };
-        self.plan_at(self.now + Duration::from_secs(delay), Event::SetsClock);
+        self.plan_at(self.now + Duration::from_secs(delay), Event::Calls(Self::synchronize));
     }
 
     /// NTP asks for the time.
     pub(crate) fn synchronize(&mut self) {
         if self.faults.has("no-network") || self.faults.has("partition") {
-            return self.plan_at(self.now + Duration::from_secs(16), Event::SetsClock);
+            return self
+                .plan_at(self.now + Duration::from_secs(16), Event::Calls(Self::synchronize));
         }
         self.set_clock();
         self.hardware(|hardware| hardware.is_time_synchronized = true);

@@ -1,53 +1,467 @@
-//! The command line of `.ci/sim`: runs, hunts, shrinks and replays plans.
+//! The command line of `.ci/sim`: runs, hunts, shrinks and replays plans. The words are in the
+//! variable `SIM_ARGS`, one a line; the lines of JSON go to descriptor 0, because the harness of
+//! tests writes to standard output.
+#![allow(clippy::exit)]
 
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{env, io, panic, process, thread};
+
+use serde_json::{Value, json};
+
+use super::known::{self, Known};
 use super::plan::Plan;
-use super::{Outcome, run};
+use super::sentences::{self, Broken, Sentence};
+use super::trace::{Entry, What};
+use super::verdict::{self, Verdict};
+use super::{Outcome, classes, run, run_turns, shrink};
+
+/// A fault of the simulator, or of its command line.
+const USAGE: i32 = 2;
+
+/// A run takes some seconds. After this time it will not end.
+const LONGEST_RUN: Duration = Duration::from_secs(300);
 
 #[test]
 #[ignore = "the command line of .ci/sim"]
 fn main() {
-    let args = std::env::var("SIM_ARGS").unwrap_or_default();
-    let words: Vec<&str> = args.split_whitespace().collect();
-    let seed: u64 = words.first().and_then(|w| w.parse().ok()).unwrap_or(1);
-    let count: u64 = words.get(1).and_then(|w| w.parse().ok()).unwrap_or(1);
-    let hours: u64 = words.get(2).and_then(|w| w.parse().ok()).unwrap_or(8);
-    let mut failed = 0;
-    let start = std::time::Instant::now();
-    for seed in seed..seed + count {
-        let Outcome { plan, trace, broken, counts, excuse, took } =
-            run(Plan::draw(seed, hours, &|_| true));
-        let classes = plan.classes();
-        let verdict = broken.as_ref().map_or("ok", |_| "broken");
-        eprintln!(
-            "seed {seed} {verdict} {took:?} trace={} counts={counts:?} excuse={excuse:?} {classes:?} auth={}",
-            trace.len(),
-            plan.setting("auth")
-        );
-        if let Some((sentence, broken)) = broken {
-            failed += 1;
-            eprintln!("   {} {:?} {} {}", sentence.number, broken.at, broken.kind, broken.text);
-            if count == 1 {
-                for entry in trace
-                    .iter()
-                    .filter(|e| e.what.is_told() && e.at <= broken.at)
-                    .rev()
-                    .take(150)
-                    .collect::<Vec<_>>()
-                    .into_iter()
-                    .rev()
-                {
-                    eprintln!("{entry}");
-                }
-            }
-        } else if count == 1 {
-            for entry in trace.iter().filter(|e| e.what.is_told()).take(200) {
-                eprintln!("{entry}");
+    let Ok(args) = env::var("SIM_ARGS") else { return };
+    let words: Vec<&str> = match args.contains('\n') {
+        true => args.lines().collect(),
+        false => args.split_whitespace().collect(),
+    };
+    let end = panic::catch_unwind(|| Options::parse(&words).and_then(|options| options.act()));
+    process::exit(match end {
+        Ok(Ok(code)) => code,
+        Ok(Err(text)) => {
+            eprintln!("sim: {text}");
+            USAGE
+        }
+        Err(_) => USAGE,
+    });
+}
+
+/// What a command line asks for.
+#[derive(Debug, Default)]
+struct Options {
+    verb: String,
+    words: Vec<String>,
+    hours: Option<u64>,
+    only: Option<Vec<String>>,
+    without: Vec<String>,
+    stop: Option<u64>,
+    plan: Option<PathBuf>,
+    trace: Option<PathBuf>,
+    out: Option<PathBuf>,
+    seeds: Option<(u64, u64)>,
+    budget: Option<Duration>,
+    jobs: Option<usize>,
+    keep_going: bool,
+    strict: bool,
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text}: not a number"))
+}
+
+/// `120s`, `2m`, `120`.
+fn budget(text: &str) -> Result<Duration, String> {
+    let minutes = text.strip_suffix('m').map(|minutes| number(minutes).map(|m: u64| m * 60));
+    let seconds = || number(text.strip_suffix('s').unwrap_or(text));
+    Ok(Duration::from_secs(minutes.unwrap_or_else(seconds)?))
+}
+
+/// `A..B`, without B.
+fn seeds(text: &str) -> Result<(u64, u64), String> {
+    let (first, end) = text.split_once("..").ok_or(format!("{text}: not a range A..B"))?;
+    Ok((number(first)?, number(end)?))
+}
+
+fn class_names(text: &str) -> Result<Vec<String>, String> {
+    let names: Vec<String> = text.split(',').map(str::to_owned).collect();
+    match names.iter().find(|name| !classes::all().any(|class| class.name == **name)) {
+        Some(name) => Err(format!("no class {name}")),
+        None => Ok(names),
+    }
+}
+
+impl Options {
+    fn parse(words: &[&str]) -> Result<Self, String> {
+        let mut options = Self::default();
+        let mut rest = words.iter();
+        options.verb = rest.next().ok_or("which verb? .ci/sim has a list")?.to_string();
+        while let Some(word) = rest.next() {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            let mut value = || match value {
+                "" => rest.next().copied().ok_or(format!("{name} needs a value")),
+                value => Ok(value),
+            };
+            match name {
+                "--hours" => options.hours = Some(number(value()?)?),
+                "--only" => options.only = Some(class_names(value()?)?),
+                "--without" => options.without = class_names(value()?)?,
+                "--stop" => options.stop = Some(number(value()?)?),
+                "--plan" => options.plan = Some(value()?.into()),
+                "--trace" => options.trace = Some(value()?.into()),
+                "--out" => options.out = Some(value()?.into()),
+                "--seeds" => options.seeds = Some(seeds(value()?)?),
+                "--budget" => options.budget = Some(budget(value()?)?),
+                "--jobs" => options.jobs = Some(number(value()?)?),
+                "--keep-going" => options.keep_going = true,
+                "--strict" => options.strict = true,
+                _ if name.starts_with('-') => return Err(format!("no option {name}")),
+                _ => options.words.push((*word).to_owned()),
             }
         }
+        Ok(options)
     }
-    eprintln!(
-        "{failed} of {count} failed, {:?}, {} h/s",
-        start.elapsed(),
-        (count * hours) as f64 / start.elapsed().as_secs_f64()
-    );
+
+    fn act(&self) -> Result<i32, String> {
+        match self.verb.as_str() {
+            "run" => self.run(),
+            "hunt" => self.hunt(),
+            "shrink" => self.shrink(),
+            "replay" => self.replay(),
+            "list" => self.list(),
+            verb => Err(format!("no verb {verb}")),
+        }
+    }
+
+    /// The plan that a seed draws, with the classes that are asked for.
+    fn draw(&self, seed: u64) -> Plan {
+        let hours = self.hours.unwrap_or(8);
+        let is_wanted = |name: &str| !self.without.iter().any(|without| without == name);
+        match &self.only {
+            Some(only) => Plan::draw_only(seed, hours, &|class| only.contains(&class.name.into())),
+            None => Plan::draw(seed, hours, &|class| is_wanted(class.name)),
+        }
+    }
+
+    fn seed_or_file(&self) -> Result<Plan, String> {
+        match (&self.plan, self.words.as_slice()) {
+            (Some(file), []) => read_plan(file),
+            (None, [word]) => match word.parse() {
+                Ok(seed) => Ok(self.draw(seed)),
+                Err(_) => read_plan(Path::new(word)),
+            },
+            _ => Err(format!("{}: one seed, or one file with a plan", self.verb)),
+        }
+    }
+
+    fn run(&self) -> Result<i32, String> {
+        let plan = self.seed_or_file()?;
+        let watch = Watch::new();
+        let outcome = watch.over(&plan, || run_turns(plan.clone(), self.stop));
+        if let Some(path) = &self.trace {
+            let lines: String = outcome.trace.iter().map(|entry| format!("{entry}\n")).collect();
+            fs::write(path, lines).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        let mut report = Report::new(self.strict);
+        report.add(&outcome, outcome.verdict())?;
+        eprint!("{}", story(&outcome));
+        report.end(json!({}))
+    }
+
+    fn hunt(&self) -> Result<i32, String> {
+        let start = Instant::now();
+        let (first, end) = match (self.seeds, self.budget) {
+            (Some(seeds), _) => seeds,
+            (None, Some(_)) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                (now.as_secs() * 1000, u64::MAX)
+            }
+            (None, None) => return Err("hunt needs --seeds A..B or --budget 120s".into()),
+        };
+        eprintln!("seeds from {first}");
+        let next = Mutex::new(first);
+        let report = Mutex::new(Report::new(self.strict));
+        let is_over = || {
+            self.budget.is_some_and(|budget| start.elapsed() >= budget)
+                || !self.keep_going && report.lock().expect("no panic").code != 0
+        };
+        let watch = Watch::new();
+        let work = || -> Result<(), String> {
+            while !is_over() {
+                let seed = {
+                    let mut next = next.lock().expect("no panic");
+                    if *next >= end {
+                        break;
+                    }
+                    *next += 1;
+                    *next - 1
+                };
+                let plan = self.draw(seed);
+                let outcome = watch.over(&plan, || run(plan.clone()));
+                let is_bad = report.lock().expect("no panic").add(&outcome, outcome.verdict())?;
+                if is_bad {
+                    self.keep(&outcome)?;
+                }
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let jobs = self.jobs.unwrap_or(1);
+            let others: Vec<_> = (1..jobs).map(|_| scope.spawn(work)).collect();
+            let mine = work();
+            others.into_iter().fold(mine, |end, other| {
+                end.and(other.join().unwrap_or(Err("a panic of the simulator".into())))
+            })
+        })?;
+        let report = report.into_inner().expect("no panic");
+        report.end(json!({}))
+    }
+
+    /// Keeps plan and story of a failed run.
+    fn keep(&self, outcome: &Outcome) -> Result<(), String> {
+        let story = story(outcome);
+        let Some(folder) = &self.out else {
+            eprint!("{story}");
+            return Ok(());
+        };
+        let write = |name: String, text: &str| fs::write(folder.join(name), text);
+        let seed = outcome.plan.seed;
+        fs::create_dir_all(folder)
+            .and_then(|()| write(format!("{seed}.plan"), &outcome.plan.to_string()))
+            .and_then(|()| write(format!("{seed}.story"), &story))
+            .map_err(|error| format!("{}: {error}", folder.display()))
+    }
+
+    fn shrink(&self) -> Result<i32, String> {
+        let plan = self.seed_or_file()?;
+        let out = self.out.as_ref().ok_or("shrink needs --out FILE")?;
+        let outcome = run(plan);
+        let Some((sentence, broken)) = &outcome.broken else {
+            return Err(format!("seed {}: each sentence holds", outcome.plan.seed));
+        };
+        let limit = Instant::now() + self.budget.unwrap_or(Duration::from_secs(300));
+        let small = shrink::shrink(&outcome.plan, sentence, broken, limit);
+        let text = format!("# {}: {}\n{}", sentence.name, broken.kind, small);
+        fs::write(out, text).map_err(|error| format!("{}: {error}", out.display()))?;
+        let outcome = run(small);
+        let mut report = Report::new(true);
+        report.add(&outcome, outcome.verdict())?;
+        eprint!("{}", story(&outcome));
+        report.end(json!({}))?;
+        Ok(0)
+    }
+
+    fn replay(&self) -> Result<i32, String> {
+        let mut report = Report::new(self.strict);
+        let watch = Watch::new();
+        for word in &self.words {
+            let plan = read_plan(Path::new(word))?;
+            let outcome = watch.over(&plan, || run(plan.clone()));
+            let again = watch.over(&plan, || run(plan.clone()));
+            let verdict = match outcome.hash() == again.hash() {
+                true => outcome.verdict(),
+                false => Verdict::Replay,
+            };
+            eprintln!("{word}: {}", verdict.name());
+            report.add(&outcome, verdict)?;
+            if verdict == Verdict::Replay {
+                eprintln!("{}", verdict::difference(&outcome.trace, &again.trace));
+            }
+        }
+        report.end(json!({}))
+    }
+
+    fn list(&self) -> Result<i32, String> {
+        let mut out = stdout()?;
+        let lines: Vec<Value> = match self.words.first().map(String::as_str) {
+            Some("classes") => classes::all().map(|class| json!({"class": class.name})).collect(),
+            Some("sentences") => sentences::ALL
+                .iter()
+                .map(|sentence| json!({"number": sentence.number, "sentence": sentence.name}))
+                .collect(),
+            _ => return Err("list classes, or list sentences".into()),
+        };
+        lines.iter().try_for_each(|line| writeln!(out, "{line}")).map_err(|e| e.to_string())?;
+        Ok(0)
+    }
+}
+
+fn read_plan(path: &Path) -> Result<Plan, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    text.parse().map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Standard output of the script: see the header.
+fn stdout() -> Result<File, String> {
+    let copy = io::stdin().as_fd().try_clone_to_owned();
+    copy.map(File::from).map_err(|error| format!("descriptor 0: {error}"))
+}
+
+/// Ends the program if a run does not end.
+struct Watch(Mutex<Vec<(Instant, String)>>);
+
+impl Watch {
+    fn new() -> &'static Self {
+        let watch: &'static Self = Box::leak(Box::new(Self(Mutex::new(Vec::new()))));
+        thread::spawn(|| {
+            loop {
+                thread::sleep(Duration::from_secs(1));
+                let runs = watch.0.lock().expect("no panic");
+                if let Some((_, plan)) = runs.iter().find(|(at, _)| at.elapsed() > LONGEST_RUN) {
+                    eprintln!("sim: a run does not end:\n{plan}");
+                    process::exit(USAGE);
+                }
+            }
+        });
+        watch
+    }
+
+    fn over<T>(&self, plan: &Plan, act: impl FnOnce() -> T) -> T {
+        let (start, text) = (Instant::now(), plan.to_string());
+        self.0.lock().expect("no panic").push((start, text.clone()));
+        let end = act();
+        self.0.lock().expect("no panic").retain(|run| *run != (start, text.clone()));
+        end
+    }
+}
+
+/// The lines of JSON, and what they count to.
+struct Report {
+    out: Result<File, String>,
+    is_strict: bool,
+    code: i32,
+    runs: u64,
+    failed: u64,
+    known: u64,
+    excused: u64,
+    hours: f64,
+    took: Duration,
+    /// How often each sentence was judged.
+    counts: Vec<u64>,
+}
+
+impl Report {
+    fn new(is_strict: bool) -> Self {
+        Self {
+            out: stdout(),
+            is_strict,
+            code: 0,
+            runs: 0,
+            failed: 0,
+            known: 0,
+            excused: 0,
+            hours: 0.0,
+            took: Duration::ZERO,
+            counts: vec![0; sentences::ALL.len()],
+        }
+    }
+
+    /// Adds a run and writes its line. Tells whether it counts as failed.
+    fn add(&mut self, outcome: &Outcome, verdict: Verdict) -> Result<bool, String> {
+        let known = known::of(outcome);
+        self.runs += 1;
+        self.excused += u64::from(outcome.excuse.is_some());
+        self.hours += outcome.virtual_time().as_secs_f64() / 3600.0;
+        self.took += outcome.took;
+        for (sum, count) in self.counts.iter_mut().zip(&outcome.counts) {
+            *sum += count;
+        }
+        let is_known = known.is_some() && verdict.is_of_the_agent() && !self.is_strict;
+        self.known += u64::from(is_known);
+        let is_bad = verdict != Verdict::Ok && !is_known;
+        if is_bad {
+            self.failed += 1;
+            if self.code == 0 || verdict == Verdict::Simulator {
+                self.code = verdict.code();
+            }
+        }
+        let line = line(outcome, verdict, known);
+        let out = self.out.as_mut().map_err(|error| error.clone())?;
+        writeln!(out, "{line}").map_err(|error| error.to_string())?;
+        Ok(is_bad)
+    }
+
+    /// Writes the last line; the exit status.
+    fn end(mut self, more: Value) -> Result<i32, String> {
+        let names = sentences::ALL.iter().map(|sentence| sentence.name);
+        let counts: serde_json::Map<String, Value> =
+            names.zip(&self.counts).map(|(name, count)| (name.to_owned(), json!(count))).collect();
+        let mut line = json!({
+            "runs": self.runs,
+            "failed": self.failed,
+            "known": self.known,
+            "excused": self.excused,
+            "virtual_h_per_s": rounded(self.hours / self.took.as_secs_f64().max(0.001), 2),
+            "sentences": counts,
+        });
+        let more = more.as_object().cloned().unwrap_or_default();
+        line.as_object_mut().expect("it is an object").extend(more);
+        let out = self.out.as_mut().map_err(|error| error.clone())?;
+        writeln!(out, "{line}").map_err(|error| error.to_string())?;
+        Ok(self.code)
+    }
+}
+
+fn rounded(value: f64, digits: i32) -> f64 {
+    let unit = 10_f64.powi(digits);
+    (value * unit).round() / unit
+}
+
+/// The line of a run.
+fn line(outcome: &Outcome, verdict: Verdict, known: Option<&Known>) -> Value {
+    let first = outcome.broken.as_ref();
+    let breaks = outcome.breaks.iter().map(|(sentence, broken)| name_of(sentence, broken));
+    json!({
+        "seed": outcome.plan.seed,
+        "verdict": verdict.name(),
+        "sentence": first.map(|(sentence, _)| sentence.name),
+        "kind": first.map(|(_, broken)| &broken.kind),
+        "at_s": first.map(|(_, broken)| rounded(broken.at.as_secs_f64(), 3)),
+        "turn": first.map(|(_, broken)| turns(&outcome.trace, broken.at)),
+        "breaks": breaks.collect::<Vec<_>>(),
+        "known": known.map(|known| known.name),
+        "classes": outcome.plan.classes(),
+        "excuse": outcome.excuse,
+        "virtual_s": rounded(outcome.virtual_time().as_secs_f64(), 0),
+        "real_ms": u64::try_from(outcome.took.as_millis()).unwrap_or(u64::MAX),
+        "trace": format!("{:016x}", outcome.hash()),
+        "plan": outcome.plan.to_string(),
+    })
+}
+
+fn name_of(sentence: &Sentence, broken: &Broken) -> String {
+    format!("{}: {}", sentence.name, broken.kind)
+}
+
+/// How many turns the agent had taken at a time.
+fn turns(trace: &[Entry], at: Duration) -> usize {
+    let before = trace.iter().take_while(|entry| entry.at <= at);
+    before.filter(|entry| matches!(entry.what, What::Waits { .. })).count()
+}
+
+/// How much of a story is shown before its end, and of a line.
+const SHOWN: usize = 150;
+const WIDEST: usize = 200;
+
+/// The run in plain words: what the plan did, and what the board did before a sentence broke.
+fn story(outcome: &Outcome) -> String {
+    let first = outcome.broken.as_ref();
+    let end = first.map_or(Duration::MAX, |(_, broken)| broken.at);
+    let told: Vec<&Entry> =
+        outcome.trace.iter().filter(|entry| entry.at <= end && entry.what.is_told()).collect();
+    let left_out = told.len().saturating_sub(SHOWN);
+    let mut text = format!("seed {} ({})\n", outcome.plan.seed, outcome.plan.classes().join(", "));
+    if left_out > 0 {
+        text += &format!("[{left_out} lines before; --trace FILE has all]\n");
+    }
+    for entry in &told[left_out..] {
+        let line: String = entry.to_string().chars().take(WIDEST).collect();
+        text += &format!("{line}\n");
+    }
+    for (sentence, broken) in &outcome.breaks {
+        let at = broken.at.as_secs_f64();
+        let name = name_of(sentence, broken);
+        text +=
+            &format!("** at {at:.3} s, sentence {}, {name}: {}\n", sentence.number, broken.text);
+    }
+    text
 }

@@ -18,7 +18,7 @@ impl World {
 
     /// Something flaps from now on.
     pub(crate) fn begin_flapping(&mut self) {
-        self.plan_at(self.now, Event::Flaps);
+        self.plan_at(self.now, Event::Calls(Self::flaps));
     }
 
     /// One change; the next one follows while the fault lasts.
@@ -32,7 +32,7 @@ impl World {
             self.make_ready(!is_ready);
         }
         if self.faults.has("network-flaps") || self.faults.has("ready-flaps") {
-            self.plan_at(self.now + Duration::from_millis(450), Event::Flaps);
+            self.plan_at(self.now + Duration::from_millis(450), Event::Calls(Self::flaps));
         } else if self.board.is_on {
             self.make_ready(true);
         }

@@ -24,6 +24,11 @@ pub(crate) fn is_on() -> bool {
     me(|_| ()).is_some()
 }
 
+/// The same, without the world: not a moment at which anything happens.
+pub(super) fn is_process() -> bool {
+    super::process::is_process()
+}
+
 /// `os::clock::wall`.
 pub(crate) fn wall() -> Option<Wall> {
     me(|me| me.world().board_wall())
@@ -91,6 +96,11 @@ pub(crate) fn read(file: &File) -> io::Result<()> {
     me(|me| me.read(file)).unwrap_or(Ok(()))
 }
 
+/// Before a folder is listed: it may be slow, or fail.
+pub(crate) fn list(folder: &Path) -> io::Result<()> {
+    me(|me| me.list(folder)).unwrap_or(Ok(()))
+}
+
 /// `os::read::has_changed`.
 pub(crate) fn has_changed(file: &File) -> Option<bool> {
     me(|me| me.has_changed(file))
@@ -98,7 +108,7 @@ pub(crate) fn has_changed(file: &File) -> Option<bool> {
 
 /// `Access::measure` of `host::disk`.
 pub(crate) fn statvfs(folder: &Path) -> Option<Read<Read<FileSystem>>> {
-    me(|me| me.world().board.statvfs(folder))
+    me(|me| me.world().statvfs(folder))
 }
 
 /// `host::network::interfaces`.

@@ -3,20 +3,31 @@
 #![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::indexing_slicing, unreachable_pub, missing_docs)]
 
+mod answers;
 mod board;
 mod classes;
 mod clock;
+mod cluster;
 mod command;
+mod devices;
+mod dns;
 mod draw;
 mod flapping;
 pub(crate) mod hook;
+mod known;
 mod net;
+mod panics;
 mod plan;
 mod process;
+mod proxy;
+mod readings;
 mod sentences;
 mod serve;
+mod service;
+mod shrink;
 pub(crate) mod tcp;
 mod trace;
+mod verdict;
 mod watch;
 mod world;
 
@@ -33,6 +44,8 @@ pub(crate) struct Outcome {
     pub(crate) trace: Vec<Entry>,
     /// The sentence that did not hold first.
     pub(crate) broken: Option<(&'static Sentence, Broken)>,
+    /// Each sentence that did not hold, the first one first.
+    pub(crate) breaks: Vec<(&'static Sentence, Broken)>,
     /// How often each sentence was judged.
     pub(crate) counts: Vec<u64>,
     pub(crate) excuse: Option<&'static str>,
@@ -41,29 +54,34 @@ pub(crate) struct Outcome {
 
 /// Runs a plan.
 pub(crate) fn run(plan: Plan) -> Outcome {
+    run_turns(plan, None)
+}
+
+/// Runs a plan, or so many turns of it.
+pub(crate) fn run_turns(plan: Plan, turns: Option<u64>) -> Outcome {
     crate::node::kubelet::tests::storm::collect_lines();
+    panics::watch();
     let start = Instant::now();
     let end = Duration::from_secs(plan.hours * 3600);
-    let world = process::run(World::new(plan.clone()), end);
-    let trace = world.trace;
+    let mut world = World::new(plan.clone());
+    world.last_turn = turns;
+    let trace = process::run(world, end).trace;
+    let mut outcome = judge(plan, trace);
+    outcome.took = start.elapsed();
+    outcome
+}
+
+/// Judges the trace of a plan.
+fn judge(plan: Plan, trace: Vec<Entry>) -> Outcome {
     let run = Run { plan: &plan, trace: &trace };
-    let mut broken: Option<(&'static Sentence, Broken)> = None;
-    let (mut counts, mut excuse) = (Vec::new(), None);
+    let (mut breaks, mut counts, mut excuse) = (Vec::new(), Vec::new(), None);
     for sentence in sentences::ALL {
-        let Judged { count, broken: found, excuse: why } = (sentence.judge)(&run);
+        let Judged { count, broken, excuse: why } = (sentence.judge)(&run);
         counts.push(count);
         excuse = excuse.or(why);
-        if let (Some(found), true) = (&found, std::env::var_os("SIM_EACH").is_some()) {
-            eprintln!(
-                "EACH {} {} {:?} {} {}",
-                plan.seed, sentence.number, found.at, found.kind, found.text
-            );
-        }
-        if let Some(found) = found
-            && broken.as_ref().is_none_or(|(_, first)| found.at < first.at)
-        {
-            broken = Some((sentence, found));
-        }
+        breaks.extend(broken.map(|broken| (sentence, broken)));
     }
-    Outcome { plan, trace, broken, counts, excuse, took: start.elapsed() }
+    breaks.sort_by_key(|(_, broken)| broken.at);
+    let broken = breaks.first().cloned();
+    Outcome { plan, trace, broken, breaks, counts, excuse, took: Duration::ZERO }
 }

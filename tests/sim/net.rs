@@ -1,4 +1,4 @@
-//! The network: connections to the servers, TLS at their side, and packets of DNS.
+//! The network: connections to the servers, and TLS at their side.
 //!
 //! A server is a `rustls::ServerConnection` that is fed with what the client writes, when it
 //! arrives. Faults strike between flights, requests and parts of an answer.
@@ -6,14 +6,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use apidouble::Request;
 use rustls::{ServerConfig, ServerConnection};
 
+use super::draw::draw;
 use super::process::{Pid, Sleep};
+use super::proxy;
 use super::tcp::Input;
 use super::trace::{Got, What};
 use super::world::{Event, World};
@@ -26,14 +28,18 @@ const HALF_TRIP: Duration = Duration::from_millis(10);
 pub(crate) struct Net {
     pub(crate) connections: BTreeMap<u64, Connection>,
     last: u64,
+    /// What was sent, in either direction: the key of the draws about lost packets.
+    pub(super) flights: u64,
 }
 
 /// One connection, seen from both sides.
 pub(crate) struct Connection {
     pub(crate) pid: Pid,
     pub(crate) server: usize,
-    /// The server's side of TLS; `None` for HTTP.
+    /// The server's side of TLS; `None` until a proxy has opened its tunnel.
     tls: Option<ServerConnection>,
+    /// What a proxy has read of the request for a tunnel, until the tunnel is open.
+    pub(super) tunnel: Option<Vec<u8>>,
     has_shaken: bool,
     /// Bytes of a request that is not whole yet.
     request: Vec<u8>,
@@ -51,6 +57,12 @@ pub(crate) struct Connection {
     pub(crate) answer: Option<Got>,
     /// Its server showed the certificate of another CA.
     is_forged: bool,
+    /// When the last bytes of the client arrive: TCP keeps their order.
+    sent_until: Duration,
+    /// When the last bytes were sent, in either direction.
+    used: Duration,
+    /// A balancer has forgotten the flow: no packet arrives any more.
+    is_dropped: bool,
 }
 
 impl fmt::Debug for Connection {
@@ -91,6 +103,28 @@ impl Net {
     }
 }
 
+/// The address of a server in IPv6 that leads nowhere.
+pub(crate) const DEAD: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0xdead));
+
+/// What a balancer does to an idle connection.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Idle {
+    /// close_notify.
+    Closed,
+    /// The end of TCP alone.
+    Cut,
+    /// A reset, as the answer to the next packet.
+    Reset,
+    /// No answer to the next packets.
+    Dropped,
+}
+
+/// Milliseconds after which lost data arrive.
+const RETRANSMITTED: &[u64] = &[250, 600, 1500, 3000];
+
+/// A connection that is never opened.
+pub(crate) const NEVER: Duration = Duration::from_secs(3600);
+
 impl World {
     /// How long a packet takes to a server or back.
     pub(crate) fn half_trip(&self) -> Duration {
@@ -106,6 +140,29 @@ impl World {
         }
     }
 
+    /// How much later a packet arrives that is lost and sent again, in milliseconds.
+    fn lost(&self, class: &'static str, delays: &[u64]) -> Duration {
+        match self.faults.size(class) {
+            Some(one_in) if self.is_met(class, self.net.flights, one_in) => {
+                let index = draw(self.plan.seed, class, self.net.flights.wrapping_mul(31));
+                let index = usize::try_from(index % delays.len() as u64).expect("an index");
+                Duration::from_millis(delays[index])
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// When a packet arrives that is on its way at a time: a link that flutters is up for some
+    /// seconds, and down for as many. What is sent meanwhile is sent again.
+    pub(super) fn through_gap(&self, at: Duration) -> Duration {
+        let Some(seconds) = self.faults.size("link-flutters") else { return at };
+        let seconds = seconds.max(1);
+        match (at.as_secs() / seconds) % 2 {
+            1 => Duration::from_secs((at.as_secs() / seconds + 1) * seconds + 1),
+            _ => at,
+        }
+    }
+
     /// How long a connect(2) to this address takes, and how it ends.
     pub(crate) fn connects(
         &mut self,
@@ -113,14 +170,24 @@ impl World {
         address: SocketAddr,
     ) -> (Duration, std::io::Result<()>) {
         use std::io::ErrorKind;
-        const NEVER: Duration = Duration::from_secs(3600);
-        let trip = self.half_trip() * 2;
-        let server = self.servers.iter().position(|server| server.address == address);
+        self.net.flights += 1;
+        let trip = self.half_trip() * 2 + self.lost("syn-lost", &[1000, 3000, 7000]);
+        let trip = self.through_gap(self.now + trip) - self.now;
+        if address == proxy::ADDRESS {
+            let (takes, end) = self.connects_to_proxy(trip);
+            if end.is_err() || takes == NEVER {
+                self.tell(What::Connects { pid, address: address.to_string(), opened: false });
+            }
+            return (takes, end);
+        }
+        let server = self.servers.iter().position(|server| server.has(address));
         let (takes, end) = match server {
             _ if self.faults.has("no-network") => {
                 (Duration::ZERO, Err(ErrorKind::NetworkUnreachable.into()))
             }
             None if self.faults.has("dead-address") => (NEVER, Ok(())),
+            // What is gone from the network, and an address of IPv6 that leads nowhere.
+            None if address.ip() == DEAD || address.is_ipv4() && self.has_moved => (NEVER, Ok(())),
             None => (trip, Err(ErrorKind::ConnectionRefused.into())),
             _ if self.faults.has("partition") => (NEVER, Ok(())),
             Some(server) if self.faults.at("server-unreachable", server).is_some() => {
@@ -139,15 +206,16 @@ impl World {
 
     /// A connection is open.
     pub(crate) fn connected(&mut self, pid: Pid, address: SocketAddr) -> u64 {
-        let server = self.servers.iter().position(|server| server.address == address);
-        let server = server.expect("it was connected to");
+        let is_proxy = address == proxy::ADDRESS;
+        // A server may have moved since the connect(2): whoever is there now answers.
+        let server = self.servers.iter().position(|server| server.has(address)).unwrap_or(0);
         self.net.last += 1;
         let id = self.net.last;
-        let config: Arc<ServerConfig> = self.tls_of(server);
         let connection = Connection {
             pid,
             server,
-            tls: Some(ServerConnection::new(config).expect("a configuration of the simulation")),
+            tls: (!is_proxy).then(|| self.new_tls(server)),
+            tunnel: is_proxy.then(Vec::new),
             has_shaken: false,
             request: Vec::new(),
             input: VecDeque::new(),
@@ -157,15 +225,42 @@ impl World {
             held: Vec::new(),
             answer: None,
             is_forged: self.faults.at("wrong-certificate", server).is_some(),
+            sent_until: self.now,
+            used: self.now,
+            is_dropped: false,
         };
         self.net.connections.insert(id, connection);
         self.tell(What::Connects { pid, address: address.to_string(), opened: true });
         id
     }
 
+    fn new_tls(&mut self, server: usize) -> ServerConnection {
+        let config: Arc<ServerConfig> = self.tls_of(server);
+        ServerConnection::new(config).expect("a configuration of the simulation")
+    }
+
+    /// A proxy has opened the tunnel of a connection to a server.
+    pub(super) fn tunnel_opens(&mut self, id: u64, server: usize) {
+        let tls = self.new_tls(server);
+        let Some(connection) = self.net.connections.get_mut(&id) else { return };
+        (connection.server, connection.tls, connection.tunnel) = (server, Some(tls), None);
+    }
+
     /// The client has written bytes.
     pub(crate) fn sent(&mut self, id: u64, bytes: &[u8]) {
-        let at = self.now + self.half_trip() + self.transfer(bytes.len());
+        self.net.flights += 1;
+        let later = self.lost("loss-out", RETRANSMITTED);
+        let at = self.now + self.half_trip() + self.transfer(bytes.len()) + later;
+        let (now, at, idle) = (self.now, self.through_gap(at), self.idle_end());
+        let Some(connection) = self.net.connections.get_mut(&id) else { return };
+        let rests = now - std::mem::replace(&mut connection.used, now);
+        match idle {
+            Some((limit, Idle::Reset)) if rests > limit => return self.end_connection(id, true),
+            Some((limit, Idle::Dropped)) if rests > limit => connection.is_dropped = true,
+            _ => {}
+        }
+        let at = at.max(connection.sent_until);
+        connection.sent_until = at;
         self.plan_at(at, Event::Arrives { connection: id, bytes: bytes.to_vec() });
     }
 
@@ -179,6 +274,33 @@ impl World {
         }
     }
 
+    /// What a balancer does to a connection after which idle time: a size of 83 is 8 s and the
+    /// last of four ways.
+    fn idle_end(&self) -> Option<(Duration, Idle)> {
+        let size = self.faults.size("idle-ends")?;
+        let how = match size % 10 {
+            0 => Idle::Closed,
+            1 => Idle::Cut,
+            2 => Idle::Reset,
+            _ => Idle::Dropped,
+        };
+        Some((Duration::from_secs(size / 10), how))
+    }
+
+    /// A connection may have been idle for long enough.
+    pub(crate) fn is_idle(&mut self, id: u64) {
+        let (now, idle) = (self.now, self.idle_end());
+        let Some(connection) = self.net.connections.get(&id) else { return };
+        match idle {
+            Some((limit, how)) if now >= connection.used + limit => match how {
+                Idle::Closed => self.close_connection(id),
+                Idle::Cut => self.end_connection(id, false),
+                Idle::Reset | Idle::Dropped => {}
+            },
+            _ => {}
+        }
+    }
+
     /// The client has closed the connection.
     pub(crate) fn closed(&mut self, id: u64) {
         if let Some(connection) = self.net.connections.get_mut(&id) {
@@ -188,22 +310,43 @@ impl World {
         }
     }
 
-    /// Bytes of a client have arrived at a server.
+    /// Bytes of a client have arrived at a server, or a server hears again.
     pub(crate) fn arrived(&mut self, id: u64, bytes: Vec<u8>) {
-        let Some(connection) = self.net.connections.get(&id) else { return };
-        let server = connection.server;
-        if self.is_unheard(server) {
-            let connection = self.net.connections.get_mut(&id).expect("it was found");
-            connection.held.push(bytes);
+        let Some(connection) = self.net.connections.get_mut(&id) else { return };
+        if connection.is_dropped {
             return;
         }
-        if self.faults.at("server-gone", server).is_some() {
+        connection.held.push(bytes);
+        let (server, is_in_proxy) = (connection.server, connection.tunnel.is_some());
+        let is_unheard = match is_in_proxy {
+            true => self.is_proxy_unheard(),
+            false => self.is_unheard(server),
+        };
+        if is_unheard {
+            return;
+        }
+        if !is_in_proxy && self.faults.at("server-gone", server).is_some() {
             return self.end_connection(id, true);
         }
+        let connection = self.net.connections.get_mut(&id).expect("it was found");
+        let bytes = std::mem::take(&mut connection.held).concat();
+        match is_in_proxy {
+            true => self.asked_proxy(id, &bytes),
+            false => self.decrypt(id, &bytes),
+        }
+    }
+
+    fn decrypt(&mut self, id: u64, bytes: &[u8]) {
         self.set_double();
         let connection = self.net.connections.get_mut(&id).expect("it was found");
-        let mut rest = bytes.as_slice();
+        let server = connection.server;
+        let mut rest = bytes;
         let Some(tls) = &mut connection.tls else { return };
+        if !connection.has_shaken && !rest.is_empty() && self.faults.has("handshake-fails") {
+            // The alert handshake_failure, as of a server with no group or suite of ours.
+            self.put_input(id, self.now, vec![21, 3, 3, 0, 2, 2, 40]);
+            return self.end_connection(id, false);
+        }
         let mut has_failed = false;
         while !rest.is_empty() {
             let read = tls.read_tls(&mut rest);
@@ -225,6 +368,7 @@ impl World {
             self.tell(What::Broken { sentence: 8, text });
         }
         if is_new {
+            self.saw_certificate(id);
             self.tell(What::Handshake { server, certificate });
         }
         if has_failed {
@@ -255,18 +399,17 @@ impl World {
     /// Sends plaintext to the client, in parts that follow each other by a time, and what TLS wants
     /// to send.
     pub(crate) fn flush(&mut self, id: u64, parts: &[(&[u8], Duration)]) {
-        let trip = self.half_trip();
-        let mut at = self.now + trip;
+        self.net.flights += 1;
+        let mut at = self.now + self.half_trip() + self.lost("loss-in", RETRANSMITTED);
         let mut sizes = Vec::new();
         let Some(connection) = self.net.connections.get_mut(&id) else { return };
         let Some(tls) = &mut connection.tls else { return };
         for (part, pause) in parts.iter().copied().chain([(&[][..], Duration::ZERO)]) {
-            let _ = tls.writer().write_all(part);
             let mut bytes = Vec::new();
-            while tls.wants_write() {
-                if tls.write_tls(&mut bytes).is_err() {
-                    break;
-                }
+            // rustls buffers 64 KiB.
+            for some in part.chunks(16_384).chain([&[][..]]) {
+                let _ = tls.writer().write_all(some);
+                while tls.wants_write() && tls.write_tls(&mut bytes).is_ok() {}
             }
             at += pause;
             if !bytes.is_empty() {
@@ -274,13 +417,35 @@ impl World {
             }
         }
         for (at, bytes) in sizes {
-            let last =
-                self.net.connections.get(&id).and_then(|c| c.input.back()).map(|(at, _)| *at);
-            let at = (at + self.transfer(bytes.len())).max(last.unwrap_or_default());
-            let connection = self.net.connections.get_mut(&id).expect("it was found");
-            connection.input.push_back((at, bytes));
-            self.plan_at(at, Event::Input { connection: id });
+            let at = at + self.transfer(bytes.len());
+            self.put_input(id, at, bytes);
         }
+    }
+
+    /// Bytes for the client, behind those that are under way.
+    pub(super) fn put_input(&mut self, id: u64, at: Duration, bytes: Vec<u8>) {
+        let (now, at, idle) = (self.now, self.through_gap(at), self.idle_end());
+        let Some(connection) = self.net.connections.get_mut(&id) else { return };
+        if connection.is_dropped {
+            return;
+        }
+        let last = connection.input.back().map(|(at, _)| *at);
+        let at = at.max(last.unwrap_or_default());
+        connection.input.push_back((at, bytes));
+        connection.used = now;
+        self.plan_at(at, Event::Input { connection: id });
+        if let Some((limit, _)) = idle {
+            self.plan_at(now + limit, Event::Idle { connection: id });
+        }
+    }
+
+    /// The server ends a connection as TLS wants it: with close_notify.
+    pub(crate) fn close_connection(&mut self, id: u64) {
+        if let Some(tls) = self.net.connections.get_mut(&id).and_then(|it| it.tls.as_mut()) {
+            tls.send_close_notify();
+        }
+        self.flush(id, &[]);
+        self.end_connection(id, false);
     }
 
     /// The server ends a connection after what it has sent, or resets it.
@@ -306,11 +471,8 @@ impl World {
     pub(crate) fn deliver_held(&mut self) {
         let ids: Vec<u64> = self.net.connections.keys().copied().collect();
         for id in ids {
-            let Some(connection) = self.net.connections.get_mut(&id) else { continue };
-            for bytes in std::mem::take(&mut connection.held) {
-                let at = self.now + Duration::from_millis(200);
-                self.plan_at(at, Event::Arrives { connection: id, bytes });
-            }
+            let at = self.now + Duration::from_millis(200);
+            self.plan_at(at, Event::Arrives { connection: id, bytes: Vec::new() });
         }
     }
 
@@ -332,109 +494,6 @@ impl World {
             self.processes.rouse(pid, now, |sleep| sleep == Sleep::Connection(id));
         }
     }
-
-    // --- DNS ---
-
-    /// A packet to a name server.
-    pub(crate) fn dns_sent(
-        &mut self,
-        pid: Pid,
-        servers: &[SocketAddr],
-        index: usize,
-        packet: &[u8],
-    ) -> Result<(), String> {
-        let server = servers[index];
-        if self.faults.has("no-network") {
-            return Err(format!("name server {}: network is unreachable", server.ip()));
-        }
-        if self.faults.has("dns-silent") || self.faults.has("partition") {
-            return Ok(());
-        }
-        let Some((name, kind)) = question(packet) else { return Ok(()) };
-        if kind == AAAA && self.faults.has("dns-aaaa-silent") {
-            return Ok(());
-        }
-        let code = match () {
-            () if self.faults.has("dns-servfail") => 2,
-            () if self.faults.has("dns-nxdomain") => 3,
-            () => u8::from(!self.names.contains_key(&name)) * 3,
-        };
-        let addresses = self.names.get(&name).filter(|_| code == 0).cloned().unwrap_or_default();
-        let answer = reply(packet, code, kind, &addresses);
-        let at = self.now + self.half_trip() * 2;
-        let process = self.processes.get_mut(pid).expect("it lives");
-        process.packets.push((at, server, Ok(answer)));
-        Ok(())
-    }
-
-    /// The packets that have arrived.
-    pub(crate) fn dns_received(
-        &mut self,
-        pid: Pid,
-        servers: &[SocketAddr],
-    ) -> Vec<(usize, Result<Vec<u8>, String>)> {
-        let now = self.now;
-        let process = self.processes.get_mut(pid).expect("it lives");
-        let mut arrived = Vec::new();
-        process.packets.retain(|(at, server, packet)| {
-            let index = servers.iter().position(|known| known == server);
-            if let Some(index) = index
-                && *at <= now
-            {
-                arrived.push((index, packet.clone()));
-            }
-            *at > now
-        });
-        arrived
-    }
-}
-
-const A: u16 = 1;
-const AAAA: u16 = 28;
-
-/// Name and type of a question.
-fn question(packet: &[u8]) -> Option<(String, u16)> {
-    let (mut at, mut labels) = (12, Vec::new());
-    loop {
-        let length = usize::from(*packet.get(at)?);
-        at += 1;
-        if length == 0 {
-            break;
-        }
-        labels.push(String::from_utf8_lossy(packet.get(at..at + length)?).to_lowercase());
-        at += length;
-    }
-    let kind = u16::from_be_bytes(packet.get(at..at + 2)?.try_into().ok()?);
-    Some((labels.join("."), kind))
-}
-
-/// The answer to a question, with this code.
-fn reply(packet: &[u8], code: u8, kind: u16, addresses: &[IpAddr]) -> Vec<u8> {
-    let mut name_end = 12;
-    while packet[name_end] != 0 {
-        name_end += usize::from(packet[name_end]) + 1;
-    }
-    let question = &packet[12..name_end + 5];
-    let records: Vec<Vec<u8>> = addresses
-        .iter()
-        .filter_map(|address| match (address, kind) {
-            (IpAddr::V4(v4), A) => Some(v4.octets().to_vec()),
-            (IpAddr::V6(v6), AAAA) => Some(v6.octets().to_vec()),
-            _ => None,
-        })
-        .collect();
-    let count = u16::try_from(records.len()).expect("few addresses").to_be_bytes();
-    let mut answer =
-        vec![packet[0], packet[1], 0x81, 0x80 | code, 0, 1, count[0], count[1], 0, 0, 0, 0];
-    answer.extend_from_slice(question);
-    for record in records {
-        answer.extend_from_slice(&[0xc0, 12]);
-        answer.extend_from_slice(&kind.to_be_bytes());
-        answer.extend_from_slice(&[0, 1, 0, 0, 0, 30]);
-        answer.extend_from_slice(&u16::try_from(record.len()).expect("16").to_be_bytes());
-        answer.extend_from_slice(&record);
-    }
-    answer
 }
 
 /// The common name of a client's certificate, as the name of its user.

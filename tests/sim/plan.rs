@@ -2,7 +2,7 @@
 //! seed, printed, shrunk and kept; a run follows the plan alone.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -74,15 +74,67 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("address", &["ip", "name", "name"]),
     ("servers", &["1", "1", "2", "3"]),
     ("gateway", &["no", "no", "no", "strict"]),
-    ("life", &["3600", "7200", "14400", "86400"]),
+    ("life", &["1200", "2400", "3600", "7200", "14400", "86400"]),
     ("signs", &["yes", "yes", "yes", "slow"]),
     ("waits", &["no", "no", "path"]),
     ("rtc", &["yes", "yes", "yes", "no"]),
+    // The board, by `devices.rs`.
+    ("board", &["pi", "pi", "pc"]),
+    ("boot", &["rw", "rw", "ro", "fstab"]),
+    ("card", &["sd", "emmc", "emmc"]),
+    ("cgroup", &["v2", "v2", "v1", "none"]),
+    ("family", &["v4", "v4", "v6", "dual"]),
+    ("health", &["problems", "all", "all"]),
+    ("hosts", &["no", "no", "names", "names", "names", "large"]),
+    ("initramfs", &["no", "no", "no", "yes"]),
+    ("kernel", &["6.6", "6.12", "6.18"]),
+    ("links", &["1", "2", "40"]),
+    ("machine", &["here", "here", "here", "here", "late"]),
+    ("mounts", &["0", "0", "0", "0", "0", "100", "6000"]),
+    ("pods", &["110", "40"]),
+    ("root", &["ext4", "ext4", "ext4", "ext2", "btrfs", "overlay"]),
+    ("zones", &["1", "1", "3", "61"]),
+    // The addresses of a name: with working ones of IPv6, or a first one that leads nowhere.
+    ("reach", &["4", "4", "4", "4", "both", "both", "dead-6"]),
+    // How the name is found: two name servers and a search list; a name server that knows an alias
+    // only, before one that is out of order; /etc/hosts.
+    ("dns", &["one", "one", "one", "two", "alias", "hosts"]),
+    ("proxy", &["no", "no", "no", "no", "yes"]),
+    ("tls", &["1.3", "1.3", "1.3", "1.2"]),
+    ("key", &["p256", "p256", "p384"]),
+    // The length of a bearer token.
+    ("token", &["0", "0", "0", "0", "0", "0", "7000", "9000", "60000"]),
+    // A controller gives each Node a pod CIDR.
+    ("cidr", &["no", "yes"]),
 ];
 
+/// The simplest value of each setting.
+pub(crate) fn usual_settings() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let usual = |(name, values): &(&'static str, &'static [&'static str])| match *name {
+        "life" => (*name, "86400"),
+        _ => (*name, values[0]),
+    };
+    SETTINGS.iter().map(usual)
+}
+
 impl Plan {
-    /// The plan that a seed draws. `only` and `without` limit the classes.
+    /// The plan that a seed draws, of the classes that are wanted.
     pub(crate) fn draw(seed: u64, hours: u64, is_wanted: &dyn Fn(&Class) -> bool) -> Self {
+        Self::draw_classes(seed, hours, false, is_wanted)
+    }
+
+    /// The plan of a seed with these classes, whichever the seed draws. A class that the seed draws
+    /// does the same in both plans.
+    pub(crate) fn draw_only(seed: u64, hours: u64, is_wanted: &dyn Fn(&Class) -> bool) -> Self {
+        Self::draw_classes(seed, hours, true, is_wanted)
+    }
+
+    fn draw_classes(
+        seed: u64,
+        hours: u64,
+        has_all: bool,
+        is_wanted: &dyn Fn(&Class) -> bool,
+    ) -> Self {
         let mut draws = Draws::new(seed, "plan");
         let setting: BTreeMap<String, String> = SETTINGS
             .iter()
@@ -107,8 +159,12 @@ impl Plan {
                 chosen.push(class);
             }
         }
+        if has_all {
+            chosen = all;
+        }
         chosen.retain(|class| is_wanted(class));
         let (mut steps, mut stories) = (Vec::new(), Vec::new());
+        let twin = classes::twin();
         let mut now = Duration::from_secs(draws.within(20, 120));
         let mut story = 0;
         while now < end {
@@ -132,6 +188,10 @@ impl Plan {
                 _ => draws.within(200, 1000),
             });
             now = healed + quiet;
+            if !chosen.is_empty() && is_wanted(twin) {
+                let mut own = Draws::new(seed.wrapping_add(story * 0x1_0001), twin.name);
+                steps.extend(twin_step(twin, &mut own, healed, quiet));
+            }
             stories.push(Story { healed, until: now });
         }
         stories.retain(|story| story.until < end);
@@ -284,11 +344,30 @@ impl Faults {
         self.size(class).is_some()
     }
 
+    /// Whether nothing lasts but steps of one class.
+    pub(crate) fn is_only(&self, class: &str) -> bool {
+        self.active.iter().all(|(_, name, ..)| *name == class)
+    }
+
     /// The size of a fault; the largest if there are several.
     pub(crate) fn size(&self, class: &str) -> Option<u64> {
         debug_assert!(classes::all().any(|known| known.name == class), "no class {class}");
         let of_class = self.active.iter().filter(|(_, name, ..)| *name == class);
         of_class.map(|(.., size, _)| *size).max()
+    }
+
+    /// Size and target of each fault of a class.
+    pub(crate) fn of(&self, class: &str) -> impl Iterator<Item = (u64, u64)> {
+        debug_assert!(classes::all().any(|known| known.name == class), "no class {class}");
+        let of_class = self.active.iter().filter(move |(_, name, ..)| *name == class);
+        of_class.map(|(.., size, target)| (*size, *target))
+    }
+
+    /// The target of a fault.
+    pub(crate) fn target(&self, class: &str) -> Option<u64> {
+        debug_assert!(classes::all().any(|known| known.name == class), "no class {class}");
+        let mut of_class = self.active.iter().filter(|(_, name, ..)| *name == class);
+        of_class.next().map(|(.., target)| *target)
     }
 
     /// The size of a fault of one server: target 0 is each server, else its number from 1.
@@ -301,9 +380,22 @@ impl Faults {
     }
 }
 
-/// The whole text of a plan in one line, for JSON.
-pub(crate) fn one_line(plan: &Plan) -> String {
-    let mut text = String::new();
-    let _ = write!(text, "{plan}");
-    text
+/// All that a fault has left is over after so long: a Node that is not Ready may be so for 160 s.
+const SETTLES: u64 = 180;
+
+/// How long after a restart its twin is compared with it.
+const COMPARES: u64 = 170;
+
+/// A restart of the agent in a long quiet time after a story: two of three times.
+fn twin_step(
+    class: &'static Class,
+    draws: &mut Draws,
+    healed: Duration,
+    quiet: Duration,
+) -> Option<Step> {
+    let room = quiet.as_secs().checked_sub(SETTLES + COMPARES + 10)?;
+    let at = healed + Duration::from_secs(SETTLES + draws.below(room + 1));
+    let size = draws.one_of(class.sizes);
+    let lasts = Duration::from_secs(COMPARES);
+    (!draws.one_in(3)).then_some(Step { when: When::At(at), lasts, class, size, target: 0 })
 }

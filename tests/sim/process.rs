@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::fstat;
 use nix::unistd::{chroot, fchdir};
 
-use super::trace::{Slow, What};
+use super::trace::What;
 use super::world::World;
 use crate::kube::text::Fault;
 use crate::os::wakeup::Woken;
@@ -64,6 +65,11 @@ pub(crate) fn me<T>(act: impl FnOnce(&Me) -> T) -> Option<T> {
         me.die_if_killed();
     }
     Some(act(&me))
+}
+
+/// Whether this thread is a process of the simulation.
+pub(crate) fn is_process() -> bool {
+    ME.try_with(|me| me.try_borrow().is_ok_and(|me| me.is_some())).unwrap_or(false)
 }
 
 /// What a process is, as the world sees it.
@@ -260,7 +266,7 @@ impl Me {
         let exit = match end {
             Ok(code) => Exit::Code(code),
             Err(payload) if payload.is::<Killed>() => Exit::Killed,
-            Err(payload) => Exit::Panic(message(&*payload)),
+            Err(payload) => Exit::Panic(super::panics::taken(&message(&*payload))),
         };
         let mut world = self.world();
         world.processes.all.remove(&self.pid);
@@ -333,11 +339,11 @@ impl Me {
         }
     }
 
-    /// As [`Self::pass`]; the trace says so.
-    fn pass_slowly(&self, takes: Duration, what: Slow) {
-        if !takes.is_zero() && !thread::panicking() {
-            self.world().tell(What::Slow { pid: self.pid, takes, what });
-            self.pass(takes);
+    /// One call that the kernel does not divide.
+    fn blocks(&self, with: &'static str, lasts: Duration) {
+        if !lasts.is_zero() && !thread::panicking() {
+            self.world().tell(What::Blocks { pid: self.pid, with, lasts });
+            self.pass(lasts);
         }
     }
 
@@ -392,15 +398,23 @@ impl Me {
     pub(crate) fn read(&self, file: &File) -> io::Result<()> {
         let key = key(file);
         let (slow, end) = self.world().reads(self.pid, key.1);
-        self.pass_slowly(slow, Slow::Read);
+        self.blocks("a read", slow);
         let mut world = self.world();
+        world.computes(key.1);
         let version = world.board.version(key.1);
-        let is_sysfs = world.board.path_of(key.1).is_some_and(|path| path.starts_with("sys/"));
+        let (key, is_sysfs) = world.noticed(key);
         let process = world.processes.get_mut(self.pid).expect("it lives");
         let seen = process.seen.entry(key).or_insert(version);
         if is_sysfs {
             *seen = version;
         }
+        end
+    }
+
+    /// Before a folder is listed: it may be slow, or fail.
+    pub(crate) fn list(&self, folder: &Path) -> io::Result<()> {
+        let (slow, end) = self.world().lists(folder);
+        self.pass(slow);
         end
     }
 
@@ -410,7 +424,7 @@ impl Me {
         let key = key(file);
         let mut world = self.world();
         let is_new = world.is_new(self.pid, key);
-        let is_sysfs = world.board.path_of(key.1).is_some_and(|path| path.starts_with("sys/"));
+        let (key, is_sysfs) = world.noticed(key);
         if is_new && !is_sysfs {
             let version = world.board.version(key.1);
             let process = world.processes.get_mut(self.pid).expect("it lives");
@@ -422,7 +436,8 @@ impl Me {
     /// Before an operation of a file change.
     pub(crate) fn file_change(&self, op: &Op) -> Result<(), Fault> {
         let (slow, end) = self.world().changes(self.pid, op);
-        self.pass_slowly(slow, Slow::Change);
+        self.die_if_killed();
+        self.blocks("a file change", slow);
         end
     }
 
@@ -443,9 +458,20 @@ impl World {
         self.processes.get(pid).expect("it lives")
     }
 
+    /// By what a report is remembered, and whether a read alone ends it. A copy of a descriptor
+    /// shares the reports of an attribute of sysfs.
+    fn noticed(&self, (descriptor, inode): (i32, u64)) -> ((i32, u64), bool) {
+        let is_sysfs = self.board.path_of(inode).is_some_and(|path| path.starts_with("sys/"));
+        ((if is_sysfs { 0 } else { descriptor }, inode), is_sysfs)
+    }
+
     /// Whether a file has changed since a descriptor of it reported that.
     fn is_new(&self, pid: Pid, key: (i32, u64)) -> bool {
         let version = self.board.version(key.1);
+        if version == u64::MAX {
+            return true;
+        }
+        let (key, _) = self.noticed(key);
         self.process(pid).seen.get(&key).is_some_and(|seen| *seen < version)
     }
 }

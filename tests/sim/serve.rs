@@ -5,6 +5,7 @@ use std::time::Duration;
 use apidouble::{Model, Response};
 use serde_json::Value;
 
+use super::answers::redirect;
 use super::trace::{Exchange, Got, What};
 use super::world::{Event, World};
 
@@ -36,6 +37,10 @@ enum End {
     Page(u16),
     /// A status of success with a body that is no JSON.
     Garbage,
+    /// A status of success with the body of this lie.
+    Lie(u64),
+    /// It leads to another server.
+    Redirect,
 }
 
 impl World {
@@ -83,7 +88,30 @@ impl World {
             delay += millis(faults.size("status-slow").unwrap_or(0));
         }
         let code = |size: u64| u16::try_from(size).unwrap_or(500);
+        let is_hooked = match faults.target("node-webhook") {
+            Some(1) => is_create_of_node,
+            Some(2) => is_patch_of_node,
+            Some(_) => is_create_of_node || is_patch_of_node,
+            None => false,
+        };
+        if is_hooked {
+            delay += Duration::from_secs(10);
+        }
         let end = match () {
+            () if faults.at("redirects", server).is_some() => End::Redirect,
+            () if self.is_forbidden(&request.target) => End::Refuse(403, FORBIDDEN),
+            () if met("server-busy").is_some() => End::Refuse(429, BUSY),
+            () if is_hooked => End::Refuse(500, HOOK),
+            () if request.target.starts_with("/api/v1/pods")
+                && let Some(size) = faults.size("pods-refused") =>
+            {
+                End::Refuse(code(size), "refused by the simulation")
+            }
+            () if request.target.starts_with("/v1-k3s/")
+                && let Some(size) = faults.size("supervisor-refuses") =>
+            {
+                End::Refuse(code(size), "refused by the simulation")
+            }
             () if let Some(size) = faults.at("gateway-page", server) => End::Page(code(size)),
             () if let Some(size) = faults.at("server-forbids", server) => {
                 End::Refuse(code(size), "refused by the simulation")
@@ -108,10 +136,24 @@ impl World {
             () if met("answers-lost").is_some() => End::Lost,
             () if met("answers-cut").is_some() => End::Cut,
             () if met("answers-garbage").is_some() => End::Garbage,
+            () if let Some(how) = self.lies(request) => End::Lie(how),
             () if !delay.is_zero() => End::AnswerIfAwaited,
             () => End::Answer,
         };
         (delay, end)
+    }
+
+    /// Whether the roles of nodes lack what this path needs.
+    fn is_forbidden(&self, target: &str) -> bool {
+        let paths = [
+            "/api/v1/nodes",
+            "/apis/coordination.k8s.io/",
+            "/api/v1/namespaces/default/events",
+            "/api/v1/pods",
+            "/apis/certificates.k8s.io/",
+        ];
+        let lost = self.faults.size("rbac-lost").and_then(|size| usize::try_from(size).ok());
+        lost.and_then(|index| paths.get(index)).is_some_and(|path| target.starts_with(path))
     }
 
     /// A server carries a request out, or not.
@@ -129,14 +171,24 @@ impl World {
         self.set_double();
         let cluster = exchange.cluster;
         let certificates = self.certificates(connection);
-        let retry_after = self.faults.size("retry-after");
-        let response = match end {
+        let retry_after = self.faults.size("retry-after").or(self.faults.size("server-busy"));
+        let response = match &end {
             End::Refuse(code, message) => {
-                let retry_after = retry_after.filter(|_| code == 429 || code >= 500);
-                Model::refusal(&request, code, message, retry_after)
+                let retry_after = retry_after.filter(|_| *code == 429 || *code >= 500);
+                Model::refusal(&request, *code, message, retry_after)
             }
-            End::Page(code) => page(code),
+            End::Page(code) => page(*code),
             End::Garbage => garbage(),
+            End::Redirect => redirect(&exchange.target),
+            End::Lie(how) => {
+                if self.does_what_it_denies(&exchange) {
+                    let model = &self.clusters[cluster].model;
+                    let (user, _) = model.answer(&request, certificates.as_deref());
+                    exchange.user = user;
+                    exchange.is_carried_out = true;
+                }
+                self.lie(&exchange, *how)
+            }
             _ => {
                 let before = self.of_others(&exchange);
                 let model = &self.clusters[cluster].model;
@@ -146,16 +198,21 @@ impl World {
                 if response.code < 300 {
                     self.compare_others(&exchange, before);
                 }
-                response
+                match self.lagging(&request, &exchange) {
+                    Some(old) if response.code != 401 => old,
+                    _ => response,
+                }
             }
         };
         exchange.code = response.code;
         exchange.answer = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+        let wire = self.wire(&response, exchange.server);
         let answer = Got {
             pid: exchange.pid,
             number: exchange.number,
             code: response.code,
             is_of_server: !matches!(end, End::Page(_) | End::Garbage),
+            is_odd: matches!(end, End::Lie(_) | End::Redirect),
             has_retry_after: response.headers.iter().any(|(name, _)| name == "Retry-After"),
         };
         self.answered(exchange);
@@ -164,20 +221,32 @@ impl World {
         {
             connection.answer = Some(answer);
         }
-        let (head, body) = response.wire();
-        let whole = [head, body].concat();
-        let none = Duration::ZERO;
         match end {
             End::Lost => {}
             End::Cut => {
+                let parts = wire.parts.into_iter().map(|(part, _)| part);
+                let whole = parts.collect::<Vec<_>>().concat();
                 let part = whole.get(..whole.len() / 2).unwrap_or_default();
-                self.flush(connection, &[(part, none)]);
+                self.flush(connection, &[(part, Duration::ZERO)]);
                 self.end_connection(connection, false);
             }
-            _ => self.flush(connection, &[(&whole, none)]),
+            _ => {
+                let parts: Vec<(&[u8], Duration)> =
+                    wire.parts.iter().map(|(part, pause)| (part.as_slice(), *pause)).collect();
+                self.flush(connection, &parts);
+                if wire.closes {
+                    self.close_connection(connection);
+                }
+            }
         }
     }
 }
+
+/// What kube-apiserver says.
+const FORBIDDEN: &str = "is forbidden: User \"system:node:pi\" cannot do that (simulated)";
+const BUSY: &str = "Too many requests, please try again later.";
+const HOOK: &str = "Internal error occurred: failed calling webhook \"nodes.test\": context deadline \
+                    exceeded";
 
 fn page(code: u16) -> Response {
     let body = b"<html><body>gateway</body></html>".to_vec();

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::devices::Truth;
 use super::process::{Exit, Pid, Signal};
 use crate::kube::time::Wall;
 use crate::os::wakeup::Woken;
@@ -42,8 +43,6 @@ pub(crate) enum What {
     Answer(Box<Exchange>),
     /// The client of a request has read its whole answer.
     Got(Got),
-    /// Time passes that no time limit ends: in a read, in a file operation, or asleep.
-    Slow { pid: Pid, takes: Duration, what: Slow },
     /// What others wrote to an object, before and after a write of the agent.
     Kept { object: &'static str, before: Vec<String>, after: Vec<String> },
     /// The status of Ready in the store has changed; empty without a Node.
@@ -54,8 +53,18 @@ pub(crate) enum What {
     Print { pid: Pid, text: String },
     /// An operation of a file change was carried out.
     File { pid: Pid, op: String },
+    /// A read of a file or folder is slow, or fails.
+    Reads { path: String, slow: Duration, failed: bool },
+    /// What is true of the board from now on.
+    Board(Box<Truth>),
+    /// The agent wrote its history of boots.
+    Boots { text: String },
     /// A datagram of sd_notify.
     Notify { text: String },
+    /// A process begins one read of a file, or one operation of a file change, which is slow.
+    Blocks { pid: Pid, with: &'static str, lasts: Duration },
+    /// A restart of the agent in an unchanged world: what the cluster has before it, and after it.
+    Twin { begins: bool, objects: Box<Objects> },
     /// The state of the cluster, at a moment that is judged.
     Judged(Box<State>),
     /// A rule of the world was broken, which no sentence needs to look for.
@@ -71,17 +80,9 @@ pub(crate) struct Got {
     pub(crate) code: u16,
     /// It is not a page of a gateway, nor cut JSON.
     pub(crate) is_of_server: bool,
+    /// It says what is not so: what its client makes of it is open.
+    pub(crate) is_odd: bool,
     pub(crate) has_retry_after: bool,
-}
-
-/// What takes time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Slow {
-    Read,
-    /// An operation of a file change.
-    Change,
-    /// The board is suspended.
-    Sleep,
 }
 
 /// A request, and its answer.
@@ -109,6 +110,15 @@ pub(crate) struct Exchange {
     pub(crate) is_carried_out: bool,
 }
 
+/// What the cluster has of the board.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) node: Value,
+    pub(crate) lease: Value,
+    /// Type, reason and message of each event, sorted.
+    pub(crate) events: Vec<String>,
+}
+
 /// What is judged after a story.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct State {
@@ -123,8 +133,15 @@ pub(crate) struct State {
     pub(crate) excuse: Option<&'static str>,
     /// The board runs, and is to run.
     pub(crate) is_up: bool,
+    /// systemd has READY=1 of the process that runs.
+    pub(crate) is_ready: bool,
+    /// The line of `systemctl status`.
+    pub(crate) status: String,
     /// The last lines of the log, newest last.
     pub(crate) lines: Vec<String>,
+    /// What the agent has not done of what it promises for the servers' objects: kind and text;
+    /// `None` where that cannot be judged now.
+    pub(crate) promises: Option<Vec<(&'static str, String)>>,
 }
 
 impl Exchange {
@@ -170,7 +187,6 @@ impl fmt::Display for Entry {
                 write!(f, "server {server}: {code} for {method} {target} of {user:?} {body}")
             }
             What::Got(Got { number, code, .. }) => write!(f, "answer {code} of {number} was read"),
-            What::Slow { pid, takes, what } => write!(f, "process {pid}: {what:?} takes {takes:?}"),
             What::Kept { object, before, after } => {
                 write!(f, "{object}: of others {before:?}, after our write {after:?}")
             }
@@ -178,7 +194,15 @@ impl fmt::Display for Entry {
             What::Log { level, text, .. } => write!(f, "log {level}: {text}"),
             What::Print { text, .. } => write!(f, "prints: {text}"),
             What::File { op, .. } => write!(f, "file: {op}"),
+            What::Reads { path, slow, failed } => {
+                write!(f, "read of {path}: {slow:?}{}", if *failed { ", fails" } else { "" })
+            }
+            What::Board(truth) => write!(f, "board: {truth:?}"),
+            What::Boots { text } => write!(f, "boots: {}", text.replace('\n', "; ")),
             What::Notify { text } => write!(f, "notify: {}", text.replace('\n', " ")),
+            What::Blocks { with, lasts, .. } => write!(f, "{with} takes {lasts:?}"),
+            What::Twin { begins: true, .. } => write!(f, "the objects before a restart"),
+            What::Twin { begins: false, .. } => write!(f, "the objects after a restart"),
             What::Judged(state) => {
                 let ready = super::world::ready_of(&state.node);
                 write!(
@@ -199,6 +223,7 @@ impl What {
             Self::Waits { .. }
             | Self::Woke { .. }
             | Self::Request(_)
+            | Self::Blocks { .. }
             | Self::Got(_)
             | Self::Kept { .. } => false,
             Self::Answer(answer) => !(answer.is_lease() && answer.code == 200),

@@ -1,7 +1,6 @@
 //! The world: time, the board, the cluster, the network, and what the plan does to them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
@@ -13,15 +12,17 @@ use nix::errno::Errno;
 use rustls::ServerConfig;
 use serde_json::{Value, json};
 
-use super::board::{Board, Hardware};
+use super::board::Board;
+use super::cluster;
+use super::devices::{Hardware, Truth};
 use super::draw::{Draws, draw};
 use super::net::Net;
 use super::plan::{Faults, Plan, Story, When};
 use super::process::{Exit, Pid, Processes, Shared, Signal, Sleep};
 use super::serve::Request;
-use super::trace::{Entry, Exchange, Slow, State, What};
+use super::service::WATCHDOG;
+use super::trace::{Entry, Exchange, State, What};
 use super::watch::Watch;
-use crate::kube::facts::{Interface, Read};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::read::cause;
@@ -46,9 +47,6 @@ pub(crate) const GRACE: Duration = Duration::from_secs(50);
 
 /// How often the controllers look.
 const CONTROLLERS: Duration = Duration::from_secs(5);
-
-/// `WatchdogSec=` of the unit.
-const WATCHDOG: Duration = Duration::from_secs(90);
 
 /// The name of the Node.
 pub(crate) const NODE: &str = "pi";
@@ -77,6 +75,10 @@ pub(crate) enum Event {
     Input {
         connection: u64,
     },
+    /// A connection may have been idle for long enough.
+    Idle {
+        connection: u64,
+    },
     /// A server carries a request out.
     Serves(Box<Request>),
     /// One pass of the controllers.
@@ -93,10 +95,8 @@ pub(crate) enum Event {
     Kills(Pid),
     /// Others write to the Node.
     Writes,
-    /// NTP sets the clock.
-    SetsClock,
-    /// What flaps changes once more.
-    Flaps,
+    /// What a class planned for later.
+    Calls(fn(&mut World)),
 }
 
 /// A cluster.
@@ -106,14 +106,22 @@ pub(crate) struct Cluster {
     strict: Arc<ServerConfig>,
     /// Of a CA that nobody trusts.
     wrong: Arc<ServerConfig>,
-    backup: Option<Snapshot>,
+    pub(super) backup: Option<Snapshot>,
 }
 
 /// A server of a cluster.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// Its address of IPv6, where it has one.
+    pub(crate) also: Option<SocketAddr>,
     pub(crate) cluster: usize,
+}
+
+impl Server {
+    pub(crate) fn has(&self, address: SocketAddr) -> bool {
+        self.address == address || self.also == Some(address)
+    }
 }
 
 /// systemd's view of nodelet.service.
@@ -125,9 +133,11 @@ pub(crate) struct Unit {
     pub(crate) pinged: Duration,
     pub(crate) is_ready: bool,
     /// The machine goes down: nothing is started again.
-    is_stopping: bool,
+    pub(crate) is_stopping: bool,
     /// Restarts in a row, for the delay of the next one.
     restarts: u32,
+    /// The delay of the next start, if it is not that of a restart.
+    pub(crate) starts_after: Option<Duration>,
     /// A number of the start that is planned; an older plan is void.
     start: u64,
     pub(crate) status: String,
@@ -146,6 +156,17 @@ pub(crate) struct World {
     pub(crate) clusters: Vec<Cluster>,
     pub(crate) servers: Vec<Server>,
     pub(crate) names: BTreeMap<String, Vec<IpAddr>>,
+    /// The servers have other addresses than at first.
+    pub(super) has_moved: bool,
+    /// What a server that lags shows: objects by their path.
+    pub(super) lagged: BTreeMap<String, Value>,
+    /// The end of the client certificate that was last shown to a server.
+    pub(super) shown_until: Option<Wall>,
+    /// Pod CIDRs that the controller has given, and pods that others have made.
+    pub(super) cidrs: u64,
+    pub(super) others: u64,
+    /// When a controller last wrote `spec.podCIDRs`, or somebody made a pod of this Node.
+    pub(super) changed_spec: Duration,
     pub(crate) net: Net,
     pub(crate) faults: Faults,
     pub(crate) unit: Unit,
@@ -154,6 +175,10 @@ pub(crate) struct World {
     skew: i64,
     /// Calls of hooks, and what happens at one of them.
     hooks: u64,
+    /// Reads of files while there was a fault.
+    pub(crate) reads: u64,
+    /// What was last told of the board.
+    pub(crate) told: Option<Box<Truth>>,
     at_hook: BTreeMap<u64, usize>,
     sequence: u64,
     /// The number of the last planned start of the kernel.
@@ -161,8 +186,8 @@ pub(crate) struct World {
     random: Draws,
     doubles: u64,
     pub(crate) requests: u64,
-    notify: UnixDatagram,
-    notify_name: String,
+    pub(crate) notify: UnixDatagram,
+    pub(crate) notify_name: String,
     /// The last lines of the agent.
     pub(crate) lines: VecDeque<String>,
     /// Texts that only their owner may see: never in a log.
@@ -176,6 +201,9 @@ pub(crate) struct World {
     /// A person must act, or the design promises nothing: from then on the run is not judged.
     pub(crate) excuse: Option<&'static str>,
     pub(crate) watch: Watch,
+    /// The run ends after so many turns of the agent.
+    pub(crate) last_turn: Option<u64>,
+    turns: u64,
 }
 
 /// How to take an operation back that a loss of power may undo.
@@ -209,13 +237,7 @@ impl World {
         let notify = UnixDatagram::bind_addr(&address).expect("a socket of systemd");
         notify.set_nonblocking(true).expect("a socket");
         apidouble::set_time(Some(Duration::from_secs(START)));
-        let count: u8 = plan.setting("servers").parse().unwrap_or(1);
-        let server = |index: u8| Server {
-            address: SocketAddr::new([10, 0, 0, index + 1].into(), 6443),
-            cluster: 0,
-        };
-        let servers: Vec<Server> = (0..count).map(server).collect();
-        let addresses = servers.iter().map(|server| server.address.ip()).collect();
+        let servers = cluster::servers(&plan);
         let mut world = Self {
             now: Duration::ZERO,
             processes: Processes::default(),
@@ -223,15 +245,23 @@ impl World {
             frozen_until: Duration::ZERO,
             is_over: false,
             board: Board::new(NODE),
-            clusters: vec![Cluster::new()],
+            clusters: vec![Cluster::new(&plan)],
             servers,
-            names: BTreeMap::from([("api.test".to_owned(), addresses)]),
+            names: BTreeMap::new(),
+            has_moved: false,
+            lagged: BTreeMap::new(),
+            shown_until: None,
+            cidrs: 0,
+            others: 0,
+            changed_spec: Duration::ZERO,
             net: Net::default(),
             faults: Faults::default(),
             unit: Unit::default(),
             trace: Vec::new(),
             skew: 0,
             hooks: 0,
+            reads: 0,
+            told: None,
             at_hook: BTreeMap::new(),
             sequence: 0,
             boot: 0,
@@ -248,6 +278,8 @@ impl World {
             pending: None,
             excuse: None,
             watch: Watch::default(),
+            last_turn: None,
+            turns: 0,
             plan,
         };
         world.set_up();
@@ -256,13 +288,19 @@ impl World {
 
     /// What the administrator of the board did before it was first switched on.
     fn set_up(&mut self) {
+        self.board.equip(&self.plan.setting);
         self.set_double();
+        self.set_names();
         let life = self.plan.setting("life").parse().unwrap_or(86_400);
         let signing = apidouble::Signing { longest: life, backdate: 300 };
         self.clusters[0].model.set_signing(signing);
         self.clusters[0].model.bind_bootstrappers(true);
         if self.plan.setting("auth") == "k3s" {
             self.clusters[0].model.set_supervisor(|supervisor| supervisor.lifetime = Some(life));
+            // `nodelet join` has stored it.
+            let password = self.new_token();
+            self.board.put("etc/credstore/nodelet.k3s-password", password.as_bytes());
+            self.store_password(&password);
         }
         match self.plan.setting("auth") {
             "token" => self.write_token(),
@@ -368,11 +406,13 @@ impl World {
                     self.kill_agent();
                     self.boot_in(Duration::ZERO);
                 }
+                self.renew_what_has_expired();
             }
             Event::Judges(story) => self.judge(story),
             Event::Arrives { connection, bytes } => self.arrived(connection, bytes),
             Event::Closed { connection } => self.forget(connection),
             Event::Input { connection } => self.rouse_reader(connection),
+            Event::Idle { connection } => self.is_idle(connection),
             Event::Serves(request) => self.serve(*request),
             Event::Controllers => self.controllers(),
             Event::Starts => self.start_unit(shared),
@@ -391,8 +431,7 @@ impl World {
                 }
             }
             Event::Writes => self.writes(),
-            Event::SetsClock => self.synchronize(),
-            Event::Flaps => self.flaps(),
+            Event::Calls(call) => call(self),
         }
     }
 
@@ -443,8 +482,7 @@ impl World {
     // --- the unit ---
 
     fn boots(&mut self) {
-        let now = self.now;
-        self.board.boot(now);
+        self.boots_kernel();
         self.start_clock();
         self.make_ready(true);
         self.unit.is_ready = false;
@@ -456,7 +494,7 @@ impl World {
     }
 
     /// systemd will start the unit.
-    fn start_in(&mut self, delay: Duration) {
+    pub(crate) fn start_in(&mut self, delay: Duration) {
         self.unit.start += 1;
         self.plan_at(self.now + delay, Event::Starts);
     }
@@ -476,10 +514,10 @@ impl World {
             self.board.replace(&format!("run/credentials/nodelet.service/{short}"), &content);
         }
         self.unit.pinged = self.now;
-        self.unit.is_ready = false;
         self.unit.asked_to_stop = None;
+        self.take_notifications();
         self.unit.status.clear();
-        while self.notify.recv(&mut [0; 4096]).is_ok() {}
+        self.unit.is_ready = false;
         let environment = BTreeMap::from([
             ("NOTIFY_SOCKET", format!("@{}", self.notify_name)),
             ("WATCHDOG_USEC", WATCHDOG.as_micros().to_string()),
@@ -499,6 +537,7 @@ impl World {
 
     /// The command line of the unit.
     fn command_line(&self) -> Vec<String> {
+        let supervisor = format!("--k3s-supervisor={}", self.url());
         let mut words: Vec<&str> = vec!["--root-dir=/var/lib/nodelet", "--node-labels=test/own=1"];
         match self.plan.setting("auth") {
             "bootstrap" => words.extend([
@@ -513,12 +552,18 @@ impl World {
             "k3s" => words.extend([
                 "--kubeconfig=/run/credentials/nodelet.service/kubeconfig",
                 "--rotate-certificates",
-                "--k3s-supervisor=https://10.0.0.1:6443",
+                &supervisor,
             ]),
             _ => words.push("--kubeconfig=/etc/kubernetes/kubelet.conf"),
         }
         if self.plan.setting("waits") == "path" {
             words.push("--ready-when-exists=/run/test-ready");
+        }
+        if self.plan.setting("health") == "all" {
+            words.push("--node-problem-detection=all");
+        }
+        if self.plan.setting("pods") == "40" {
+            words.push("--pods-per-core=10");
         }
         words.into_iter().map(str::to_owned).collect()
     }
@@ -526,7 +571,9 @@ impl World {
     /// A process has ended.
     pub(crate) fn ended(&mut self, _: &Arc<Shared>, pid: Pid, exit: Exit) {
         if let Exit::Panic(text) = &exit {
-            let text = format!("the program panicked: {text}");
+            let who =
+                if super::panics::is_of_the_agent(text) { "the program" } else { "the simulator" };
+            let text = format!("{who} panicked at {text}");
             self.tell(What::Broken { sentence: 0, text });
         }
         self.tell(What::Ends { pid, name: "nodelet", exit });
@@ -544,7 +591,8 @@ impl World {
             self.unit.pid = None;
             if self.board.is_on && !self.is_over && !self.unit.is_stopping {
                 // RestartSec=5, RestartSteps=4, RestartMaxDelaySec=25.
-                let delay = Duration::from_secs(5 + 5 * u64::from(self.unit.restarts.min(4)));
+                let restart = Duration::from_secs(5 + 5 * u64::from(self.unit.restarts.min(4)));
+                let delay = self.unit.starts_after.take().unwrap_or(restart);
                 self.unit.restarts += 1;
                 self.start_in(delay);
             }
@@ -624,7 +672,7 @@ impl World {
         if self.board.is_on {
             self.frozen_until = self.now + Duration::from_secs(seconds);
             let takes = Duration::from_secs(seconds);
-            self.tell(What::Slow { pid: 0, takes, what: Slow::Sleep });
+            self.tell(What::Blocks { pid: 0, with: "a suspend", lasts: takes });
             self.unit.pinged = self.unit.pinged.max(self.frozen_until);
         }
     }
@@ -655,29 +703,13 @@ impl World {
     pub(crate) fn waits(&mut self, pid: Pid, timeout: Duration) {
         self.take_notifications();
         self.tell(What::Waits { pid, timeout });
+        self.turns += 1;
+        self.is_over |= self.last_turn.is_some_and(|last| self.turns >= last);
     }
 
     pub(crate) fn woke(&mut self, pid: Pid, woken: Woken) {
         if woken != Woken::default() {
             self.tell(What::Woke { pid, woken });
-        }
-    }
-
-    /// systemd reads its socket.
-    fn take_notifications(&mut self) {
-        if self.faults.has("notify-full") {
-            return;
-        }
-        let mut buffer = [0; 4096];
-        while let Ok(length) = self.notify.recv(&mut buffer) {
-            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-            self.unit.pinged = self.now.max(self.frozen_until);
-            self.unit.is_ready |= text.contains("READY=1");
-            if let Some((_, status)) = text.split_once("STATUS=") {
-                self.unit.status = status.to_owned();
-            }
-            self.check_secrets("the status line", &text);
-            self.tell(What::Notify { text });
         }
     }
 
@@ -700,42 +732,13 @@ impl World {
         self.tell(What::Log { pid, level: record.level(), is_verbose, text, place });
     }
 
-    fn check_secrets(&mut self, place: &str, text: &str) {
+    pub(crate) fn check_secrets(&mut self, place: &str, text: &str) {
         if self.has_secret(text) {
             self.tell(What::Broken { sentence: 8, text: format!("a secret in {place}: {text}") });
         }
     }
 
-    pub(crate) fn interfaces(&self) -> Read<Vec<Interface>> {
-        Ok(self.board.interfaces())
-    }
-
     // --- files ---
-
-    /// How slow the read of a file is, and how it ends.
-    pub(crate) fn reads(&mut self, _: Pid, inode: u64) -> (Duration, io::Result<()>) {
-        self.sequence += 1;
-        let key = self.sequence;
-        let path = self.board.path_of(inode).unwrap_or("").to_owned();
-        let is_kernel = ["proc/", "sys/", "run/"].iter().any(|folder| path.starts_with(folder));
-        let (slow, fail) = match is_kernel {
-            true => ("reads-slow", "reads-fail"),
-            false => ("card-reads-slow", "card-reads-fail"),
-        };
-        let time = match self.faults.size(slow) {
-            Some(millis) if draw(self.plan.seed, &path, 1) % 4 == 0 => {
-                Duration::from_millis(millis)
-            }
-            _ => Duration::ZERO,
-        };
-        let end = match self.faults.size(fail) {
-            Some(one_in) if self.is_met(fail, key, one_in) && path != "proc/self/mountinfo" => {
-                Err(Errno::EIO.into())
-            }
-            _ => Ok(()),
-        };
-        (time, end)
-    }
 
     /// How slow an operation of a file change is, and how it ends.
     pub(crate) fn changes(&mut self, _: Pid, op: &Op) -> (Duration, Result<(), Fault>) {
@@ -758,6 +761,9 @@ impl World {
         let is_sync = matches!(op, Op::Sync(_));
         let errno = match () {
             () if self.faults.has("disk-full") && needs_space => Some(Errno::ENOSPC),
+            () if self.faults.has("boots-unwritable") && shown.contains("nodelet/boots") => {
+                Some(Errno::EROFS)
+            }
             () if self.faults.has("disk-read-only") && !is_sync => Some(Errno::EROFS),
             () => match self.faults.size("disk-broken") {
                 Some(one_in) if self.is_met("disk-broken", self.sequence, one_in) => {
@@ -806,6 +812,7 @@ impl World {
             self.unsynced.retain(|undo| undo.folder != folder);
         }
         self.tell(What::File { pid, op: format!("{op:?}") });
+        self.note_boots(op);
     }
 
     /// A loss of power takes back some of the last operations whose folder was not synced.
@@ -830,7 +837,9 @@ impl World {
     pub(crate) fn hardware(&mut self, change: impl FnOnce(&mut Hardware)) {
         change(&mut self.board.hardware);
         let now = self.now;
+        self.board.write_etc();
         self.board.refresh(now);
+        self.tell_truth();
         // A report of a driver, or a change of the mounts, ends a wait.
         for pid in self.processes.of_board().map(|(pid, _)| pid).collect::<Vec<_>>() {
             self.processes.rouse(pid, now, |sleep| matches!(sleep, Sleep::Poll(_)));
@@ -871,7 +880,7 @@ impl World {
 
     pub(crate) fn readdress(&mut self, last: u64) {
         let last = u8::try_from(last).unwrap_or(10);
-        self.hardware(|hardware| hardware.addresses = vec![[192, 0, 2, last].into()]);
+        self.hardware(|hardware| hardware.addresses = hardware.numbered(last));
         self.network_changed();
     }
 
@@ -880,7 +889,11 @@ impl World {
     fn controllers(&mut self) {
         self.set_double();
         self.take_notifications();
+        self.give_pod_cidrs();
         for cluster in &self.clusters {
+            if self.faults.has("lifecycle-stops") {
+                break;
+            }
             cluster.model.tick_health(GRACE);
             cluster.model.tick_ttl();
             cluster.model.tick_lifecycle();
@@ -910,19 +923,6 @@ impl World {
         let is_slow = self.plan.setting("signs") == "slow";
         if !is_slow || self.now.as_secs() % 60 < 5 {
             model.tick_certificates();
-        }
-    }
-
-    /// The watchdog of systemd.
-    fn ping_is_due(&mut self) {
-        if self.unit.pid.is_some()
-            && self.now > self.unit.pinged + WATCHDOG
-            && !self.faults.has("notify-full")
-            && self.now >= self.frozen_until
-        {
-            let text = format!("no ping of the watchdog since {:?}", self.unit.pinged);
-            self.tell(What::Broken { sentence: 9, text });
-            self.kill_agent();
         }
     }
 
@@ -988,26 +988,27 @@ impl World {
 
     // --- credentials ---
 
-    /// The URL of the servers.
-    fn url(&self) -> String {
-        let host = if self.plan.setting("address") == "name" { "api.test" } else { "10.0.0.1" };
-        format!("https://{host}:6443")
-    }
-
     fn new_token(&mut self) -> String {
         self.tokens += 1;
-        let token =
-            format!("token-{}-{:016x}", self.tokens, draw(self.plan.seed, "token", self.tokens));
+        let token = self.token(self.tokens);
         self.secrets.push(token.clone());
         token
     }
 
+    /// A token of this number. A cloud's may be long.
+    fn token(&self, number: u64) -> String {
+        let length: usize = self.plan.setting("token").parse().unwrap_or(0);
+        let token = format!("token-{number}-{:016x}", draw(self.plan.seed, "token", number));
+        format!("{token:x<length$}")
+    }
+
     fn kubeconfig(&self, user: &str) -> String {
         let ca = base64(&self.clusters[0].model.ca_pem());
-        let url = self.url();
+        let (url, proxy) = (self.url(), self.proxy_url());
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-             clusters: [{{name: c, cluster: {{server: '{url}', certificate-authority-data: {ca}}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: '{url}', {proxy}certificate-authority-data: \
+             {ca}}}}}]\n\
              contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
              users: [{{name: u, user: {{{user}}}}}]\n"
         )
@@ -1067,8 +1068,7 @@ impl World {
 
     /// A person replaces the token; the old one is revoked a while later or at once.
     pub(crate) fn replace_token(&mut self, in_place: u64) {
-        let old =
-            format!("token-{}-{:016x}", self.tokens, draw(self.plan.seed, "token", self.tokens));
+        let old = self.token(self.tokens);
         self.write_token_file(in_place == 1);
         self.clusters[0].model.revoke_token(&old);
     }
@@ -1115,7 +1115,10 @@ impl World {
             renewed: self.renewed,
             excuse: self.excuse,
             is_up: self.board.is_on && self.unit.is_enabled,
+            is_ready: self.unit.is_ready,
+            status: self.unit.status.clone(),
             lines: self.lines.iter().cloned().collect(),
+            promises: self.broken_promises(),
         };
         self.tell(What::Judged(Box::new(state)));
     }
@@ -1130,17 +1133,23 @@ impl World {
 }
 
 impl Cluster {
-    fn new() -> Self {
+    fn new(plan: &Plan) -> Self {
         let authority = Authority::new("kubernetes-ca");
-        let names = ["10.0.0.1", "10.0.0.2", "10.0.0.3", "api.test"];
+        let names = cluster::NAMES;
         // Older than the build: systemd/differences.md promises nothing else to a clock of 1970.
-        let life = Validity { from: -100 * 86_400, until: 3650 * 86_400 };
-        let identity = authority.server(&names, life);
+        let validity = Validity { from: -100 * 86_400, until: 3650 * 86_400 };
+        let identity = match plan.setting("key") {
+            "p384" => authority.server_with_p384(names, validity),
+            _ => authority.server(names, validity),
+        };
         let other = Authority::new("somebody-else");
-        let forged = other.server(&names, life);
+        let forged = other.server(names, validity);
         let model = Model::new(authority, "10.0.0.1:6443");
-        let config = model.server_config(&identity);
         let strict = Model::strict_server_config(&identity, &[model.authority()]);
+        let config = match plan.setting("tls") {
+            "1.2" => model.server_config_of_tls12(&identity),
+            _ => model.server_config(&identity),
+        };
         let wrong = model.server_config(&forged);
         Self { model, config, strict, wrong, backup: None }
     }

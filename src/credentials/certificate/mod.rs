@@ -299,6 +299,8 @@ impl Certificate {
         } else {
             Duration::ZERO
         };
+        let end = leaf.not_after.next_microsecond();
+        debug_assert!(self.deadline <= end, "{:?} of {leaf:?}", self.deadline);
         self.held = Some(leaf);
         pause.max(MIN_PAUSE)
     }
@@ -313,6 +315,7 @@ impl Certificate {
     fn back_off(&mut self, now: Mono) {
         let delay = self.backoff.next_delay();
         self.due = now.after(delay + self.jitter.of(delay / 10));
+        debug_assert!(now < self.due, "{:?} at {now:?}", self.due);
     }
 
     /// The Node was created at `at`. k3s deletes a node password with its Node, and one that has no

@@ -213,6 +213,7 @@ impl EventQueue {
         if self.waiting.len() < MAX_WAITING {
             self.waiting.push_back(QueuedEvent { event, at, tries: 0, name: None });
         }
+        debug_assert!(self.waiting.len() <= MAX_WAITING, "{} wait", self.waiting.len());
     }
 
     /// The Node was recreated: events of the old one are no longer counted.
@@ -274,6 +275,7 @@ impl EventQueue {
             return Ok(());
         };
         first.tries += 1;
+        debug_assert!(first.tries <= TRIES && self.sent.len() <= MAX_SENT, "{first:?}");
         let counted = self.sent.iter_mut().find(|sent| sent.event == first.event);
         if let Err(error) = accepted(answer) {
             match (error.refused.as_deref(), counted) {

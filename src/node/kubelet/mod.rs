@@ -439,6 +439,7 @@ impl Kubelet {
                 self.schedule.lease_renewed(start);
                 self.renewals += 1;
                 let last = self.renewed.replace(start);
+                debug_assert!(!uid.is_empty() && last <= Some(start), "{last:?} {start:?}");
                 // After failures, or after a suspend of this process, the control plane may have
                 // set the conditions to Unknown. After half the grace period it may still do so.
                 let limit = self.timings.renew_interval() * 2;
@@ -495,6 +496,7 @@ impl Kubelet {
     }
 
     fn on_node_response(&mut self, answer: Answer, now: Mono) -> Result<(), RequestError> {
+        debug_assert!(self.follow_up.is_none(), "{:?}", self.follow_up);
         let jitter = self.schedule.jitter();
         let owner = self.node.uid().map(str::to_owned);
         let result = self.node.on_response(&self.config, answer, now, jitter);
@@ -527,6 +529,7 @@ impl Kubelet {
             self.server_version.registered();
         }
         if is_new {
+            debug_assert!(self.node.uid().is_some(), "a created Node has a uid");
             self.node_created = Some(now);
         }
         if self.node.uid() != owner.as_deref() {

@@ -303,6 +303,7 @@ impl Node {
         now: ClusterNow,
     ) -> Option<Request> {
         let seen = self.seen.as_ref()?;
+        debug_assert!(patch::is_precondition(resource_version(seen)), "{seen}");
         let (want, change) = if content == Content::Check {
             (seen.clone(), json!({}))
         } else {

@@ -84,6 +84,7 @@ impl Times {
     pub(super) fn computed(&mut self, now: Mono) {
         let regular = self.regular_due.take().filter(|due| *due > now);
         self.due = regular.unwrap_or(now.after(self.tick));
+        debug_assert!(now < self.due, "{:?} at {now:?}", self.due);
     }
 
     /// A refused or unanswered request is retried after 100 ms to 7 s.
@@ -96,6 +97,7 @@ impl Times {
         self.back_off(now);
         let asked_for = retry_after.unwrap_or_default();
         self.due = self.due.max(now.after(asked_for.min(LAST_BACKOFF)));
+        debug_assert!(self.due <= now.after(LAST_BACKOFF), "{:?} at {now:?}", self.due);
     }
 
     /// The server has our status. After a change the next report follows after 0.5 to 1.5 periods,
@@ -103,6 +105,7 @@ impl Times {
     pub(super) fn reported(&mut self, is_changed: bool, now: Mono, jitter: Jitter) {
         let period = self.report_frequency;
         let delay = if is_changed { period / 2 + jitter.of(period) } else { period };
+        debug_assert!(delay <= period * 2, "{delay:?}");
         self.report_due = now.after(delay);
         self.backoff.reset();
         self.confirmed_at = now;

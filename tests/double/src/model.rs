@@ -139,6 +139,13 @@ impl Model {
         tls::server_config(lock(&self.clients).clone(), identity)
     }
 
+    /// The same, of TLS 1.2 alone.
+    #[must_use]
+    pub fn server_config_of_tls12(&self, identity: &Identity) -> Arc<ServerConfig> {
+        let versions = &[&rustls::version::TLS12];
+        tls::server_config_of(lock(&self.clients).clone(), identity, versions)
+    }
+
     /// A TLS server, such as a gateway's, that ends the handshake of a client whose certificate is
     /// not of these authorities, or not valid now.
     #[must_use]

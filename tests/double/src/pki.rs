@@ -178,9 +178,20 @@ impl Authority {
         self.issue(&params(name("kube-apiserver", &[""; 0]), &names, validity))
     }
 
+    /// The same with a key of P-384.
+    #[must_use]
+    pub fn server_with_p384(&self, names: &[&str], validity: Validity) -> Identity {
+        let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+        let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).expect("a key");
+        self.issue_for(key, &params(name("kube-apiserver", &[""; 0]), &names, validity))
+    }
+
     /// A certificate with a new key.
     pub(crate) fn issue(&self, params: &CertificateParams) -> Identity {
-        let key = KeyPair::generate().expect("a key");
+        self.issue_for(KeyPair::generate().expect("a key"), params)
+    }
+
+    fn issue_for(&self, key: KeyPair, params: &CertificateParams) -> Identity {
         let certificate = params.signed_by(&key, &self.issuer).expect("a signed certificate");
         Identity {
             cert_pem: certificate.pem(),

@@ -36,9 +36,18 @@ pub(crate) fn server_config(
     verifier: Arc<dyn ClientCertVerifier>,
     identity: &Identity,
 ) -> Arc<ServerConfig> {
+    server_config_of(verifier, identity, rustls::DEFAULT_VERSIONS)
+}
+
+/// A server with this certificate that speaks these versions of TLS alone.
+pub(crate) fn server_config_of(
+    verifier: Arc<dyn ClientCertVerifier>,
+    identity: &Identity,
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> Arc<ServerConfig> {
     let provider = Arc::new(ring::default_provider());
     let config = ServerConfig::builder_with_details(provider, Arc::new(SetTime))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(versions)
         .expect("ring has what TLS needs")
         .with_client_cert_verifier(verifier)
         .with_single_cert(vec![identity.cert_der.clone()], identity.private_key())

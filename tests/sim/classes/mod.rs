@@ -3,7 +3,7 @@
 //! A class that only changes what the world answers has no function: `world`, `net` and `serve` ask
 //! `Faults` for its name. To add one: a row here, and the question where it matters.
 
-mod board;
+pub(crate) mod board;
 mod objects;
 mod people;
 mod process;
@@ -61,12 +61,24 @@ const ASKED: Class = Class {
 /// A class that happens in a moment.
 const MOMENT: Class = Class { lasts: Lasts::Moment, ..ASKED };
 
-const ALL: &[&[Class]] =
-    &[server::CLASSES, process::CLASSES, board::CLASSES, objects::CLASSES, people::CLASSES];
+const ALL: &[&[Class]] = &[
+    server::CLASSES,
+    process::CLASSES,
+    board::CLASSES,
+    board::HARDWARE,
+    board::BOOTS,
+    objects::CLASSES,
+    people::CLASSES,
+];
 
 /// Each class.
 pub(crate) fn all() -> impl Iterator<Item = &'static Class> {
     ALL.iter().copied().flatten()
+}
+
+/// The class of restarts in quiet time, which no story draws.
+pub(crate) fn twin() -> &'static Class {
+    all().find(|class| class.name == "twin").expect("it is a row")
 }
 
 impl Class {

@@ -11,5 +11,16 @@ pub(super) const CLASSES: &[Class] = &[
     Class { name: "writes-race", ..ASKED },
     Class { name: "lease-contested", begin: |w, _| w.contest_lease(), ..ASKED },
     Class { name: "lease-written", begin: |w, _| w.write_to_lease(), ..MOMENT },
+    Class { name: "pod-bound", begin: |w, s| w.bind_pod(s.size), sizes: &[0, 0, 40_000], ..MOMENT },
+    Class { name: "other-board", begin: |w, _| w.other_board_writes(), ..MOMENT },
+    Class {
+        name: "node-large",
+        begin: |w, s| w.fill_node(s.size),
+        end: |w, _| w.fill_node(0),
+        sizes: &[100, 1000],
+        ..ASKED
+    },
+    // At one story a backup, at a later one the restore.
+    Class { name: "etcd-old-backup", begin: |w, _| w.restore_or_back_up(), ..MOMENT },
     Class { name: "etcd-backup", begin: |w, _| w.back_up(), end: |w, _| w.restore(), ..ASKED },
 ];

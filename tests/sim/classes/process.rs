@@ -35,5 +35,19 @@ pub(super) const CLASSES: &[Class] = &[
         end: |w, _| w.set_clock(),
         ..ASKED
     },
-    Class { name: "notify-full", ..ASKED },
+    Class {
+        name: "notify-full",
+        begin: |w, _| w.fill_notify(),
+        end: |w, _| w.drain_notify(),
+        ..ASKED
+    },
+    // A restart in quiet time: `Plan::draw` says when.
+    Class {
+        name: "twin",
+        fits: |_| false,
+        begin: |w, s| w.begin_twin(s.size),
+        end: |w, _| w.end_twin(),
+        sizes: &[1, 2, 3],
+        ..ASKED
+    },
 ];

@@ -129,14 +129,6 @@ fn judge(run: &Run<'_>) -> Judged {
             *hours.entry(hour).or_default().entry(kind).or_default() += 1;
         }
     }
-    if std::env::var_os("SIM_COUNTS").is_some() {
-        for (hour, counts) in &hours {
-            eprintln!("HOUR {hour} {counts:?}");
-        }
-        for (hour, counts) in quiet_hours(run.trace) {
-            eprintln!("QUIET {hour:?} {counts:?} {}", run.plan.setting("auth"));
-        }
-    }
     for (hour, counts) in &hours {
         let end = HOUR * u32::try_from(*hour + 1).unwrap_or(u32::MAX);
         for (kind, most) in MOST {
@@ -181,14 +173,17 @@ fn quiet_hours(trace: &[Entry]) -> Vec<(Duration, Counts)> {
                 | What::Starts { .. }
                 | What::Ends { .. }
                 | What::Signal { .. }
-                | What::Slow { .. }
+                | What::Blocks { .. }
         );
         while !disturbs && entry.at >= begin + HOUR {
             hours.push((begin, std::mem::take(&mut counts)));
             begin += HOUR;
         }
         if disturbs {
-            let asleep = if let What::Slow { takes, .. } = entry.what { takes } else { HOUR * 0 };
+            let asleep = match entry.what {
+                What::Blocks { lasts, .. } => lasts,
+                _ => Duration::ZERO,
+            };
             begin = begin.max(entry.at + asleep + SETTLES);
             counts.clear();
         } else if entry.at >= begin {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
 use crate::sim::process::Pid;
-use crate::sim::trace::{Entry, Got, Slow, What};
+use crate::sim::trace::{Entry, Got, What};
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 1, name: "lease-law", judge };
 
@@ -61,9 +61,9 @@ fn judge(run: &Run<'_>) -> Judged {
             What::Ends { pid, .. } => {
                 agents.remove(pid);
             }
-            What::Slow { pid: 0, takes, what: Slow::Sleep } => {
+            What::Blocks { pid: 0, lasts, .. } => {
                 for agent in agents.values_mut() {
-                    agent.falls_asleep(entry.at, *takes);
+                    agent.falls_asleep(entry.at, *lasts);
                 }
             }
             what => {
@@ -83,7 +83,7 @@ fn pid_of(what: &What) -> Option<Pid> {
         | What::Woke { pid, .. }
         | What::Signal { pid, .. }
         | What::Log { pid, .. }
-        | What::Slow { pid, .. } => Some(*pid),
+        | What::Blocks { pid, .. } => Some(*pid),
         What::Got(Got { pid, .. }) => Some(*pid),
         _ => None,
     }
@@ -142,11 +142,12 @@ impl Agent {
                     self.sends(attempt, judged);
                 }
             }
-            What::Slow { takes, what, .. } => {
-                if *what == Slow::Change {
+            What::Blocks { lasts, with, .. } => {
+                let is_read = *with == "a read";
+                if !is_read {
                     self.begins_turn(at, "file operation", judged);
                 }
-                let adds = if *what == Slow::Read { *takes + LOOK } else { *takes };
+                let adds = if is_read { *lasts + LOOK } else { *lasts };
                 self.slowest = self.slowest.max(adds);
             }
             _ => {}
@@ -221,7 +222,9 @@ impl Agent {
         let took = lease.end.unwrap_or(at).saturating_sub(lease.start);
         let limit = match lease.got {
             None => AFTER_REFUSAL.max(took.min(LONGEST_ATTEMPT)),
-            Some(got) if is_accepted(&got) || got.has_retry_after => AFTER_SUCCESS.max(took),
+            Some(got) if is_accepted(&got) || got.has_retry_after || got.is_odd => {
+                AFTER_SUCCESS.max(took)
+            }
             Some(_) => AFTER_REFUSAL.max(took),
         };
         let slept = self.slept(lease.start, at).unwrap_or_default();
@@ -248,6 +251,7 @@ impl Agent {
         }
         let due = match lease.got {
             None => return,
+            Some(got) if got.is_odd => return,
             // The Lease was read: its write follows.
             Some(got) if is_accepted(&got) && lease.is_read => Duration::ZERO,
             Some(got) if is_accepted(&got) => DUE_AFTER_SUCCESS,

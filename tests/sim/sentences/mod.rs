@@ -2,13 +2,21 @@
 //! was judged with a true premise, because a sentence that is never judged holds nothing.
 
 mod bounds;
+mod grounds;
+mod kubelet;
+mod lease;
 mod lease;
 mod others;
+mod outages;
 #[cfg(test)]
 mod planted;
+mod promises;
+mod recovery;
 mod recovery;
 mod secrets;
 mod times;
+mod turns;
+mod twin;
 
 use std::time::Duration;
 
@@ -62,6 +70,12 @@ pub(crate) const ALL: &[Sentence] = &[
     times::SENTENCE,
     secrets::SENTENCE,
     bounds::SENTENCE,
+    twin::SENTENCE,
+    turns::SENTENCE,
+    outages::SENTENCE,
+    kubelet::SENTENCE,
+    promises::SENTENCE,
+    grounds::SENTENCE,
 ];
 
 /// What the world itself has seen, unless it belongs to a sentence: a panic.
@@ -93,4 +107,52 @@ fn told_by_world(run: &Run<'_>, number: usize) -> Judged {
 /// The begin of a text, without what differs between two runs.
 fn kind_of(text: &str) -> &str {
     text.split([':', '0']).next().unwrap_or_default()
+}
+
+/// Planted traces for the tests of the sentences.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::trace::{Exchange, State};
+
+    /// An entry at so many seconds.
+    pub(super) fn at(seconds: u64, what: What) -> Entry {
+        Entry { at: Duration::from_secs(seconds), what }
+    }
+
+    pub(super) fn judged(seconds: u64, state: State) -> Entry {
+        at(seconds, What::Judged(Box::new(state)))
+    }
+
+    pub(super) fn log_line(seconds: u64, level: log::Level, place: &str, text: &str) -> Entry {
+        let (text, place) = (text.to_owned(), place.to_owned());
+        at(seconds, What::Log { pid: 1, level, is_verbose: false, text, place })
+    }
+
+    /// The kind of what a sentence finds in a trace.
+    pub(super) fn breaks(judge: fn(&Run<'_>) -> Judged, trace: &[Entry]) -> Option<String> {
+        let plan = Plan::draw(1, 1, &|_| false);
+        judge(&Run { plan: &plan, trace }).broken.map(|broken| broken.kind)
+    }
+
+    pub(super) fn renewal(seconds: u64) -> Entry {
+        let exchange = Exchange {
+            method: "PATCH".to_owned(),
+            target: "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pi".to_owned(),
+            arrived: Duration::from_secs(seconds),
+            code: 200,
+            is_carried_out: true,
+            ..Exchange::default()
+        };
+        at(seconds, What::Answer(Box::new(exchange)))
+    }
+
+    pub(super) fn fault(seconds: u64, begins: bool, text: &str) -> Entry {
+        at(seconds, What::Fault { begins, text: text.to_owned() })
+    }
+
+    pub(super) fn run(trace: &[Entry], judge: fn(&Run<'_>) -> Judged) -> Judged {
+        let plan: Plan = "seed 1".parse().expect("a plan");
+        judge(&Run { plan: &plan, trace })
+    }
 }

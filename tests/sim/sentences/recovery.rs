@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
-use crate::sim::trace::{Entry, Slow, State, What};
+use crate::sim::trace::{Entry, State, What};
 use crate::sim::world::ready_of;
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 2, name: "recovery", judge };
@@ -100,8 +100,8 @@ impl Quiet {
             }
             _ if self.renewed.is_some() => {}
             // What takes time without a limit ends first.
-            What::Slow { takes, what, .. } if *what != Slow::Sleep => {
-                self.from = self.from.max(at + *takes);
+            What::Blocks { pid, lasts, .. } if *pid != 0 => {
+                self.from = self.from.max(at + *lasts);
             }
             What::Starts { name: "nodelet", .. } => {
                 self.from = self.from.max(at);

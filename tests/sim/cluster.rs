@@ -1,0 +1,294 @@
+//! What happens in the cluster and with its servers: addresses, controllers, other boards, a
+//! person who corrects what is on the board. And what the agent has to have done about it.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use apidouble::Phase;
+use serde_json::{Value, json};
+
+use super::dns::{FIRST, SECOND};
+use super::net::DEAD;
+use super::plan::Plan;
+use super::world::{NODE, Server, World};
+use crate::kube::x509::Leaf;
+
+/// The names and addresses in the certificate of each server.
+pub(super) const NAMES: &[&str] = &[
+    "api.test", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.1", "10.0.1.2", "10.0.1.3", "fd00::1",
+    "fd00::2", "fd00::3",
+];
+
+/// How long the agent may take for what its promises name: a report, a read, and a write.
+const PROMISED: Duration = Duration::from_secs(900);
+
+/// The servers of a setting, at their first addresses.
+pub(super) fn servers(plan: &Plan) -> Vec<Server> {
+    let count: u8 = plan.setting("servers").parse().unwrap_or(1);
+    let has_6 = plan.setting("reach") == "both";
+    let server = |index: u8| {
+        let sixth = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(index) + 1);
+        Server {
+            address: SocketAddr::new([10, 0, 0, index + 1].into(), 6443),
+            also: has_6.then(|| SocketAddr::new(sixth.into(), 6443)),
+            cluster: 0,
+        }
+    };
+    (0..count).map(server).collect()
+}
+
+impl World {
+    // --- names and addresses ---
+
+    fn has_name(&self) -> bool {
+        self.plan.setting("address") == "name"
+    }
+
+    /// The URL of the servers.
+    pub(super) fn url(&self) -> String {
+        match self.has_name() {
+            true => "https://api.test:6443".to_owned(),
+            false => format!("https://{}", self.servers[0].address),
+        }
+    }
+
+    /// The addresses of the servers' name.
+    fn addresses(&self) -> Vec<IpAddr> {
+        let mut all = Vec::new();
+        if self.plan.setting("reach") == "dead-6" {
+            all.push(DEAD);
+        }
+        all.extend(self.servers.iter().filter_map(|server| server.also).map(|it| it.ip()));
+        all.extend(self.servers.iter().map(|server| server.address.ip()));
+        all
+    }
+
+    /// Name servers and hosts file, by the setting.
+    pub(super) fn set_names(&mut self) {
+        let addresses = self.addresses();
+        let mut names = BTreeMap::from([("api.test".to_owned(), addresses.clone())]);
+        let resolv = match self.plan.setting("dns") {
+            "one" | "" => format!("nameserver {FIRST}\n"),
+            "alias" => {
+                names.insert("api.test".to_owned(), Vec::new());
+                names.insert("api.test.lan.test".to_owned(), addresses.clone());
+                format!("nameserver {FIRST}\nnameserver {SECOND}\nsearch lan.test\n")
+            }
+            _ => format!("nameserver {FIRST}\nnameserver {SECOND}\nsearch lan.test corp.test\n"),
+        };
+        self.names = names;
+        self.board.put("etc/resolv.conf", resolv.as_bytes());
+        if self.plan.setting("dns") == "hosts" {
+            let lines = addresses.iter().map(|address| format!("{address} api.test\n"));
+            self.board.hardware.servers_named = lines.collect();
+            self.board.write_etc();
+        }
+    }
+
+    /// The servers get other addresses; the old ones lead nowhere.
+    pub(crate) fn move_servers(&mut self) {
+        self.each_server(0, |world, server| world.end_connections_of(server, true));
+        self.has_moved = !self.has_moved;
+        let third = u8::from(self.has_moved);
+        for server in &mut self.servers {
+            if let IpAddr::V4(v4) = server.address.ip() {
+                let last = v4.octets()[3];
+                server.address.set_ip(Ipv4Addr::new(10, 0, third, last).into());
+            }
+        }
+    }
+
+    /// A person corrects the names, or the address in each kubeconfig on the board.
+    pub(crate) fn correct_addresses(&mut self) {
+        if self.has_name() {
+            return self.set_names();
+        }
+        let (old, new) = match self.has_moved {
+            true => ("//10.0.0.1:", "//10.0.1.1:"),
+            false => ("//10.0.1.1:", "//10.0.0.1:"),
+        };
+        let mut paths =
+            vec!["etc/kubernetes/kubelet.conf".to_owned(), "var/lib/nodelet/kubeconfig".to_owned()];
+        for folder in ["etc/credstore", "run/credentials/nodelet.service"] {
+            paths.extend(self.board.list(folder).iter().map(|name| format!("{folder}/{name}")));
+        }
+        for path in paths {
+            let Some(content) = self.board.read(&path) else { continue };
+            let Ok(text) = String::from_utf8(content) else { continue };
+            if text.contains(old) {
+                self.board.replace(&path, text.replace(old, new).as_bytes());
+            }
+        }
+        // systemd/join.md: "before each attempt it reads the files again" is about an expired
+        // certificate, and an agent that searches. Any other one is restarted.
+        let searches = self.plan.setting("auth") == "bootstrap" && self.has_expired();
+        if !searches {
+            self.restart_unit();
+        }
+    }
+
+    // --- certificates ---
+
+    /// A server has seen the certificate of a client.
+    pub(super) fn saw_certificate(&mut self, id: u64) {
+        let chain = self.certificates(id);
+        let leaf = chain.as_ref().and_then(|chain| chain.first()).and_then(|der| Leaf::parse(der));
+        if let Some(leaf) = leaf {
+            self.shown_until = Some(leaf.not_after);
+        }
+    }
+
+    /// Whether the certificate that was last shown is over.
+    pub(super) fn has_expired(&self) -> bool {
+        self.shown_until.is_some_and(|until| until < self.true_wall())
+    }
+
+    /// A person brings another kubeconfig to a board whose certificate is over, and that has no
+    /// token: systemd/join.md wants that, and a restart.
+    pub(super) fn renew_what_has_expired(&mut self) {
+        let has_token = matches!(self.plan.setting("auth"), "bootstrap" | "token");
+        if self.has_expired() && !has_token {
+            self.write_kubeconfig(false);
+            self.restart_unit();
+        }
+    }
+
+    // --- controllers, and others who write ---
+
+    /// The controller of pod CIDRs.
+    pub(super) fn give_pod_cidrs(&mut self) {
+        if self.plan.setting("cidr") != "yes" || self.faults.has("lifecycle-stops") {
+            return;
+        }
+        let Some(node) = self.clusters[0].model.get(&format!("nodes/{NODE}")) else { return };
+        if node["spec"]["podCIDRs"].is_null() {
+            self.cidrs += 1;
+            self.changed_spec = self.now;
+            let cidr = format!("10.244.{}.0/24", self.cidrs % 256);
+            let body = json!({"spec": {"podCIDR": cidr, "podCIDRs": [cidr]}});
+            self.admin("PATCH", &format!("/api/v1/nodes/{NODE}"), &body);
+        }
+    }
+
+    /// A pod of the Node, as of `kubectl debug node`; or one with so many arguments.
+    pub(crate) fn bind_pod(&mut self, arguments: u64) {
+        self.others += 1;
+        self.changed_spec = self.now;
+        let arguments: Vec<&str> = (0..arguments).map(|_| "x").collect();
+        let body = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("stray-{}", self.others), "namespace": "default"},
+            "spec": {"nodeName": NODE, "containers": [
+                {"name": "c", "image": "i", "args": arguments}]}});
+        self.set_double();
+        let path = "/api/v1/namespaces/default/pods";
+        self.clusters[0].model.as_admin("POST", path, "application/json", &body);
+    }
+
+    /// A copy of the card in another board writes its status, with its own boot id.
+    pub(crate) fn other_board_writes(&mut self) {
+        let body = json!({"status": {"nodeInfo":
+            {"bootID": "ffffffff-ffff-4fff-8fff-ffffffffffff"}}});
+        self.admin("PATCH", &format!("/api/v1/nodes/{NODE}/status"), &body);
+    }
+
+    /// Somebody makes the Node so large, or as small as before.
+    pub(crate) fn fill_node(&mut self, kib: u64) {
+        let names = (0..kib).map(|number| format!("{number:0>1000}")).collect::<Vec<String>>();
+        let images: Vec<Value> =
+            names.iter().map(|name| json!({"names": [name], "sizeBytes": 1})).collect();
+        let body = json!({"status": {"images": images}});
+        self.admin("PATCH", &format!("/api/v1/nodes/{NODE}/status"), &body);
+    }
+
+    /// etcd is restored from a backup of an earlier story, or backed up for a later one.
+    pub(crate) fn restore_or_back_up(&mut self) {
+        match self.clusters[0].backup.is_some() {
+            true => self.restore(),
+            false => self.back_up(),
+        }
+    }
+
+    // --- k3s ---
+
+    /// The server of k3s restarts, and refuses what its phases refuse.
+    pub(crate) fn supervisor_starts(&mut self) {
+        self.each_server(0, |world, server| world.end_connections_of(server, true));
+        self.clusters[0].model.set_supervisor(|supervisor| {
+            supervisor.start = vec![Phase::Starting, Phase::WithoutApi, Phase::WithoutCore];
+        });
+    }
+
+    /// Another holder of a join token asks for a certificate of this Node's name: the supervisor
+    /// stores its password where there is none.
+    pub(crate) fn name_is_taken(&mut self) {
+        self.clusters[0].model.set_supervisor(|supervisor| {
+            supervisor.passwords.entry(NODE.to_owned()).or_insert("of-another-board".to_owned());
+        });
+    }
+
+    /// The password of this board is stored, as `nodelet join` does it.
+    pub(super) fn store_password(&mut self, password: &str) {
+        self.clusters[0].model.set_supervisor(|supervisor| {
+            supervisor.passwords.insert(NODE.to_owned(), password.to_owned());
+        });
+    }
+
+    // --- what was promised ---
+
+    /// What the agent has not done, though it had the time; `None` where it had not.
+    pub(super) fn broken_promises(&self) -> Option<Vec<(&'static str, String)>> {
+        let quiet_since = self.plan.stories.iter().map(|story| story.healed);
+        let quiet_since = quiet_since.filter(|healed| *healed <= self.now).max()?;
+        let since = quiet_since.max(self.changed_spec);
+        if self.now < since + PROMISED || !self.board.is_on {
+            return None;
+        }
+        let mut broken = Vec::new();
+        broken.extend(self.wrong_cidr());
+        broken.extend(self.missing_password());
+        broken.extend(self.stray_pods());
+        Some(broken)
+    }
+
+    fn wrong_cidr(&self) -> Option<(&'static str, String)> {
+        let node = self.clusters[0].model.get(&format!("nodes/{NODE}"))?;
+        let cidr = node["spec"]["podCIDR"].as_str()?;
+        let file = self.board.read("var/lib/nodelet/podcidr").unwrap_or_default();
+        let file = String::from_utf8_lossy(&file).trim().to_owned();
+        let text = format!("podcidr has {file:?}, and the Node {cidr:?}");
+        (file != cidr).then_some(("podcidr", text))
+    }
+
+    fn missing_password(&self) -> Option<(&'static str, String)> {
+        if self.plan.setting("auth") != "k3s" {
+            return None;
+        }
+        let supervisor = self.clusters[0].model.supervisor()?;
+        self.clusters[0].model.get(&format!("nodes/{NODE}"))?;
+        let own = self.board.read("etc/credstore/nodelet.k3s-password").unwrap_or_default();
+        let own = String::from_utf8_lossy(&own).trim().to_owned();
+        let stored = supervisor.passwords.get(NODE);
+        let text = match stored {
+            Some(other) if *other != own => "another board has this Node's password".to_owned(),
+            Some(_) => return None,
+            None => "the supervisor has no password of this Node".to_owned(),
+        };
+        Some(("node password", text))
+    }
+
+    fn stray_pods(&self) -> Option<(&'static str, String)> {
+        let hides = ["server-forbids", "rbac-lost", "gateway-page", "pods-refused", "server-lies"];
+        // A pod that was forbidden, or accepted by a lie, is tried again after an hour.
+        if self.plan.classes().iter().any(|class| hides.contains(class)) {
+            return None;
+        }
+        let pods = self.clusters[0].model.list("/api/v1/pods");
+        let is_stray = |pod: &&Value| {
+            let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+            pod["spec"]["nodeName"] == NODE && !["Failed", "Succeeded"].contains(&phase)
+        };
+        let pod = pods.iter().find(is_stray)?;
+        Some(("stray pod", format!("{} still waits on the Node", pod["metadata"]["name"])))
+    }
+}

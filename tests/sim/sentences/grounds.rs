@@ -1,0 +1,101 @@
+//! Sentence 15: what is said has a ground. Each phrase of the log and of an event that names a cause
+//! or a remedy has a test of the trace before it.
+
+use std::time::Duration;
+
+use super::{Judged, Run, Sentence};
+use crate::sim::trace::{Entry, What};
+
+pub(super) const SENTENCE: Sentence = Sentence { number: 15, name: "grounds", judge };
+
+/// A phrase, and whether it is wrong here: the trace before it, and its whole text.
+type Ground = (&'static str, fn(&[Entry], &str) -> bool);
+
+const GROUNDS: &[Ground] = &[
+    // The boot ids of this board begin with zeros.
+    ("is also written by another board", |_, text| text.contains("boot id: 00000000-")),
+    // The alert says that there is no common suite, group or key.
+    ("P-521 is not supported", |_, text| !text.contains("group")),
+    // A proxy that fails is no server.
+    ("is the port of the API server right", |before, _| fails_at_proxy(before)),
+    ("a k3s agent's kubeconfig", |before, _| fails_at_proxy(before)),
+    ("waits for approval", |before, _| last_csr(before) == Some(true)),
+    ("it is renewed without its owner", |before, _| !is_renewed(before)),
+    ("10.6.6.6", |_, text| !text.contains("307")),
+];
+
+/// A fault of the proxy lasts, or has just ended.
+fn fails_at_proxy(before: &[Entry]) -> bool {
+    let faults = before.iter().rev().find_map(|entry| match &entry.what {
+        What::Fault { text, begins } => Some((text, *begins)),
+        _ => None,
+    });
+    faults.is_some_and(|(text, begins)| begins && text.contains(" proxy-"))
+}
+
+/// Whether the last CSR that a server showed is approved.
+fn last_csr(before: &[Entry]) -> Option<bool> {
+    before.iter().rev().find_map(|entry| match &entry.what {
+        What::Answer(answer) if answer.target.contains("/certificatesigningrequests") => {
+            let conditions = answer.answer["status"]["conditions"].as_array();
+            Some(conditions.into_iter().flatten().any(|it| it["type"] == "Approved"))
+        }
+        _ => None,
+    })
+}
+
+/// Whether a server took a renewal within the last minute.
+fn is_renewed(before: &[Entry]) -> bool {
+    let now = before.last().map_or(Duration::ZERO, |entry| entry.at);
+    let mut recent = before.iter().rev().take_while(|it| now - it.at < Duration::from_secs(60));
+    recent.any(|entry| matches!(&entry.what, What::Answer(answer) if answer.is_renewal()))
+}
+
+fn judge(run: &Run<'_>) -> Judged {
+    let mut judged = Judged::default();
+    for (index, entry) in run.trace.iter().enumerate() {
+        let text = match &entry.what {
+            What::Log { text, .. } => text.clone(),
+            What::Answer(answer) if answer.target.contains("/events") => {
+                answer.body["message"].as_str().unwrap_or_default().to_owned()
+            }
+            What::Connects { address, .. } => address.clone(),
+            _ => continue,
+        };
+        for (phrase, is_wrong) in GROUNDS {
+            if text.contains(phrase) {
+                judged.count += 1;
+                if is_wrong(&run.trace[..=index], &text) {
+                    judged.breaks(entry.at, phrase, text.clone());
+                }
+            }
+        }
+    }
+    judged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::sentences::tests::{at, run};
+    use crate::sim::trace::Exchange;
+
+    #[test]
+    fn a_conflict_with_a_former_boot_of_this_board_is_found() {
+        let event = |id: &str| {
+            let message = format!("Node pi is also written by another board, boot id: {id}; x");
+            let body = serde_json::json!({ "message": message });
+            let target = "/api/v1/namespaces/default/events".to_owned();
+            at(1, What::Answer(Box::new(Exchange { target, body, ..Exchange::default() })))
+        };
+        assert!(run(&[event("00000000-0000-4000-8000-000000000001")], judge).broken.is_some());
+        assert!(run(&[event("ffffffff-ffff-4fff-8fff-ffffffffffff")], judge).broken.is_none());
+    }
+
+    #[test]
+    fn a_connection_to_the_address_of_a_forger_is_found() {
+        let address = "10.6.6.6:6443".to_owned();
+        let connects = at(1, What::Connects { pid: 1, address, opened: false });
+        assert!(run(&[connects], judge).broken.is_some());
+    }
+}

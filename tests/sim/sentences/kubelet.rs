@@ -1,0 +1,153 @@
+//! Sentence 13: while the servers take the writes of a Lease, its renewals are never further apart
+//! than those of a kubelet with the same servers, whatever happens to other requests.
+
+use std::time::Duration;
+
+use super::{Judged, Run, Sentence};
+use crate::sim::trace::What;
+
+pub(super) const SENTENCE: Sentence = Sentence { number: 13, name: "kubelet-gap", judge };
+
+/// Two attempts of ten seconds.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// After any other fault the first renewal may still be late.
+const SETTLES: Duration = Duration::from_secs(60);
+
+/// What happens to other requests, and to the write of a Lease while it still works: the name of a
+/// class, and its largest size.
+const HARMLESS: &[(&str, u64)] = &[
+    ("lease-slow", 9000),
+    ("status-slow", u64::MAX),
+    ("node-create-refused", u64::MAX),
+    ("node-create-silent", u64::MAX),
+    ("node-patch-refused", u64::MAX),
+    ("node-patch-silent", u64::MAX),
+    ("node-webhook", u64::MAX),
+    ("node-written", u64::MAX),
+    ("writes-often", u64::MAX),
+    ("pods-refused", u64::MAX),
+    ("pod-bound", u64::MAX),
+    ("signer-stops", u64::MAX),
+    ("signer-denies", u64::MAX),
+    ("lifecycle-stops", u64::MAX),
+    ("retry-after", u64::MAX),
+    ("chunked", u64::MAX),
+    ("kill", u64::MAX),
+    ("restart", u64::MAX),
+];
+
+/// The size of a step, if its class is harmless.
+fn harmless(text: &str) -> Option<u64> {
+    let words = || text.split(' ');
+    let size = words().find_map(|word| word.strip_prefix("size=")?.parse().ok()).unwrap_or(0);
+    let is_meant = |(name, most): &&(&str, u64)| words().any(|word| word == *name) && size <= *most;
+    HARMLESS.iter().find(is_meant).map(|_| size)
+}
+
+/// What is known while the trace is read.
+#[derive(Default)]
+struct Gaps {
+    judged: Judged,
+    /// Faults that excuse a gap and last.
+    others: u64,
+    /// A gap is judged if it begins after this.
+    from: Duration,
+    /// The last renewal, or the start of a process that finds its Lease.
+    last: Option<Duration>,
+    /// Node and Lease exist.
+    has_lease: bool,
+    /// How slow a write of a Lease is.
+    slow: Duration,
+}
+
+impl Gaps {
+    fn excused(&mut self, at: Duration) {
+        self.from = at + SETTLES;
+        self.last = None;
+    }
+
+    fn ends(&mut self, at: Duration, what: &str) {
+        let Some(last) = self.last else { return };
+        if self.others > 0 || last < self.from {
+            return;
+        }
+        self.judged.count += 1;
+        let (gap, longest) = (at - last, LONGEST + self.slow);
+        if gap > longest {
+            let text = format!("{gap:?} from {last:?} to {what}; a kubelet needs {longest:?}");
+            self.judged.breaks(at, "gap", text);
+        }
+    }
+}
+
+fn judge(run: &Run<'_>) -> Judged {
+    let mut gaps = Gaps::default();
+    for entry in run.trace {
+        match &entry.what {
+            What::Fault { begins, text } => match (harmless(text), text.contains(" for ")) {
+                (Some(size), true) if text.contains(" lease-slow ") => {
+                    // A renewal that began with the fault may end after it.
+                    gaps.slow = gaps.slow.max(Duration::from_millis(size));
+                }
+                (Some(_), _) => {}
+                (None, lasts) => {
+                    gaps.ends(entry.at, "a fault");
+                    gaps.excused(entry.at);
+                    match (begins, lasts) {
+                        (true, true) => gaps.others += 1,
+                        (false, _) => gaps.others = gaps.others.saturating_sub(1),
+                        (true, false) => gaps.has_lease = false,
+                    }
+                }
+            },
+            What::Starts { .. } => {
+                gaps.last = Some(entry.at).filter(|_| gaps.has_lease && entry.at >= gaps.from);
+            }
+            What::Ends { .. } => {
+                gaps.ends(entry.at, "the end of the process");
+                gaps.last = None;
+            }
+            What::Answer(answer) if answer.is_renewal() => {
+                gaps.ends(entry.at, "a renewal");
+                (gaps.last, gaps.has_lease) = (Some(entry.at), true);
+            }
+            _ => {}
+        }
+    }
+    if let Some(last) = run.trace.last() {
+        gaps.ends(last.at, "the end");
+    }
+    gaps.judged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::sentences::tests::{at, fault, renewal, run};
+
+    #[test]
+    fn a_gap_beside_a_dead_webhook_is_found_and_one_without_a_server_is_not() {
+        let gap = |class: &str| {
+            let mut trace: Vec<_> = (0..20).map(|number| renewal(number * 10)).collect();
+            trace.push(fault(195, true, &format!("at 195.000 for 100.000 {class}")));
+            trace.push(renewal(270));
+            run(&trace, judge)
+        };
+        assert!(gap("node-webhook").broken.is_some());
+        assert!(gap("lease-slow size=9000").broken.is_some());
+        assert!(gap("partition").broken.is_none());
+        assert!(gap("lease-slow size=12000").broken.is_none());
+    }
+
+    #[test]
+    fn a_start_that_finds_its_lease_renews_it() {
+        let mut trace: Vec<_> = (0..20).map(|number| renewal(number * 10)).collect();
+        let name = "nodelet";
+        trace.push(at(200, What::Starts { pid: 2, name, line: String::new() }));
+        trace.push(renewal(281));
+        let judged = run(&trace, judge);
+        assert_eq!(judged.broken.map(|broken| broken.at), Some(Duration::from_secs(281)));
+        assert!(judged.count > 10);
+    }
+}

@@ -1,0 +1,131 @@
+//! Sentence 11: each "failed" of the log has its "recovered", the status line names a fault only
+//! while there is one, and no line is repeated more often than `kube/outage_log.rs` promises.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Judged, Run, Sentence};
+use crate::sim::trace::What;
+
+pub(super) const SENTENCE: Sentence = Sentence { number: 11, name: "outages", judge };
+
+/// Shortest time between two failure lines of one operation.
+const SHORTEST: Duration = Duration::from_secs(60);
+
+/// A certificate is requested again after so long.
+const CERTIFICATE: Duration = Duration::from_secs(1000);
+
+/// The lines of one operation of one process.
+#[derive(Default)]
+struct Outage {
+    /// The failure lines since the last "recovered".
+    failures: Vec<String>,
+    last: Option<Duration>,
+}
+
+impl Outage {
+    /// The object was deleted: the reason why it cannot be made again follows at once.
+    fn follows_a_deletion(&self) -> bool {
+        self.failures.last().is_some_and(|text| text.contains("deleted on the server"))
+    }
+}
+
+/// A person has removed the link to the pair: it is made anew with the next certificate.
+fn is_of_person(why: &str) -> bool {
+    why.contains("kubelet-client-current.pem: no such file")
+}
+
+fn judge(run: &Run<'_>) -> Judged {
+    let mut judged = Judged::default();
+    let mut outages: BTreeMap<String, Outage> = BTreeMap::new();
+    let mut is_excused = false;
+    for entry in run.trace {
+        match &entry.what {
+            What::Starts { .. } => outages.clear(),
+            What::Log { text, place, level, .. } if place.contains("kube/outage_log.rs") => {
+                let Some((what, why)) = text.split_once(": ") else { continue };
+                let outage = outages.entry(what.to_owned()).or_default();
+                judged.count += 1;
+                if *level == log::Level::Info {
+                    outage.failures.clear();
+                    continue;
+                }
+                let is_early = outage.last.is_some_and(|last| entry.at < last + SHORTEST);
+                if is_early && !outage.follows_a_deletion() {
+                    let text = format!("{text}: within a minute of the last line of {what}");
+                    judged.breaks(entry.at, &format!("{what} is logged too often"), text);
+                }
+                if outage.failures.last().is_some_and(|last| last == why) {
+                    judged.breaks(entry.at, &format!("{what} is logged twice"), text.clone());
+                }
+                outage.failures.push(why.to_owned());
+                outage.last = Some(entry.at);
+            }
+            // A list of pods that is forbidden is asked for no more: nothing recovers.
+            What::Answer(answer) if answer.target.contains("/pods") && answer.code == 403 => {
+                outages.remove("pods");
+            }
+            What::Judged(state) => {
+                is_excused |= state.excuse.is_some();
+                if is_excused || !state.is_up {
+                    continue;
+                }
+                judged.count += 1;
+                let is_due =
+                    |what: &str| what != "certificate" || entry.at >= state.healed + CERTIFICATE;
+                for (what, outage) in &outages {
+                    let is_of_agent = |why: &&String| is_due(what) && !is_of_person(why);
+                    if let Some(why) = outage.failures.last().filter(is_of_agent) {
+                        let text = format!(
+                            "{what}: {why}: not recovered, faults ended at {:?}",
+                            state.healed
+                        );
+                        judged.breaks(entry.at, &format!("{what} does not recover"), text);
+                    }
+                }
+                let names = ["clock", "lease", "node", "pods", "certificate", "facts"];
+                for what in names.iter().filter(|what| is_due(what)) {
+                    if state.status.contains(&format!("; {what}: ")) {
+                        let text = format!(
+                            "the status line is {:?}, faults ended at {:?}",
+                            state.status, state.healed
+                        );
+                        judged.breaks(entry.at, &format!("the status names {what}"), text);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    judged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{at, breaks, judged, log_line};
+    use super::*;
+    use crate::sim::trace::State;
+
+    const PLACE: &str = "src/kube/outage_log.rs:55";
+
+    #[test]
+    fn an_outage_must_end_and_be_told_rarely() {
+        let failed = |seconds, why: &str| log_line(seconds, log::Level::Warn, PLACE, why);
+        let ended = |seconds| {
+            log_line(seconds, log::Level::Info, PLACE, "lease: recovered after 9 s and 2 failed")
+        };
+        let quiet = |seconds| judged(seconds, State { is_up: true, ..State::default() });
+        let judge = super::judge;
+        assert_eq!(breaks(judge, &[failed(1, "lease: a"), ended(9), quiet(900)]), None);
+        let open = [failed(1, "lease: a"), quiet(900)];
+        assert_eq!(breaks(judge, &open).as_deref(), Some("lease does not recover"));
+        let often = [failed(1, "lease: a"), failed(20, "lease: b")];
+        assert_eq!(breaks(judge, &often).as_deref(), Some("lease is logged too often"));
+        let twice = [failed(1, "lease: a"), failed(80, "lease: a")];
+        assert_eq!(breaks(judge, &twice).as_deref(), Some("lease is logged twice"));
+        let status = "Ready since 2027, lease renewed 3 s ago; node: 500: no".to_owned();
+        let named =
+            at(900, What::Judged(Box::new(State { is_up: true, status, ..State::default() })));
+        assert_eq!(breaks(judge, &[named]).as_deref(), Some("the status names node"));
+    }
+}

@@ -1,0 +1,193 @@
+//! Sentence 4: a restart of the agent in an unchanged world changes no object. What differs after
+//! it also differs in its twin: the same run without that restart. So what time alone changes is
+//! no fault.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Judged, Run, Sentence};
+use crate::sim::plan::Plan;
+use crate::sim::process;
+use crate::sim::service::NO_RESTART;
+use crate::sim::trace::{Entry, Objects, What};
+use crate::sim::world::World;
+
+pub(super) const SENTENCE: Sentence = Sentence { number: 4, name: "twin", judge };
+
+/// The event of a start.
+const STARTING: &str = "Starting";
+
+/// Two agents look at different moments: what changes by itself changes a little earlier or later.
+const APART: Duration = Duration::from_secs(30);
+
+fn judge(run: &Run<'_>) -> Judged {
+    judge_with(run, &without_restart)
+}
+
+/// `without` runs the plan without the restart at a time, and returns its objects at the end.
+fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects>) -> Judged {
+    let mut judged = Judged::default();
+    let mut before: Option<&Entry> = None;
+    for entry in run.trace {
+        let What::Twin { begins, objects } = &entry.what else {
+            if let What::Judged(state) = &entry.what
+                && state.excuse.is_some()
+            {
+                break;
+            }
+            continue;
+        };
+        if *begins {
+            before = Some(entry);
+            continue;
+        }
+        let Some(begin) = before.take() else { continue };
+        let What::Twin { objects: old, .. } = &begin.what else { continue };
+        judged.count += 1;
+        if judged.broken.is_some() || differences(old, objects).is_empty() {
+            continue;
+        }
+        let Some(other) = without(run.plan, begin.at) else { continue };
+        let found = differences(&other, objects);
+        // What changed by itself in both, at another moment, is no fault.
+        if let Some((path, [want, have])) =
+            found.into_iter().find(|(path, _)| !is_of_time(path, old, &other, objects))
+        {
+            let text = format!(
+                "after a restart at {:?} {path} is {have}, and without it {want}",
+                begin.at
+            );
+            judged.breaks(entry.at, &format!("{} differs", without_numbers(&path)), text);
+        }
+    }
+    judged
+}
+
+/// The objects at the end of a twin that was not restarted at `at`.
+fn without_restart(plan: &Plan, at: Duration) -> Option<Objects> {
+    let mut plan = plan.clone();
+    let step =
+        plan.steps.iter_mut().find(|step| step.class.name == "twin" && step.when.at() == at)?;
+    step.size = NO_RESTART;
+    let end = at + step.lasts + Duration::from_millis(1);
+    let world = process::run(World::new(plan), end);
+    let objects = |entry: &Entry| match &entry.what {
+        What::Twin { begins: false, objects } => Some(objects.as_ref().clone()),
+        _ => None,
+    };
+    world.trace.iter().rev().find_map(objects)
+}
+
+/// A condition that changed after the restart with both agents, to the same, at two moments.
+fn is_of_time(path: &str, old: &Objects, other: &Objects, new: &Objects) -> bool {
+    let Some(condition) = path.strip_suffix(".lastTransitionTime") else { return false };
+    let at = |objects: &Objects| members(objects).get(path).cloned();
+    let status = |objects: &Objects| members(objects).get(&format!("{condition}.status")).cloned();
+    let both_changed = at(old) != at(other) && at(old) != at(new);
+    let seconds = |objects: &Objects| {
+        let text = at(objects)?;
+        crate::kube::time::Wall::parse(text.trim_matches('"')).map(|wall| wall.seconds())
+    };
+    let apart = seconds(other).zip(seconds(new)).map(|(a, b)| a.abs_diff(b));
+    both_changed && status(other) == status(new) && apart.is_some_and(|it| it <= APART.as_secs())
+}
+
+/// What differs: the path of a member, and its value in each.
+fn differences(old: &Objects, new: &Objects) -> Vec<(String, [String; 2])> {
+    let (old, new) = (members(old), members(new));
+    let paths: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let value = |of: &BTreeMap<String, String>, path: &String| {
+        of.get(path).cloned().unwrap_or_else(|| "missing".to_owned())
+    };
+    let both = |path: &String| (path.clone(), [value(&old, path), value(&new, path)]);
+    paths.into_iter().map(both).filter(|(_, [old, new])| old != new).collect()
+}
+
+/// Each member of the objects that a restart must not change, by its path.
+fn members(objects: &Objects) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    flatten("node", &objects.node, &mut all);
+    flatten("lease", &objects.lease, &mut all);
+    for event in objects.events.iter().filter(|event| !event.contains(STARTING)) {
+        let count = all.get(&format!("event {event}")).and_then(|n| n.parse().ok()).unwrap_or(0);
+        all.insert(format!("event {event}"), (count + 1_u32).to_string());
+    }
+    all
+}
+
+fn flatten(path: &str, value: &Value, all: &mut BTreeMap<String, String>) {
+    const FREE: &[&str] = &[
+        "resourceVersion",
+        "managedFields",
+        "lastHeartbeatTime",
+        "renewTime",
+        "creationTimestamp",
+        "generation",
+    ];
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members.iter().filter(|(name, _)| !FREE.contains(&name.as_str())) {
+                flatten(&format!("{path}.{name}"), value, all);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                // A condition by its type: another one before it moves nothing.
+                let name = item["type"].as_str().map(str::to_owned);
+                flatten(&format!("{path}.{}", name.unwrap_or(index.to_string())), item, all);
+            }
+        }
+        _ => drop(all.insert(path.to_owned(), value.to_string())),
+    }
+}
+
+fn without_numbers(path: &str) -> String {
+    path.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::at;
+    use super::*;
+
+    fn objects(time: &str, events: &[&str]) -> Objects {
+        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": time});
+        Objects {
+            node: json!({"status": {"conditions": [ready]}}),
+            lease: json!({"spec": {"holderIdentity": "pi"}}),
+            events: events.iter().map(|event| (*event).to_owned()).collect(),
+        }
+    }
+
+    /// The kind of what is found after a restart, if the twin without it ends with `other`.
+    fn found(new: &Objects, other: &Objects) -> Option<String> {
+        let twin = |seconds, begins, objects: &Objects| {
+            at(seconds, What::Twin { begins, objects: Box::new(objects.clone()) })
+        };
+        let old = objects("2027-01-15T08:00:00Z", &["Normal Starting: a"]);
+        let trace = [twin(10, true, &old), twin(20, false, new)];
+        let plan = Plan::draw(1, 1, &|_| false);
+        let judged = judge_with(&Run { plan: &plan, trace: &trace }, &|_, _| Some(other.clone()));
+        assert_eq!(judged.count, 1);
+        judged.broken.map(|broken| broken.kind)
+    }
+
+    #[test]
+    fn only_what_time_changes_may_differ() {
+        let same = objects("2027-01-15T08:00:00Z", &["Normal Starting: a", "Normal Starting: a"]);
+        let moved = objects("2027-01-15T08:10:00Z", &[]);
+        let later = objects("2027-01-15T08:10:20Z", &[]);
+        let told = objects("2027-01-15T08:00:00Z", &["Warning Rebooted: again"]);
+        assert_eq!(found(&same, &same), None);
+        let kind = "node.status.conditions.Ready.lastTransitionTime differs";
+        assert_eq!(found(&moved, &same).as_deref(), Some(kind));
+        assert_eq!(found(&moved, &moved), None);
+        assert_eq!(found(&later, &moved), None);
+        let kind = "event Warning Rebooted: again differs";
+        assert_eq!(found(&told, &same).as_deref(), Some(kind));
+    }
+}

@@ -1,0 +1,120 @@
+//! What systemd sees of nodelet.service: the datagrams of sd_notify, and the watchdog. And twins: a
+//! restart of the agent in a world that does not change meanwhile.
+
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use super::process::Signal;
+use super::trace::{Objects, What};
+use super::world::{NODE, World};
+
+/// `WatchdogSec=` of the unit.
+pub(crate) const WATCHDOG: Duration = Duration::from_secs(90);
+
+/// What another process sends to fill the queue of the socket.
+const FILLER: &str = "X_FILLER=1";
+
+/// An upgrade keeps the unit stopped for so long.
+const UPGRADE: Duration = Duration::from_secs(20);
+
+/// A restart of the agent in quiet time, by the size of the step.
+const BY_SIGKILL: u64 = 2;
+const BY_UPGRADE: u64 = 3;
+/// No restart: the other twin.
+pub(crate) const NO_RESTART: u64 = 9;
+
+impl World {
+    /// systemd does not read its socket any more, whose queue is full: each send fails.
+    pub(crate) fn fill_notify(&mut self) {
+        let address = SocketAddr::from_abstract_name(&self.notify_name).expect("a name");
+        let other = UnixDatagram::unbound().expect("a socket");
+        other.connect_addr(&address).expect("the socket of systemd");
+        other.set_nonblocking(true).expect("a socket");
+        while other.send(FILLER.as_bytes()).is_ok() {}
+    }
+
+    /// systemd reads its socket again.
+    pub(crate) fn drain_notify(&mut self) {
+        self.unit.pinged = self.now;
+        self.take_notifications();
+    }
+
+    /// systemd reads its socket.
+    pub(crate) fn take_notifications(&mut self) {
+        if self.faults.has("notify-full") {
+            return;
+        }
+        let mut buffer = [0; 4096];
+        while let Ok(length) = self.notify.recv(&mut buffer) {
+            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if text == FILLER {
+                continue;
+            }
+            let is_ready = text.contains("READY=1");
+            if is_ready || text.contains("WATCHDOG=1") {
+                self.unit.pinged = self.now.max(self.frozen_until);
+            }
+            self.unit.is_ready |= is_ready;
+            if let Some((_, status)) = text.split_once("STATUS=") {
+                self.unit.status = status.to_owned();
+            }
+            self.check_secrets("the status line", &text);
+            self.tell(What::Notify { text });
+        }
+    }
+
+    /// The watchdog of systemd, which is armed by READY=1.
+    pub(crate) fn ping_is_due(&mut self) {
+        if self.unit.pid.is_some()
+            && self.unit.is_ready
+            && self.now > self.unit.pinged + WATCHDOG
+            && !self.faults.has("notify-full")
+            && self.now >= self.frozen_until
+        {
+            let text = format!("no ping of the watchdog since {:?}", self.unit.pinged);
+            self.tell(What::Broken { sentence: 9, text });
+            self.kill_agent();
+        }
+    }
+
+    /// The agent is restarted while nothing else happens, if it runs.
+    pub(crate) fn begin_twin(&mut self, how: u64) {
+        if self.unit.pid.is_none() || !self.board.is_on || !self.faults.is_only("twin") {
+            return;
+        }
+        let objects = Box::new(self.objects());
+        self.tell(What::Twin { begins: true, objects });
+        match how {
+            NO_RESTART => {}
+            BY_SIGKILL => self.kill_agent(),
+            BY_UPGRADE => {
+                self.signal(Signal::Term);
+                self.unit.starts_after = Some(UPGRADE);
+            }
+            _ => self.restart_unit(),
+        }
+    }
+
+    pub(crate) fn end_twin(&mut self) {
+        let objects = Box::new(self.objects());
+        self.tell(What::Twin { begins: false, objects });
+    }
+
+    /// What the cluster has of this board.
+    fn objects(&mut self) -> Objects {
+        self.set_double();
+        let model = &self.clusters[0].model;
+        let event = |event: &serde_json::Value| {
+            let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+            format!("{} {}: {}", text("type"), text("reason"), text("message"))
+        };
+        let mut events: Vec<String> = model.list("events").iter().map(event).collect();
+        events.sort_unstable();
+        Objects {
+            node: model.get(&format!("nodes/{NODE}")).unwrap_or_default(),
+            lease: model.get(&format!("leases/{NODE}")).unwrap_or_default(),
+            events,
+        }
+    }
+}

@@ -6,12 +6,14 @@
 mod answers;
 mod board;
 mod classes;
+mod clock;
 mod cluster;
 mod clusters;
 mod command;
 mod devices;
 mod dns;
 mod draw;
+mod flapping;
 pub(crate) mod hook;
 mod known;
 mod net;
@@ -29,6 +31,7 @@ pub(crate) mod tcp;
 mod trace;
 mod unit;
 mod verdict;
+mod watch;
 mod world;
 
 use std::time::{Duration, Instant};

@@ -18,7 +18,7 @@ use super::draw::draw;
 use super::process::{Pid, Sleep};
 use super::proxy;
 use super::tcp::Input;
-use super::trace::What;
+use super::trace::{Got, What};
 use super::world::{Event, World};
 
 /// Half of the time that a packet needs to a server and back, without a fault.
@@ -54,6 +54,10 @@ pub(crate) struct Connection {
     is_closed: bool,
     /// What arrived while the server was silent.
     held: Vec<Vec<u8>>,
+    /// The answer that is on its way as a whole.
+    pub(crate) answer: Option<Got>,
+    /// Its server showed the certificate of another CA.
+    is_forged: bool,
     /// When the last bytes of the client arrive: TCP keeps their order.
     sent_until: Duration,
     /// When the last bytes were sent, in either direction.
@@ -221,6 +225,8 @@ impl World {
             limit: None,
             is_closed: false,
             held: Vec::new(),
+            answer: None,
+            is_forged: self.faults.at("wrong-certificate", server).is_some(),
             sent_until: self.now,
             used: self.now,
             is_dropped: false,
@@ -258,6 +264,16 @@ impl World {
         let at = at.max(connection.sent_until);
         connection.sent_until = at;
         self.plan_at(at, Event::Arrives { connection: id, bytes: bytes.to_vec() });
+    }
+
+    /// The client has read bytes: perhaps the last ones of an answer.
+    pub(crate) fn taken(&mut self, id: u64) {
+        let Some(connection) = self.net.connections.get_mut(&id) else { return };
+        if connection.input.is_empty()
+            && let Some(answer) = connection.answer.take()
+        {
+            self.tell(What::Got(answer));
+        }
     }
 
     /// What a balancer does to a connection after which idle time: a size of 83 is 8 s and the
@@ -352,6 +368,10 @@ impl World {
         if is_new && certificate.is_some() {
             self.note_certificate(id);
         }
+        if is_new && self.net.connections.get(&id).is_some_and(|found| found.is_forged) {
+            let text = format!("TLS with server {server}, whose certificate is of another CA");
+            self.tell(What::Broken { sentence: 8, text });
+        }
         if is_new {
             self.saw_certificate(id);
             self.tell(What::Handshake { server, certificate });
@@ -362,7 +382,9 @@ impl World {
         let connection = self.net.connections.get_mut(&id).expect("it was found");
         match Request::parse(&connection.request) {
             Ok(Some(request)) => {
-                connection.request.drain(..request.bytes);
+                let bytes: Vec<u8> = connection.request.drain(..request.bytes).collect();
+                let is_forged = connection.is_forged;
+                self.search_request(server, is_forged, &request, &bytes);
                 self.take_request(id, request);
             }
             Ok(None) => {}

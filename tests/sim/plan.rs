@@ -95,6 +95,8 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("gateway", &["no", "no", "no", "strict"]),
     ("life", &["1200", "2400", "3600", "7200", "14400", "86400"]),
     ("signs", &["yes", "yes", "yes", "slow"]),
+    ("waits", &["no", "no", "path"]),
+    ("rtc", &["yes", "yes", "yes", "no"]),
     // The board, by `devices.rs`.
     ("board", &["pi", "pi", "pc"]),
     ("boot", &["rw", "rw", "ro", "fstab"]),

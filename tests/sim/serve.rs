@@ -6,7 +6,7 @@ use apidouble::{Model, Response};
 use serde_json::Value;
 
 use super::answers::redirect;
-use super::trace::{Exchange, What};
+use super::trace::{Exchange, Got, What};
 use super::world::{Event, World};
 
 /// A request that a server has begun to carry out.
@@ -58,9 +58,11 @@ impl World {
             target: request.target.clone(),
             body: serde_json::from_slice(&request.body).unwrap_or_default(),
             arrived: self.now,
+            clock: self.board_wall(),
             ..Exchange::default()
         };
         self.tell(What::Request(Box::new(exchange.clone())));
+        self.race(&exchange);
         let (delay, end) = self.end_of(&exchange);
         let at = self.now + Duration::from_millis(3) + delay;
         self.plan_at(at, Event::Serves(Box::new(Request { connection, request, exchange, end })));
@@ -188,11 +190,15 @@ impl World {
                 self.lie(&exchange, *how)
             }
             _ => {
+                let before = self.of_others(&exchange);
                 let model = &self.clusters[cluster].model;
                 let (user, response) = model.answer(&request, certificates.as_deref());
                 self.check_certificate(cluster, &user, certificates.as_deref());
                 exchange.user = user;
                 exchange.is_carried_out = true;
+                if response.code < 300 {
+                    self.compare_others(&exchange, before);
+                }
                 match self.lagging(&request, &exchange) {
                     Some(old) if response.code != 401 => old,
                     _ => response,
@@ -202,7 +208,20 @@ impl World {
         exchange.code = response.code;
         exchange.answer = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
         let wire = self.wire(&response, exchange.server);
+        let answer = Got {
+            pid: exchange.pid,
+            number: exchange.number,
+            code: response.code,
+            is_of_server: !matches!(end, End::Page(_) | End::Garbage),
+            is_odd: matches!(end, End::Lie(_) | End::Redirect),
+            has_retry_after: response.headers.iter().any(|(name, _)| name == "Retry-After"),
+        };
         self.answered(exchange);
+        if !matches!(end, End::Lost | End::Cut)
+            && let Some(connection) = self.net.connections.get_mut(&connection)
+        {
+            connection.answer = Some(answer);
+        }
         match end {
             End::Lost => {}
             End::Cut => {

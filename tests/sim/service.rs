@@ -59,6 +59,7 @@ impl World {
             if let Some((_, status)) = text.split_once("STATUS=") {
                 self.unit.status = status.to_owned();
             }
+            self.check_secrets("the status line", &text);
             self.tell(What::Notify { text });
         }
     }

@@ -111,7 +111,11 @@ fn read(me: &Me, stream: &Stream, buffer: &mut [u8]) -> io::Result<usize> {
         let mut world = me.world();
         let now = world.now;
         match world.net.input(stream.0, now) {
-            Input::Bytes => return Ok(world.net.take(stream.0, now, buffer)),
+            Input::Bytes => {
+                let length = world.net.take(stream.0, now, buffer);
+                world.taken(stream.0);
+                return Ok(length);
+            }
             Input::Closed => return Ok(0),
             Input::Reset => return Err(ErrorKind::ConnectionReset.into()),
             Input::Nothing if now >= end => return Err(ErrorKind::WouldBlock.into()),

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::devices::Truth;
 use super::process::{Exit, Pid, Signal};
+use crate::kube::time::Wall;
 use crate::os::wakeup::Woken;
 
 /// One thing that happened.
@@ -40,6 +41,12 @@ pub(crate) enum What {
     Request(Box<Exchange>),
     /// A request was carried out or refused, or there will be no answer (0).
     Answer(Box<Exchange>),
+    /// The client of a request has read its whole answer.
+    Got(Got),
+    /// What others wrote to an object, before and after a write of the agent.
+    Kept { object: &'static str, before: Vec<String>, after: Vec<String> },
+    /// The status of Ready in the store has changed; empty without a Node.
+    Ready { status: String },
     /// A log line.
     Log { pid: Pid, level: log::Level, is_verbose: bool, text: String, place: String },
     /// A line on stdout or stderr.
@@ -66,6 +73,20 @@ pub(crate) enum What {
     Broken { sentence: usize, text: String },
 }
 
+/// An answer, as its client has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Got {
+    pub(crate) pid: Pid,
+    /// Of the request.
+    pub(crate) number: u64,
+    pub(crate) code: u16,
+    /// It is not a page of a gateway, nor cut JSON.
+    pub(crate) is_of_server: bool,
+    /// It says what is not so: what its client makes of it is open.
+    pub(crate) is_odd: bool,
+    pub(crate) has_retry_after: bool,
+}
+
 /// A request, and its answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exchange {
@@ -85,6 +106,8 @@ pub(crate) struct Exchange {
     pub(crate) answer: Value,
     /// When the request was complete.
     pub(crate) arrived: Duration,
+    /// What the clock of the board showed then.
+    pub(crate) clock: Wall,
     /// The server has carried it out.
     pub(crate) is_carried_out: bool,
 }
@@ -206,6 +229,11 @@ impl fmt::Display for Entry {
                 let Exchange { server, code, method, target, user, body, .. } = &**answer;
                 write!(f, "server {server}: {code} for {method} {target} of {user:?} {body}")
             }
+            What::Got(Got { number, code, .. }) => write!(f, "answer {code} of {number} was read"),
+            What::Kept { object, before, after } => {
+                write!(f, "{object}: of others {before:?}, after our write {after:?}")
+            }
+            What::Ready { status } => write!(f, "Ready is {status:?}"),
             What::Log { level, text, .. } => write!(f, "log {level}: {text}"),
             What::Print { text, .. } => write!(f, "prints: {text}"),
             What::File { op, .. } => write!(f, "file: {op}"),
@@ -243,9 +271,12 @@ impl What {
     /// What belongs into the story of a run: not each turn and each renewal.
     pub(crate) fn is_told(&self) -> bool {
         match self {
-            Self::Waits { .. } | Self::Woke { .. } | Self::Request(_) | Self::Blocks { .. } => {
-                false
-            }
+            Self::Waits { .. }
+            | Self::Woke { .. }
+            | Self::Request(_)
+            | Self::Blocks { .. }
+            | Self::Got(_)
+            | Self::Kept { .. } => false,
             Self::Answer(answer) => !(answer.is_lease() && answer.code == 200),
             Self::Notify { text } => !text.starts_with("WATCHDOG"),
             Self::Log { is_verbose, .. } => !is_verbose,

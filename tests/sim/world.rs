@@ -24,6 +24,7 @@ use super::process::{Exit, Pid, Processes, Shared, Signal, Sleep};
 use super::serve::Request;
 use super::service::WATCHDOG;
 use super::trace::{Entry, Exchange, State, What};
+use super::watch::Watch;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::read::cause;
@@ -36,6 +37,11 @@ const START: u64 = 1_800_000_000;
 /// The program was built at this time, whenever it really was.
 pub(crate) fn built() -> Wall {
     Wall::from_epoch(Duration::from_secs(START - 30 * 86_400))
+}
+
+/// The true time at a time of a run.
+pub(crate) fn true_wall_at(at: Duration) -> Wall {
+    Wall::from_epoch(Duration::from_secs(START) + at)
 }
 
 /// The grace period of the node lifecycle controller.
@@ -208,6 +214,7 @@ pub(crate) struct World {
     pending: Option<Undo>,
     /// A person must act, or the design promises nothing: from then on the run is not judged.
     pub(crate) excuse: Option<&'static str>,
+    pub(crate) watch: Watch,
     /// The run ends after so many turns of the agent.
     pub(crate) last_turn: Option<u64>,
     turns: u64,
@@ -287,6 +294,7 @@ impl World {
             unsynced: Vec::new(),
             pending: None,
             excuse: None,
+            watch: Watch::default(),
             last_turn: None,
             turns: 0,
             plan,
@@ -383,7 +391,7 @@ impl World {
 
     /// The true time.
     pub(crate) fn true_wall(&self) -> Wall {
-        Wall::from_epoch(Duration::from_secs(START) + self.now)
+        true_wall_at(self.now)
     }
 
     /// What the clock of the board shows.
@@ -399,6 +407,7 @@ impl World {
         if self.is_cut(pid, false) {
             self.cut(pid);
         }
+        self.count_moment();
         while let Some((&hook, &index)) = self.at_hook.first_key_value()
             && hook <= self.hooks
         {
@@ -519,6 +528,8 @@ impl World {
 
     fn boots(&mut self) {
         self.boots_kernel();
+        self.start_clock();
+        self.make_ready(true);
         self.unit.is_ready = false;
         self.unit.is_stopping = false;
         self.unit.restarts = 0;
@@ -596,7 +607,11 @@ impl World {
             _ => "",
         };
         let pods = if self.plan.setting("pods") == "40" { " --pods-per-core=10" } else { "" };
-        format!("NODELET_FLAGS={label}{own}{health}{pods}\n")
+        let waits = match self.plan.setting("waits") {
+            "path" => " --ready-when-exists=/run/test-ready",
+            _ => "",
+        };
+        format!("NODELET_FLAGS={label}{own}{health}{pods}{waits}\n")
     }
 
     /// A process has ended.
@@ -717,12 +732,20 @@ impl World {
     pub(crate) fn suspend(&mut self, seconds: u64) {
         if self.board.is_on {
             self.frozen_until = self.now + Duration::from_secs(seconds);
+            let takes = Duration::from_secs(seconds);
+            self.tell(What::Blocks { pid: 0, with: "a suspend", lasts: takes });
             self.unit.pinged = self.unit.pinged.max(self.frozen_until);
         }
     }
 
     pub(crate) fn step_clock(&mut self, seconds: i64) {
         self.skew += seconds;
+    }
+
+    /// A number that was not used before.
+    pub(crate) fn next_number(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
     }
 
     /// The clock shows this time, or is right.
@@ -771,9 +794,8 @@ impl World {
         self.tell(What::Log { pid, level: record.level(), is_verbose, text, place });
     }
 
-    fn check_secrets(&mut self, place: &str, text: &str) {
-        let shown = self.secrets.iter().any(|secret| text.contains(secret.as_str()));
-        if shown || text.contains("PRIVATE KEY") {
+    pub(crate) fn check_secrets(&mut self, place: &str, text: &str) {
+        if self.has_secret(text) {
             self.tell(What::Broken { sentence: 8, text: format!("a secret in {place}: {text}") });
         }
     }
@@ -785,6 +807,7 @@ impl World {
         if self.is_cut(pid, true) {
             self.cut(pid);
         }
+        self.search_file(op);
         let path = match op {
             Op::Folder(path, _)
             | Op::Write(path, ..)
@@ -955,6 +978,8 @@ impl World {
                 self.sign(index);
             }
         }
+        self.watch_ready();
+        self.repeat_signs();
         self.ping_is_due();
         self.plan_at(self.now + CONTROLLERS, Event::Controllers);
     }

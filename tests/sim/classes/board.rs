@@ -37,6 +37,10 @@ fn counts_lockups(setting: &BTreeMap<String, String>) -> bool {
 /// EIO, EAGAIN, EACCES, ENODEV, EINVAL.
 const ERRORS: &[u64] = &[5, 11, 13, 19, 22];
 
+fn waits(setting: &BTreeMap<String, String>) -> bool {
+    setting.get("waits").is_some_and(|waits| waits == "path")
+}
+
 pub(super) const CLASSES: &[Class] = &[
     // The card.
     Class { name: "disk-full", ..ASKED },
@@ -114,6 +118,9 @@ pub(super) const HARDWARE: &[Class] = &[
         sizes: &[1, 3],
         ..ASKED
     },
+    Class { name: "signs-often", ..ASKED },
+    Class { name: "network-flaps", begin: |w, _| w.begin_flapping(), ..ASKED },
+    Class { name: "ready-flaps", fits: waits, begin: |w, _| w.begin_flapping(), ..ASKED },
     Class { name: "release-upgraded", begin: |w, _| w.sets(|h| h.release += 1), ..MOMENT },
     Class { name: "machine-id", begin: |w, _| w.sets(|h| h.has_machine_id = true), ..MOMENT },
     // The network.

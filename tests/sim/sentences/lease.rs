@@ -1,23 +1,295 @@
-//! Sentence 1, the lease law in the words of src/README.md, at the server's store: in a world
-//! without a fault, two renewals of the Lease are 15.4 s apart at most.
+//! Sentence 1, the lease law in the words of src/README.md, for each attempt, also for those that
+//! never arrive, and during faults. An attempt begins with the line that the loop logs before each
+//! call; it was answered if its client has read an answer.
+//!
+//! - The next attempt follows within 15.4 s of the start of a renewal, within 10 s of that of a
+//!   refused one (15 s with `Retry-After`), and within 20 s of that of an unanswered one.
+//! - One read or one operation of a file change that takes longer than a call adds the rest, and a
+//!   suspend adds its time.
+//! - Rule 1: each request and each slow file operation begins with a turn, which polls unless it
+//!   polled just before.
+//! - Rule 2: nothing else is sent while the Lease is due.
+//! - Rule 3: after an unanswered request only the Lease is sent until it has an answer.
+//!
+//! And at the server's store, in a time without a fault: two renewals are 15.4 s apart at most.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
-use crate::sim::trace::What;
+use crate::sim::process::Pid;
+use crate::sim::trace::{Entry, Got, What};
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 1, name: "lease-law", judge };
 
-/// 10.4 s, and one call of another request that began before; and what the network takes.
-const LONGEST: Duration = Duration::from_millis(15_900);
+/// 10.4 s, and one call of another request that began before.
+const AFTER_SUCCESS: Duration = Duration::from_millis(15_400);
+const AFTER_REFUSAL: Duration = Duration::from_secs(10);
+/// Connect and call.
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(20);
+
+/// The latest time at which the Lease is due, from the start of the last attempt.
+const DUE_AFTER_SUCCESS: Duration = Duration::from_millis(10_400);
+const DUE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
+const DUE_AFTER_DELAY: Duration = Duration::from_secs(10);
+
+/// The law allows as much for a read or an operation of a file change.
+const CALL: Duration = Duration::from_secs(5);
+/// A read of facts ends after this time as a whole, and the one file that is under way still ends.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A turn does not poll if the last poll, or the end of a wait, was so short ago.
+const POLL_AGAIN: Duration = Duration::from_millis(100);
+
+/// Times are rounded to milliseconds here and there.
+const ROUNDING: Duration = Duration::from_millis(10);
+
+/// What the network takes of the time between two renewals in the store.
+const TRIPS: Duration = Duration::from_millis(500);
 
 /// After the last fault the first renewal may still be that of an attempt which began before.
 const SETTLES: Duration = Duration::from_secs(45);
 
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
-    let (mut faults, mut quiet_since, mut last) = (0_u64, Duration::ZERO, None);
+    let mut agents: BTreeMap<Pid, Agent> = BTreeMap::new();
     for entry in run.trace {
+        match &entry.what {
+            What::Starts { pid, name: "nodelet", .. } => {
+                agents.insert(*pid, Agent::default());
+            }
+            What::Ends { pid, .. } => {
+                agents.remove(pid);
+            }
+            What::Blocks { pid: 0, lasts, .. } => {
+                for agent in agents.values_mut() {
+                    agent.falls_asleep(entry.at, *lasts);
+                }
+            }
+            what => {
+                if let Some(agent) = pid_of(what).and_then(|pid| agents.get_mut(&pid)) {
+                    agent.follow(entry.at, what, &mut judged);
+                }
+            }
+        }
+    }
+    judge_quiet(run.trace, &mut judged);
+    judged
+}
+
+fn pid_of(what: &What) -> Option<Pid> {
+    match what {
+        What::Waits { pid, .. }
+        | What::Woke { pid, .. }
+        | What::Signal { pid, .. }
+        | What::Log { pid, .. }
+        | What::Blocks { pid, .. } => Some(*pid),
+        What::Got(Got { pid, .. }) => Some(*pid),
+        _ => None,
+    }
+}
+
+/// A request that the loop sends.
+#[derive(Clone, Debug)]
+struct Attempt {
+    is_lease: bool,
+    /// It reads or writes the Node.
+    is_node: bool,
+    is_read: bool,
+    start: Duration,
+    /// When the loop went on, if it has.
+    end: Option<Duration>,
+    got: Option<Got>,
+}
+
+/// One process of the agent.
+#[derive(Debug, Default)]
+struct Agent {
+    /// The last poll, or the end of the last wait.
+    polled: Option<Duration>,
+    last: Option<Attempt>,
+    /// The last attempt of the Lease, while there is a Lease to renew.
+    lease: Option<Attempt>,
+    /// Rule 3.
+    is_silent: bool,
+    /// A signal came: a shutdown has other limits.
+    is_stopping: bool,
+    /// The longest read or operation since the last attempt of the Lease.
+    slowest: Duration,
+    /// The times asleep.
+    asleep: Vec<(Duration, Duration)>,
+}
+
+impl Agent {
+    fn follow(&mut self, at: Duration, what: &What, judged: &mut Judged) {
+        match what {
+            What::Signal { .. } => self.is_stopping = true,
+            What::Waits { timeout, .. } => {
+                self.ends(at);
+                self.is_late(at, "wait", judged);
+                // A wait that something ends sooner is followed by `Woke`.
+                self.polled = Some(at + *timeout);
+            }
+            What::Woke { .. } => self.polled = Some(at),
+            What::Got(got) => {
+                if let Some(last) = &mut self.last {
+                    last.got = Some(*got);
+                }
+                self.ends(at);
+            }
+            What::Log { is_verbose: true, text, .. } => {
+                if let Some(attempt) = Attempt::of_line(at, text) {
+                    self.sends(attempt, judged);
+                }
+            }
+            What::Blocks { lasts, with, .. } => {
+                let is_read = *with == "a read";
+                if !is_read {
+                    self.begins_turn(at, "file operation", judged);
+                }
+                let adds = if is_read { *lasts + LOOK } else { *lasts };
+                self.slowest = self.slowest.max(adds);
+            }
+            _ => {}
+        }
+    }
+
+    /// The loop goes on after its last request.
+    fn ends(&mut self, at: Duration) {
+        let Some(last) = &mut self.last else { return };
+        last.end.get_or_insert(at);
+        if last.is_lease {
+            self.lease = self.last.clone();
+        }
+    }
+
+    fn sends(&mut self, attempt: Attempt, judged: &mut Judged) {
+        let at = attempt.start;
+        self.ends(at);
+        self.begins_turn(at, "request", judged);
+        if let Some(last) = &self.last {
+            self.is_silent = last.got.is_none();
+            let is_missing = last.got.is_some_and(|got| got.code == 404 && got.is_of_server);
+            if last.is_node && is_missing {
+                self.lease = None;
+            }
+        }
+        self.is_late(at, "attempt", judged);
+        if attempt.is_lease {
+            self.slowest = Duration::ZERO;
+        } else {
+            self.goes_before_lease(at, judged);
+        }
+        if attempt.is_lease {
+            self.lease = Some(attempt.clone());
+        }
+        self.last = Some(attempt);
+    }
+
+    /// Rule 1.
+    fn begins_turn(&self, at: Duration, what: &str, judged: &mut Judged) {
+        if let Some(polled) = self.polled
+            && !self.is_stopping
+            && self.slept(polled, at).is_none()
+        {
+            judged.count += 1;
+            let ago = at.saturating_sub(polled);
+            if ago > POLL_AGAIN + ROUNDING {
+                let text = format!("a {what} begins {ago:?} after the last poll, in its turn");
+                judged.breaks(at, "two things in a turn", text);
+            }
+        }
+    }
+
+    /// The board falls asleep; a sleep that lasts yet ends with this one.
+    fn falls_asleep(&mut self, at: Duration, takes: Duration) {
+        if let Some((_, end)) = self.asleep.last_mut() {
+            *end = at.min(*end);
+        }
+        self.asleep.push((at, at + takes));
+    }
+
+    /// How long the board was asleep, if it was between these times. The end of the sleep may have
+    /// come earlier than the plan said.
+    fn slept(&self, from: Duration, to: Duration) -> Option<Duration> {
+        let within = self.asleep.iter().filter(|(begin, end)| from <= *end && to >= *begin);
+        within.map(|(begin, end)| *end.min(&to) - *begin.max(&from)).reduce(|sum, next| sum + next)
+    }
+
+    /// The distance of two attempts.
+    fn is_late(&self, at: Duration, what: &str, judged: &mut Judged) {
+        let Some(lease) = self.lease.as_ref().filter(|_| !self.is_stopping) else { return };
+        let took = lease.end.unwrap_or(at).saturating_sub(lease.start);
+        let limit = match lease.got {
+            None => AFTER_REFUSAL.max(took.min(LONGEST_ATTEMPT)),
+            Some(got) if is_accepted(&got) || got.has_retry_after || got.is_odd => {
+                AFTER_SUCCESS.max(took)
+            }
+            Some(_) => AFTER_REFUSAL.max(took),
+        };
+        let slept = self.slept(lease.start, at).unwrap_or_default();
+        let adds = self.slowest.saturating_sub(CALL) + slept;
+        let gap = at - lease.start;
+        judged.count += 1;
+        if gap > limit + adds + ROUNDING {
+            let answer = lease.got.map_or("no answer".to_owned(), |got| got.code.to_string());
+            let text = format!(
+                "{what} {gap:?} after the start of a Lease's attempt ({answer}); {limit:?} and \
+                 {adds:?} are allowed"
+            );
+            judged.breaks(at, "an attempt is late", text);
+        }
+    }
+
+    /// Rules 2 and 3, for a request other than the Lease's.
+    fn goes_before_lease(&self, at: Duration, judged: &mut Judged) {
+        let Some(lease) = self.lease.as_ref().filter(|_| !self.is_stopping) else { return };
+        judged.count += 1;
+        if self.is_silent {
+            let text = "a request other than the Lease's follows one without an answer";
+            judged.breaks(at, "not the Lease after silence", text.to_owned());
+        }
+        let due = match lease.got {
+            None => return,
+            Some(got) if got.is_odd => return,
+            // The Lease was read: its write follows.
+            Some(got) if is_accepted(&got) && lease.is_read => Duration::ZERO,
+            Some(got) if is_accepted(&got) => DUE_AFTER_SUCCESS,
+            Some(got) if got.has_retry_after => DUE_AFTER_DELAY,
+            Some(_) => DUE_AFTER_REFUSAL,
+        };
+        let since = at - lease.start;
+        if since > due + self.slept(lease.start, at).unwrap_or_default() + ROUNDING {
+            let text = format!("another request {since:?} after a Lease's, which is due");
+            judged.breaks(at, "not the Lease first", text);
+        }
+    }
+}
+
+impl Attempt {
+    /// The request that this line of the loop tells.
+    fn of_line(at: Duration, text: &str) -> Option<Self> {
+        let (method, path) = text.split_once(' ')?;
+        let is_request = ["Get", "Post", "Patch", "Delete"].contains(&method);
+        is_request.then(|| Self {
+            is_lease: path.contains("/leases"),
+            is_node: path.starts_with("/api/v1/nodes"),
+            is_read: method == "Get",
+            start: at,
+            end: None,
+            got: None,
+        })
+    }
+}
+
+fn is_accepted(got: &Got) -> bool {
+    got.code < 300 && got.is_of_server
+}
+
+/// The renewals in the store.
+fn judge_quiet(trace: &[Entry], judged: &mut Judged) {
+    let (mut faults, mut quiet_since, mut last) = (0_u64, Duration::ZERO, None);
+    for entry in trace {
         match &entry.what {
             What::Fault { begins, text } => {
                 match (begins, text.contains(" for ")) {
@@ -35,7 +307,7 @@ fn judge(run: &Run<'_>) -> Judged {
                 {
                     judged.count += 1;
                     let gap = answer.arrived - last;
-                    if gap > LONGEST {
+                    if gap > AFTER_SUCCESS + TRIPS {
                         judged.breaks(entry.at, "gap", format!("{gap:?} between two renewals"));
                     }
                 }
@@ -43,5 +315,83 @@ fn judge(run: &Run<'_>) -> Judged {
             _ => {}
         }
     }
-    judged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::sentences::planted::{entry, judged_trace, quiet_run};
+
+    fn broken_by(change: impl FnOnce(&mut Vec<Entry>)) -> Option<String> {
+        let mut trace = quiet_run();
+        assert_eq!(judged_trace(&SENTENCE, &trace).broken, None);
+        change(&mut trace);
+        judged_trace(&SENTENCE, &trace).broken.map(|broken| broken.kind)
+    }
+
+    /// The places of the lines with which the renewals begin, from the tenth on.
+    fn renewals(trace: &[Entry]) -> Vec<usize> {
+        let is_renewal = |entry: &Entry| matches!(&entry.what, What::Log { text, .. } if text.starts_with("Patch /apis/coord"));
+        (0..trace.len()).filter(|at| is_renewal(&trace[*at])).skip(10).collect()
+    }
+
+    /// Everything from this place on happens later: the wait before it was longer.
+    fn delay(trace: &mut [Entry], from: usize, by: Duration) {
+        trace[from..].iter_mut().for_each(|entry| entry.at += by);
+        let mut before = trace[..from].iter_mut().rev();
+        let timeout = before.find_map(|entry| match &mut entry.what {
+            What::Waits { timeout, .. } => Some(timeout),
+            _ => None,
+        });
+        *timeout.expect("a wait") += by;
+    }
+
+    #[test]
+    fn planted_late_attempt_is_found() {
+        let kind = broken_by(|trace| {
+            let at = renewals(trace)[0];
+            delay(trace, at, Duration::from_secs(6));
+        });
+        assert_eq!(kind.as_deref(), Some("an attempt is late"));
+    }
+
+    #[test]
+    fn planted_second_request_in_a_turn_is_found() {
+        let kind = broken_by(|trace| {
+            let (at, pid) = (renewals(trace)[0], 1);
+            let line = |text: &str| What::Log {
+                pid,
+                level: log::Level::Info,
+                is_verbose: true,
+                text: text.to_owned(),
+                place: String::new(),
+            };
+            let start = trace[at].at;
+            let lines = [
+                entry(start, line("Get /api/v1/nodes/pi")),
+                entry(
+                    start,
+                    What::Got(Got { pid, code: 200, is_of_server: true, ..Got::default() }),
+                ),
+                entry(start + Duration::from_secs(2), line("Patch /api/v1/nodes/pi/status")),
+            ];
+            trace.splice(at.., lines);
+        });
+        assert_eq!(kind.as_deref(), Some("two things in a turn"));
+    }
+
+    #[test]
+    fn planted_request_after_silence_is_found() {
+        let kind = broken_by(|trace| {
+            let at = renewals(trace)[0];
+            let mut line = trace[at].clone();
+            if let What::Log { text, .. } = &mut line.what {
+                *text = "Patch /api/v1/nodes/pi/status".to_owned();
+            }
+            // The renewal has no answer, and the Node's request follows at once.
+            trace.truncate(at + 1);
+            trace.push(line);
+        });
+        assert_eq!(kind.as_deref(), Some("not the Lease after silence"));
+    }
 }

@@ -2,12 +2,18 @@
 //! was judged with a true premise, because a sentence that is never judged holds nothing.
 
 mod agree;
+mod bounds;
 mod grounds;
 mod kubelet;
 mod lease;
+mod others;
 mod outages;
+#[cfg(test)]
+mod planted;
 mod promises;
 mod recovery;
+mod secrets;
+mod times;
 mod turns;
 mod twin;
 
@@ -59,6 +65,10 @@ pub(crate) const ALL: &[Sentence] = &[
     Sentence { number: 0, name: "the world saw no broken rule", judge: broken_rules },
     lease::SENTENCE,
     recovery::SENTENCE,
+    others::SENTENCE,
+    times::SENTENCE,
+    secrets::SENTENCE,
+    bounds::SENTENCE,
     twin::SENTENCE,
     turns::SENTENCE,
     outages::SENTENCE,
@@ -68,16 +78,35 @@ pub(crate) const ALL: &[Sentence] = &[
     agree::SENTENCE,
 ];
 
-/// What the world itself has seen: a panic, a secret in a log, a watchdog that was not fed.
+/// What the world itself has seen, unless it belongs to a sentence: a panic.
 fn broken_rules(run: &Run<'_>) -> Judged {
     let mut judged = Judged { count: 1, ..Judged::default() };
     for entry in run.trace {
-        if let What::Broken { text, sentence } = &entry.what {
-            let kind = text.split([':', '0']).next().unwrap_or_default();
-            judged.breaks(entry.at, &format!("{sentence}: {kind}"), text.clone());
+        if let What::Broken { text, sentence } = &entry.what
+            && ALL.iter().skip(1).all(|other| other.number != *sentence)
+        {
+            judged.breaks(entry.at, &format!("{sentence}: {}", kind_of(text)), text.clone());
         }
     }
     judged
+}
+
+/// What the world has seen of the sentence of this number.
+fn told_by_world(run: &Run<'_>, number: usize) -> Judged {
+    let mut judged = Judged::default();
+    for entry in run.trace {
+        if let What::Broken { text, sentence } = &entry.what
+            && *sentence == number
+        {
+            judged.breaks(entry.at, kind_of(text), text.clone());
+        }
+    }
+    judged
+}
+
+/// The begin of a text, without what differs between two runs.
+fn kind_of(text: &str) -> &str {
+    text.split([':', '0']).next().unwrap_or_default()
 }
 
 /// Planted traces for the tests of the sentences.

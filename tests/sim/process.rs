@@ -61,7 +61,7 @@ thread_local! {
 pub(crate) fn me<T>(act: impl FnOnce(&Me) -> T) -> Option<T> {
     let me = ME.with_borrow(Clone::clone)?;
     if !thread::panicking() {
-        me.world().count_hook(&me.shared);
+        me.world().count_hook(&me.shared, me.pid);
         me.die_if_killed();
     }
     Some(act(&me))

@@ -42,6 +42,9 @@ pub(crate) const GRACE: Duration = Duration::from_secs(50);
 /// How often the controllers look.
 const CONTROLLERS: Duration = Duration::from_secs(5);
 
+/// Most calls of hooks at one moment: a discovery of 61 sensors takes some thousand.
+const MOST_CALLS: u64 = 100_000;
+
 /// The name of the Node.
 pub(crate) const NODE: &str = "pi";
 
@@ -197,6 +200,8 @@ pub(crate) struct World {
     /// The run ends after so many turns of the agent.
     pub(crate) last_turn: Option<u64>,
     turns: u64,
+    /// The present moment, and the calls of hooks in it.
+    moment: (Duration, u64),
 }
 
 /// How to take an operation back that a loss of power may undo.
@@ -272,6 +277,7 @@ impl World {
             excuse: None,
             last_turn: None,
             turns: 0,
+            moment: (Duration::ZERO, 0),
             plan,
         };
         world.set_up();
@@ -360,13 +366,35 @@ impl World {
     }
 
     /// A hook was called: an event of the plan may wait for it.
-    pub(crate) fn count_hook(&mut self, shared: &Arc<Shared>) {
+    pub(crate) fn count_hook(&mut self, shared: &Arc<Shared>, pid: Pid) {
         self.hooks += 1;
+        self.check_progress(pid);
         while let Some((&hook, &index)) = self.at_hook.first_key_value()
             && hook <= self.hooks
         {
             self.at_hook.remove(&hook);
             self.begins(shared, index);
+        }
+    }
+
+    /// A program that never lets time pass would never end.
+    fn check_progress(&mut self, pid: Pid) {
+        match self.moment.0 == self.now {
+            true => self.moment.1 += 1,
+            false => self.moment = (self.now, 0),
+        }
+        if self.moment.1 > MOST_CALLS && !self.is_over {
+            let text = format!("process {pid} spins: {MOST_CALLS} calls without a wait");
+            self.tell(What::Broken { sentence: 10, text });
+            self.end_run(pid);
+        }
+    }
+
+    /// The run ends here, also for a process that does not sleep any more.
+    fn end_run(&mut self, pid: Pid) {
+        self.is_over = true;
+        if let Some(process) = self.processes.get_mut(pid) {
+            process.is_killed = true;
         }
     }
 
@@ -682,7 +710,9 @@ impl World {
         self.take_notifications();
         self.tell(What::Waits { pid, timeout });
         self.turns += 1;
-        self.is_over |= self.last_turn.is_some_and(|last| self.turns >= last);
+        if self.last_turn.is_some_and(|last| self.turns >= last) {
+            self.end_run(pid);
+        }
     }
 
     pub(crate) fn woke(&mut self, pid: Pid, woken: Woken) {

@@ -178,6 +178,8 @@ pub(crate) struct World {
     pub(crate) told: Option<Box<Truth>>,
     at_hook: BTreeMap<u64, usize>,
     sequence: u64,
+    /// Operations of file changes, and writes of others: keys of draws.
+    acts: u64,
     /// The number of the last planned start of the kernel.
     boot: u64,
     random: Draws,
@@ -262,6 +264,7 @@ impl World {
             told: None,
             at_hook: BTreeMap::new(),
             sequence: 0,
+            acts: 0,
             boot: 0,
             random: Draws::new(seed, "random"),
             doubles: 0,
@@ -763,7 +766,7 @@ impl World {
         if shown.starts_with("/run/") {
             return (Duration::ZERO, Ok(()));
         }
-        self.sequence += 1;
+        self.acts += 1;
         let slow = Duration::from_millis(self.faults.size("disk-slow").unwrap_or(0));
         let needs_space = matches!(op, Op::Folder(..) | Op::Write(..) | Op::Link(..));
         let is_sync = matches!(op, Op::Sync(_));
@@ -774,9 +777,7 @@ impl World {
             }
             () if self.faults.has("disk-read-only") && !is_sync => Some(Errno::EROFS),
             () => match self.faults.size("disk-broken") {
-                Some(one_in) if self.is_met("disk-broken", self.sequence, one_in) => {
-                    Some(Errno::EIO)
-                }
+                Some(one_in) if self.is_met("disk-broken", self.acts, one_in) => Some(Errno::EIO),
                 _ => None,
             },
         };
@@ -826,7 +827,7 @@ impl World {
     /// A loss of power takes back some of the last operations whose folder was not synced.
     fn lose_unsynced(&mut self) {
         let count = self.unsynced.len() as u64;
-        let kept = draw(self.plan.seed, "unsynced", self.sequence) % (count + 1);
+        let kept = draw(self.plan.seed, "unsynced", self.acts) % (count + 1);
         let lost = self.unsynced.split_off(usize::try_from(kept).expect("few"));
         self.unsynced.clear();
         for undo in lost.into_iter().rev() {
@@ -950,7 +951,8 @@ impl World {
 
     /// An administrator or a controller writes to the Node.
     pub(crate) fn write_to_node(&mut self, which: u64) {
-        let value = self.sequence.to_string();
+        self.acts += 1;
+        let value = self.acts.to_string();
         let body = match which {
             0 => json!({"metadata": {"labels": {"test/foreign": value}}}),
             1 => json!({"metadata": {"annotations": {"test/foreign": value}}}),
@@ -967,14 +969,14 @@ impl World {
 
     fn writes(&mut self) {
         if self.faults.has("writes-often") {
-            self.write_to_node(self.sequence % 2);
+            self.write_to_node(self.acts % 2);
             self.plan_at(self.now + Duration::from_secs(3), Event::Writes);
         }
     }
 
     pub(crate) fn write_to_lease(&mut self) {
         let body =
-            json!({"metadata": {"annotations": {"test/foreign": self.sequence.to_string()}}});
+            json!({"metadata": {"annotations": {"test/foreign": self.requests.to_string()}}});
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}");
         self.admin("PATCH", &path, &body);
     }

@@ -27,6 +27,7 @@ mod sentences;
 mod serve;
 mod service;
 mod shrink;
+mod strength;
 pub(crate) mod tcp;
 mod trace;
 mod unit;

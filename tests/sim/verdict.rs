@@ -95,7 +95,7 @@ pub(crate) fn difference(one: &[Entry], other: &[Entry]) -> String {
 }
 
 /// An entry without what ring draws: keys, signatures, certificates and their digests.
-fn comparable(entry: &Entry) -> String {
+pub(crate) fn comparable(entry: &Entry) -> String {
     let line = entry.to_string();
     let mut kept = String::with_capacity(line.len());
     let is_inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '-' | '_');

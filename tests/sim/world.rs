@@ -50,6 +50,9 @@ pub(crate) const GRACE: Duration = Duration::from_secs(50);
 /// How often the controllers look.
 const CONTROLLERS: Duration = Duration::from_secs(5);
 
+/// Most calls of hooks at one moment: a discovery of 61 sensors takes some thousand.
+const MOST_CALLS: u64 = 100_000;
+
 /// The name of the Node.
 pub(crate) const NODE: &str = "pi";
 
@@ -195,6 +198,8 @@ pub(crate) struct World {
     pub(crate) told: Option<Box<Truth>>,
     at_hook: BTreeMap<u64, usize>,
     sequence: u64,
+    /// Operations of file changes, and writes of others: keys of draws.
+    acts: u64,
     /// The number of the last planned start of the kernel.
     boot: u64,
     random: Draws,
@@ -218,6 +223,8 @@ pub(crate) struct World {
     /// The run ends after so many turns of the agent.
     pub(crate) last_turn: Option<u64>,
     turns: u64,
+    /// The present moment, and the calls of hooks in it.
+    moment: (Duration, u64),
 }
 
 /// How to take an operation back that a loss of power may undo.
@@ -281,6 +288,7 @@ impl World {
             told: None,
             at_hook: BTreeMap::new(),
             sequence: 0,
+            acts: 0,
             boot: 0,
             random: Draws::new(seed, "random"),
             doubles: 0,
@@ -297,6 +305,7 @@ impl World {
             watch: Watch::default(),
             last_turn: None,
             turns: 0,
+            moment: (Duration::ZERO, 0),
             plan,
         };
         world.set_up();
@@ -408,11 +417,33 @@ impl World {
             self.cut(pid);
         }
         self.count_moment();
+        self.check_progress(pid);
         while let Some((&hook, &index)) = self.at_hook.first_key_value()
             && hook <= self.hooks
         {
             self.at_hook.remove(&hook);
             self.begins(shared, index);
+        }
+    }
+
+    /// A program that never lets time pass would never end.
+    fn check_progress(&mut self, pid: Pid) {
+        match self.moment.0 == self.now {
+            true => self.moment.1 += 1,
+            false => self.moment = (self.now, 0),
+        }
+        if self.moment.1 > MOST_CALLS && !self.is_over {
+            let text = format!("process {pid} spins: {MOST_CALLS} calls without a wait");
+            self.tell(What::Broken { sentence: 10, text });
+            self.end_run(pid);
+        }
+    }
+
+    /// The run ends here, also for a process that does not sleep any more.
+    fn end_run(&mut self, pid: Pid) {
+        self.is_over = true;
+        if let Some(process) = self.processes.get_mut(pid) {
+            process.is_killed = true;
         }
     }
 
@@ -765,7 +796,9 @@ impl World {
         self.take_notifications();
         self.tell(What::Waits { pid, timeout });
         self.turns += 1;
-        self.is_over |= self.last_turn.is_some_and(|last| self.turns >= last);
+        if self.last_turn.is_some_and(|last| self.turns >= last) {
+            self.end_run(pid);
+        }
     }
 
     pub(crate) fn woke(&mut self, pid: Pid, woken: Woken) {
@@ -821,7 +854,7 @@ impl World {
         if shown.starts_with("/run/") {
             return (Duration::from_millis(u64::from(is_command)), Ok(()));
         }
-        self.sequence += 1;
+        self.acts += 1;
         let slow = self.faults.size("disk-slow").unwrap_or(5 * u64::from(is_command));
         let slow = Duration::from_millis(slow);
         let needs_space = matches!(op, Op::Folder(..) | Op::Write(..) | Op::Link(..));
@@ -835,9 +868,7 @@ impl World {
             () if self.is_read_only() && !is_sync => Some(Errno::EROFS),
             () if matches!(op, Op::Rename(..)) && self.is_in_the_way(&shown) => Some(Errno::EBUSY),
             () => match self.faults.size("disk-broken") {
-                Some(one_in) if self.is_met("disk-broken", self.sequence, one_in) => {
-                    Some(Errno::EIO)
-                }
+                Some(one_in) if self.is_met("disk-broken", self.acts, one_in) => Some(Errno::EIO),
                 _ => None,
             },
         };
@@ -892,7 +923,7 @@ impl World {
     /// A loss of power takes back some of the last operations whose folder was not synced.
     fn lose_unsynced(&mut self) {
         let count = self.unsynced.len() as u64;
-        let kept = draw(self.plan.seed, "unsynced", self.sequence) % (count + 1);
+        let kept = draw(self.plan.seed, "unsynced", self.acts) % (count + 1);
         let lost = self.unsynced.split_off(usize::try_from(kept).expect("few"));
         self.unsynced.clear();
         for undo in lost.into_iter().rev() {
@@ -1020,7 +1051,8 @@ impl World {
 
     /// An administrator or a controller writes to the Node.
     pub(crate) fn write_to_node(&mut self, which: u64) {
-        let value = self.sequence.to_string();
+        self.acts += 1;
+        let value = self.acts.to_string();
         let body = match which {
             0 => json!({"metadata": {"labels": {"test/foreign": value}}}),
             1 => json!({"metadata": {"annotations": {"test/foreign": value}}}),
@@ -1037,14 +1069,14 @@ impl World {
 
     fn writes(&mut self) {
         if self.faults.has("writes-often") {
-            self.write_to_node(self.sequence % 2);
+            self.write_to_node(self.acts % 2);
             self.plan_at(self.now + Duration::from_secs(3), Event::Writes);
         }
     }
 
     pub(crate) fn write_to_lease(&mut self) {
         let body =
-            json!({"metadata": {"annotations": {"test/foreign": self.sequence.to_string()}}});
+            json!({"metadata": {"annotations": {"test/foreign": self.requests.to_string()}}});
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NODE}");
         self.admin("PATCH", &path, &body);
     }

@@ -2,6 +2,7 @@
 //! was judged with a true premise, because a sentence that is never judged holds nothing.
 
 mod agree;
+mod board;
 mod grounds;
 mod kubelet;
 mod lease;
@@ -59,6 +60,7 @@ pub(crate) const ALL: &[Sentence] = &[
     Sentence { number: 0, name: "the world saw no broken rule", judge: broken_rules },
     lease::SENTENCE,
     recovery::SENTENCE,
+    board::SENTENCE,
     twin::SENTENCE,
     turns::SENTENCE,
     outages::SENTENCE,

@@ -123,7 +123,10 @@ impl Board {
         self.kernel.clear();
         self.gone.clear();
         self.hardware.boot();
-        self.put("proc/sys/kernel/random/boot_id", (boot_id(self.boots) + "\n").as_bytes());
+        if self.hardware.has_boot_id() {
+            let id = boot_id(self.boots) + "\n";
+            self.put("proc/sys/kernel/random/boot_id", id.as_bytes());
+        }
         self.put("proc/sys/kernel/hostname", format!("{}\n", self.host_name).as_bytes());
         self.put("proc/uptime", b"5.00 5.00\n");
         self.put("proc/stat", b"btime 1782990000\n");

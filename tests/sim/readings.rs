@@ -166,10 +166,14 @@ impl World {
         if let Op::Rename(_, to) = op
             && to.ends_with(BOOTS)
         {
-            let text = self.board.read(BOOTS).unwrap_or_default();
-            let text = String::from_utf8_lossy(&text).into_owned();
-            self.tell(What::Boots { text });
+            self.tell_boots(true);
         }
+    }
+
+    fn tell_boots(&mut self, is_written: bool) {
+        let text = self.board.read(BOOTS).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        self.tell(What::Boots { is_written, text });
     }
 
     // --- an initramfs before the root ---
@@ -193,6 +197,7 @@ impl World {
         }
         self.board.boot(now);
         self.tell_truth();
+        self.tell_boots(false);
     }
 
     /// The initramfs stops its agent, and switches to the root.
@@ -211,6 +216,7 @@ impl World {
         self.board.is_early = false;
         self.board.uncover_root();
         self.hardware(|_| {});
+        self.tell_boots(false);
         self.unit.is_stopping = false;
         self.start_in(Duration::from_secs(2));
     }
@@ -255,16 +261,10 @@ impl World {
         self.bind_late(seconds);
     }
 
-    /// An error of a file system: 0 is the root's, 1 that of the data disk. `stops`: it takes no
-    /// writes any more.
-    pub(crate) fn fail_disk(&mut self, which: u64, stops: bool) {
+    /// An error of an ext4: 0 is the root's, 1 that of the data disk.
+    pub(crate) fn fail_disk(&mut self, which: u64) {
         let wall = self.board_wall().seconds();
-        self.hardware(|h| {
-            let disk = if which == 0 { &mut h.root } else { &mut h.data };
-            disk.errors += 1;
-            disk.last_error = wall;
-            disk.has_failed |= stops;
-        });
+        self.hardware(|h| if which == 0 { h.root.fail(wall) } else { h.data.fail(wall) });
     }
 
     /// fsck at a reboot: no errors are on record.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::answers::redirect;
 use super::trace::{Exchange, Got, What};
-use super::world::{Event, World};
+use super::world::{Event, NODE, World};
 
 /// A request that a server has begun to carry out.
 #[derive(Debug)]
@@ -192,6 +192,9 @@ impl World {
             _ => {
                 let before = self.of_others(&exchange);
                 let model = &self.clusters[cluster].model;
+                if exchange.is_node_write() {
+                    exchange.before = model.get(&format!("nodes/{NODE}")).unwrap_or_default();
+                }
                 let (user, response) = model.answer(&request, certificates.as_deref());
                 self.check_certificate(cluster, &user, certificates.as_deref());
                 exchange.user = user;

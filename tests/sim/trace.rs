@@ -57,8 +57,8 @@ pub(crate) enum What {
     Reads { path: String, slow: Duration, failed: bool },
     /// What is true of the board from now on.
     Board(Box<Truth>),
-    /// The agent wrote its history of boots.
-    Boots { text: String },
+    /// The history of boots, as the agent wrote it, or as it is after a start of the kernel.
+    Boots { is_written: bool, text: String },
     /// A datagram of sd_notify.
     Notify { text: String },
     /// A process begins one read of a file, or one operation of a file change, which is slow.
@@ -104,6 +104,8 @@ pub(crate) struct Exchange {
     /// 0: there is no answer.
     pub(crate) code: u16,
     pub(crate) answer: Value,
+    /// The Node before a write of it was carried out.
+    pub(crate) before: Value,
     /// When the request was complete.
     pub(crate) arrived: Duration,
     /// What the clock of the board showed then.
@@ -192,6 +194,10 @@ impl Exchange {
         self.target.contains("/leases")
     }
 
+    pub(crate) fn is_node_write(&self) -> bool {
+        self.method != "GET" && self.target.starts_with("/api/v1/nodes")
+    }
+
     /// A write of the Lease that the server took.
     pub(crate) fn is_renewal(&self) -> bool {
         self.is_lease() && self.is_carried_out && self.method != "GET" && self.code < 300
@@ -241,7 +247,7 @@ impl fmt::Display for Entry {
                 write!(f, "read of {path}: {slow:?}{}", if *failed { ", fails" } else { "" })
             }
             What::Board(truth) => write!(f, "board: {truth:?}"),
-            What::Boots { text } => write!(f, "boots: {}", text.replace('\n', "; ")),
+            What::Boots { text, .. } => write!(f, "boots: {}", text.replace('\n', "; ")),
             What::Notify { text } => write!(f, "notify: {}", text.replace('\n', " ")),
             What::Blocks { with, lasts, .. } => write!(f, "{with} takes {lasts:?}"),
             What::Twin { begins: true, .. } => write!(f, "the objects before a restart"),

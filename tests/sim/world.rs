@@ -637,7 +637,11 @@ impl World {
             "all" => " --node-problem-detection=all",
             _ => "",
         };
-        let pods = if self.plan.setting("pods") == "40" { " --pods-per-core=10" } else { "" };
+        let pods = if self.plan.setting("pods") == "40" {
+            " --max-pods=110 --pods-per-core=10"
+        } else {
+            ""
+        };
         let waits = match self.plan.setting("waits") {
             "path" => " --ready-when-exists=/run/test-ready",
             _ => "",

@@ -216,8 +216,7 @@ pub(super) const HARDWARE: &[Class] = &[
         ..MOMENT
     },
     // File systems.
-    Class { name: "ext4-error", begin: |w, s| w.fail_disk(s.target, false), targets: 1, ..MOMENT },
-    Class { name: "ext4-stops", begin: |w, s| w.fail_disk(s.target, true), targets: 1, ..MOMENT },
+    Class { name: "ext4-error", begin: |w, s| w.fail_disk(s.target), targets: 1, ..MOMENT },
     Class {
         name: "other-disk-fails",
         fits: has_writable_boot,

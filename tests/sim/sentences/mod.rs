@@ -2,6 +2,7 @@
 //! was judged with a true premise, because a sentence that is never judged holds nothing.
 
 mod agree;
+mod board;
 mod bounds;
 mod grounds;
 mod kubelet;
@@ -69,6 +70,7 @@ pub(crate) const ALL: &[Sentence] = &[
     times::SENTENCE,
     secrets::SENTENCE,
     bounds::SENTENCE,
+    board::SENTENCE,
     twin::SENTENCE,
     turns::SENTENCE,
     outages::SENTENCE,

@@ -1,0 +1,685 @@
+//! Sentence 3: what the Node says is what the board is. A published value is one that a read of the
+//! last minutes returned; what was not read changes nothing.
+//!
+//! A value is judged when the agent writes it. That a lasting problem is told, and that a value
+//! follows the board, is judged where nothing but the hardware disturbs the agent.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Judged, Run, Sentence};
+use crate::sim::classes::board::is_hardware;
+use crate::sim::devices::Truth;
+use crate::sim::trace::{Exchange, State, What};
+
+pub(super) const SENTENCE: Sentence = Sentence { number: 3, name: "board", judge };
+
+const fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// What nothing announces is read once a minute; then the status is computed and sent.
+const READ: Duration = seconds(105);
+/// What does not change before a reboot is read only if it is missing, or with the read of the hour.
+const READ_ONCE: Duration = seconds(3600 + 105);
+/// An agent that was disturbed has recovered after this time (the longest bound of Ready).
+const RECOVERS: Duration = seconds(170);
+/// The file that was too slow in three looks is left out for an hour.
+const LEFT_OUT: Duration = seconds(3600 + 105);
+
+/// A condition, and its times (systemd/health.md).
+struct Rule {
+    kind: &'static str,
+    /// A lasting problem is told after this time.
+    told: Duration,
+    /// A problem may have ended so long before it is told.
+    stale: Duration,
+    /// A problem that is told has lasted for this time within `stale`.
+    lasted: Duration,
+    /// True lasts so long after the problem.
+    clear: Duration,
+}
+
+/// What grows, and makes KernelDeadlock True for ten minutes.
+const GROWTHS: [&str; 3] = ["SoftLockup", "RCUStall", "TaskHung"];
+
+/// A pressure is True until 5 min after it was last seen; a new process does not know the last time.
+const PRESSURE: Rule = Rule {
+    kind: "",
+    told: seconds(30),
+    stale: seconds(300 + 105),
+    lasted: seconds(0),
+    clear: seconds(0),
+};
+
+const RULES: &[Rule] = &[
+    Rule { kind: "MemoryPressure", ..PRESSURE },
+    Rule { kind: "DiskPressure", ..PRESSURE },
+    Rule { kind: "PIDPressure", ..PRESSURE },
+    // The table of mounts is read every 5 min, because an error reports no change of it.
+    Rule {
+        kind: "ReadonlyFilesystem",
+        told: seconds(440),
+        stale: seconds(500),
+        lasted: seconds(0),
+        clear: seconds(60),
+    },
+    Rule {
+        kind: "FilesystemCorruptionProblem",
+        told: seconds(440),
+        stale: seconds(200),
+        lasted: seconds(0),
+        clear: seconds(0),
+    },
+    Rule {
+        kind: "StorageWornOut",
+        told: seconds(130),
+        stale: seconds(3700),
+        lasted: seconds(0),
+        clear: seconds(0),
+    },
+    Rule {
+        kind: "UnderVoltage",
+        told: seconds(130),
+        stale: seconds(800),
+        lasted: seconds(2),
+        clear: seconds(3600),
+    },
+    Rule {
+        kind: "ThermalThrottling",
+        told: seconds(200),
+        stale: seconds(300),
+        lasted: seconds(15),
+        clear: seconds(300),
+    },
+    Rule {
+        kind: "KernelDeadlock",
+        told: seconds(130),
+        stale: seconds(3700),
+        lasted: seconds(0),
+        clear: seconds(0),
+    },
+];
+
+/// The run so far.
+struct Watch<'a> {
+    judged: Judged,
+    /// What was true, and since when.
+    past: Vec<(Duration, &'a Truth)>,
+    /// When something else than the hardware disturbs the agent.
+    disturbed: Vec<(Duration, Duration)>,
+    suspended: Vec<(Duration, Duration)>,
+    agent_since: Option<Duration>,
+    /// Agents of this boot.
+    starts: u64,
+    /// The status of each condition that the Node has.
+    told: BTreeMap<&'static str, bool>,
+    /// Events about the board's health: when, and why.
+    events: Vec<(Duration, String)>,
+    /// The lines of the history of boots.
+    boots: Vec<String>,
+}
+
+fn judge(run: &Run<'_>) -> Judged {
+    let (mut disturbed, mut suspended) = (Vec::new(), Vec::new());
+    for step in run.plan.steps.iter().filter(|step| !is_hardware(step.class.name)) {
+        let at = step.when.at();
+        let takes = match step.class.name {
+            "suspend" | "power-loss" | "reboot" | "brown-out" | "driver-late" => step.size,
+            _ => 0,
+        };
+        let lasts = step.lasts.max(seconds(120 + takes));
+        disturbed.push((at, at + lasts));
+        if step.class.name == "suspend" {
+            suspended.push((at, at + seconds(step.size + 60)));
+        }
+    }
+    let mut watch = Watch {
+        judged: Judged::default(),
+        past: Vec::new(),
+        disturbed,
+        suspended,
+        agent_since: None,
+        starts: 0,
+        told: BTreeMap::new(),
+        events: Vec::new(),
+        boots: Vec::new(),
+    };
+    for entry in run.trace {
+        let at = entry.at;
+        match &entry.what {
+            What::Board(truth) => watch.changes(at, truth),
+            What::Starts { name: "nodelet", .. } => {
+                watch.agent_since = Some(at);
+                watch.starts += 1;
+            }
+            What::Ends { name: "nodelet", .. } => watch.agent_since = None,
+            What::Log { text, .. } if text.contains("it is left out for an hour") => {
+                watch.disturbed.push((at, at + LEFT_OUT));
+            }
+            What::Boots { is_written, text } => watch.take_boots(at, *is_written, text),
+            What::Answer(answer) if is_of_agent(answer) => watch.answer(at, answer),
+            What::Judged(state) if state.is_up => watch.settled(at, state),
+            _ => {}
+        }
+    }
+    watch.judged
+}
+
+fn is_of_agent(answer: &Exchange) -> bool {
+    answer.is_carried_out && answer.code < 300 && answer.user.starts_with("system:node:")
+}
+
+/// Status of a condition in a list; `None` if it is not listed.
+fn status_of(conditions: &Value, kind: &str) -> Option<bool> {
+    let mut list = conditions.as_array()?.iter();
+    let found = list.find(|condition| condition["type"] == kind)?;
+    Some(found["status"] == "True")
+}
+
+/// A value of the Node, as the truth writes it; `None` if it is not there.
+fn value_of(status: &Value, name: &str) -> Option<String> {
+    let value = match name {
+        "memory" | "ephemeral-storage" | "hugepages-2Mi" | "cpu" | "pods" => {
+            return amount(status["capacity"][name].as_str()?);
+        }
+        "address" => {
+            let mut addresses = status["addresses"].as_array()?.iter();
+            &addresses.find(|address| address["type"] == "InternalIP")?["address"]
+        }
+        name => &status["nodeInfo"][name],
+    };
+    value.as_str().map(str::to_owned)
+}
+
+/// `1048576Ki` in bytes.
+fn amount(text: &str) -> Option<String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match text.get(digits.len()..)? {
+        "" => 1,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1_u64 << 30,
+        _ => return None,
+    };
+    Some((digits.parse::<u64>().ok()? * unit).to_string())
+}
+
+impl<'a> Watch<'a> {
+    fn now(&self) -> Option<&'a Truth> {
+        self.past.last().map(|(_, truth)| *truth)
+    }
+
+    /// What was true at some time since `from`, with the end of each.
+    fn since(&self, from: Duration) -> impl Iterator<Item = (Duration, &'a Truth, Duration)> {
+        let ends = self.past.iter().skip(1).map(|(at, _)| *at).chain([Duration::MAX]);
+        let all = self.past.iter().zip(ends).map(|((at, truth), end)| (*at, *truth, end));
+        let all: Vec<_> = all.filter(|(.., end)| *end > from).collect();
+        all.into_iter()
+    }
+
+    fn is_disturbed(&self, from: Duration, until: Duration) -> bool {
+        let from = from.saturating_sub(RECOVERS);
+        self.disturbed.iter().any(|(begin, end)| *begin <= until && *end >= from)
+    }
+
+    /// Since when a condition has had this level or more; `None` if it has not now.
+    fn level_since(&self, kind: &str, level: u8) -> Option<Duration> {
+        let holds = |(_, truth): &&(Duration, &Truth)| truth.level(kind) >= level;
+        self.past.iter().rev().take_while(holds).last().map(|(at, _)| *at)
+    }
+
+    fn breaks(&mut self, at: Duration, kind: &str, text: String) {
+        self.judged.breaks(at, kind, text);
+    }
+
+    /// The board changes: a problem that ends must have been told if it lasted.
+    fn changes(&mut self, at: Duration, truth: &'a Truth) {
+        if self.now().is_some_and(|before| before.boot != truth.boot) {
+            self.starts = 0;
+        }
+        for rule in RULES {
+            if truth.level(rule.kind) < 2
+                && let Some(since) = self.level_since(rule.kind, 2)
+            {
+                self.must_be_told(at, rule, since);
+            }
+        }
+        self.past.push((at, truth));
+    }
+
+    /// A problem has lasted since a time: it is told, if nothing disturbed the agent.
+    fn must_be_told(&mut self, at: Duration, rule: &Rule, since: Duration) {
+        let Some(agent) = self.agent_since else { return };
+        let since = since.max(agent + seconds(10));
+        let is_early =
+            self.past.iter().any(|(from, truth)| truth.is_early && *from + RECOVERS > since);
+        if at < since + rule.told || self.is_disturbed(since, at) || is_early {
+            return;
+        }
+        self.judged.count += 1;
+        if self.told.get(rule.kind) != Some(&true) {
+            let text = format!("{} is not True though it holds since {since:?}", rule.kind);
+            self.breaks(at, &format!("{} is not told", rule.kind), text);
+        }
+    }
+
+    /// The agent wrote to the server.
+    fn answer(&mut self, at: Duration, answer: &Exchange) {
+        if answer.target.contains("/events") {
+            return self.event(at, answer);
+        }
+        if !answer.is_node_write() {
+            return;
+        }
+        let from = answer.arrived;
+        // What was computed before a suspend is sent after it.
+        let is_frozen = self.suspended.iter().any(|(begin, end)| *begin <= at && *end + READ > at);
+        let status = &answer.body["status"];
+        if !is_frozen {
+            self.values(from, status, &answer.before["status"]);
+            if status["conditions"].is_array() {
+                self.conditions(
+                    from,
+                    &status["conditions"],
+                    &answer.before["status"]["conditions"],
+                );
+            }
+        }
+        let list = &answer.body["status"]["conditions"];
+        if list.is_array() {
+            self.take_told(list);
+        }
+    }
+
+    fn take_told(&mut self, list: &Value) {
+        for rule in RULES {
+            match status_of(list, rule.kind) {
+                Some(is_true) => self.told.insert(rule.kind, is_true),
+                None => self.told.remove(rule.kind),
+            };
+        }
+    }
+
+    /// Each value that a write changes.
+    fn values(&mut self, at: Duration, status: &Value, before: &Value) {
+        let Some(now) = self.now() else { return };
+        for name in now.facts.keys().copied() {
+            let Some(value) = value_of(status, name) else { continue };
+            if value_of(before, name).as_ref() == Some(&value) {
+                continue;
+            }
+            let window = match name {
+                "machineID" | "systemUUID" | "bootID" | "kernelVersion" => READ_ONCE,
+                _ => READ,
+            };
+            let from = at.saturating_sub(window);
+            self.judged.count += 1;
+            // "" is an identity that could not be read at the first start.
+            let is_missing = value.is_empty() && value_of(before, name).is_none();
+            if !is_missing && !self.since(from).any(|(_, truth, _)| truth.fact(name) == value) {
+                let text = format!("{name} is {value:?}; true is {:?}", now.fact(name));
+                self.breaks(at, &format!("{name} is not true"), text);
+            }
+        }
+    }
+
+    /// The list of conditions that a write has, and the one before.
+    fn conditions(&mut self, at: Duration, list: &Value, before: &Value) {
+        for rule in RULES {
+            let kind = rule.kind;
+            match (status_of(before, kind), status_of(list, kind)) {
+                (Some(true), Some(true)) => {}
+                (_, Some(true)) => self.begins(at, rule),
+                (Some(true), Some(false)) => self.ends(at, rule),
+                (Some(was), None) => self.is_deleted(at, rule, was),
+                _ => {}
+            }
+        }
+    }
+
+    /// A condition becomes True: the problem was there.
+    fn begins(&mut self, at: Duration, rule: &Rule) {
+        let from = at.saturating_sub(rule.stale);
+        let mut lasted = Duration::ZERO;
+        let mut was_there = false;
+        for (begin, truth, end) in self.since(from) {
+            if truth.level(rule.kind) == 2 {
+                was_there = true;
+                lasted += end.min(at).saturating_sub(begin.max(from));
+            }
+        }
+        if rule.kind == "KernelDeadlock" {
+            was_there |= GROWTHS.iter().any(|name| self.has_grown(name, from));
+        }
+        let is_excused = rule.kind == "ThermalThrottling" && self.cap_is_unknown()
+            || rule.kind == "ReadonlyFilesystem" && self.was_edited_at_the_start();
+        if is_excused {
+            return;
+        }
+        self.judged.count += 1;
+        if !was_there || lasted < rule.lasted {
+            let text = format!("{} is True; its problem lasted {lasted:?}", rule.kind);
+            self.breaks(at, &format!("{} without a problem", rule.kind), text);
+        }
+    }
+
+    /// Whether a counter grew since a time.
+    fn has_grown(&self, name: &str, from: Duration) -> bool {
+        let mut last: Option<&Truth> = None;
+        for (begin, truth, _) in self.since(from) {
+            let is_same_boot = last.is_some_and(|last| last.boot == truth.boot);
+            let before = last.map_or(0, |last| last.count(name));
+            if begin >= from && truth.count(name) > if is_same_boot { before } else { 0 } {
+                return true;
+            }
+            last = Some(truth);
+        }
+        false
+    }
+
+    /// The administrator's cap is not known to an agent that has not seen it without cooling.
+    fn cap_is_unknown(&self) -> bool {
+        let Some(agent) = self.agent_since else { return true };
+        let mut before = self.past.iter().rev();
+        let is_free = |(_, truth): &&(Duration, &Truth)| truth.count("cooling") == 0;
+        let cools = before.by_ref().take_while(|one| !is_free(one)).last().map(|(at, _)| *at);
+        let Some(cools) = cools else { return false };
+        let cap = self.now().map_or(0, |truth| truth.count("cap"));
+        let free = self.past.iter().rev().filter(|(at, _)| *at < cools);
+        let free = free.take_while(|one| is_free(one) && one.1.count("cap") == cap).last();
+        free.is_none_or(|(since, _)| cools < (*since).max(agent) + seconds(130))
+    }
+
+    /// The agent began while somebody edited the boot medium: it cannot know that this was so.
+    fn was_edited_at_the_start(&self) -> bool {
+        let Some(agent) = self.agent_since else { return true };
+        let at_start = self.past.iter().rfind(|(at, _)| *at <= agent);
+        at_start.is_some_and(|(_, truth)| truth.count("edited") > 0)
+    }
+
+    /// A condition becomes False: the problem is over, for its time.
+    fn ends(&mut self, at: Duration, rule: &Rule) {
+        self.judged.count += 1;
+        let since = self.level_since(rule.kind, 2);
+        if let Some(since) = since.filter(|since| at >= *since + READ) {
+            let text = format!("{} is False; the problem lasts since {since:?}", rule.kind);
+            return self.breaks(at, &format!("{} ends too early", rule.kind), text);
+        }
+        let from = at.saturating_sub(rule.clear.saturating_sub(seconds(15)));
+        let lasted = |(begin, truth, end): &(Duration, &Truth, Duration)| {
+            truth.level(rule.kind) == 2
+                && *end < at
+                && end.saturating_sub(*begin) > rule.told
+                && !self.is_disturbed(*begin, *end)
+        };
+        let found = self.since(from).find(lasted).map(|(.., end)| end);
+        if let Some(end) = found {
+            let text = format!("{} is False; the problem lasted until {end:?}", rule.kind);
+            self.breaks(at, &format!("{} ends before its time", rule.kind), text);
+        }
+    }
+
+    /// A condition is deleted: the board has no source for it.
+    fn is_deleted(&mut self, at: Duration, rule: &Rule, was: bool) {
+        self.judged.count += 1;
+        let from = at.saturating_sub(READ_ONCE);
+        let is_pressure = rule.kind.ends_with("Pressure");
+        let is_absent =
+            |(_, truth, _): (Duration, &Truth, Duration)| !truth.sources.contains(&rule.kind);
+        if is_pressure || !self.since(from).any(is_absent) {
+            let text = format!("{} was {was} and is deleted; the board has its source", rule.kind);
+            self.breaks(at, &format!("{} is deleted", rule.kind), text);
+        }
+    }
+
+    /// An event of the agent.
+    fn event(&mut self, at: Duration, answer: &Exchange) {
+        let Some(reason) = answer.body["reason"].as_str() else { return };
+        let Some(now) = self.now() else { return };
+        if now.counters.contains_key(reason) {
+            let from = at.saturating_sub(seconds(1500));
+            self.judged.count += 1;
+            let is_told_again = reason == "WatchdogReset"
+                && self.events.iter().any(|(then, old)| old == reason && *then > self.boot_since());
+            if is_told_again {
+                let text = format!("{reason} is told again in the same boot");
+                self.breaks(at, "WatchdogReset again", text);
+            }
+            if !self.has_grown(reason, from) && reason != "KernelOops" {
+                let text = format!("an event {reason}, and nothing of that kind happened");
+                self.breaks(at, &format!("event {reason} without ground"), text);
+            }
+        }
+        self.events.push((at, reason.to_owned()));
+    }
+
+    fn boot_since(&self) -> Duration {
+        let boot = self.now().map_or(0, |truth| truth.boot);
+        let mut of_boot = self.past.iter().rev().take_while(|(_, truth)| truth.boot == boot);
+        of_boot.by_ref().last().map_or(Duration::ZERO, |(at, _)| *at)
+    }
+
+    /// The history of boots: the agent adds lines to it, and loses none.
+    fn take_boots(&mut self, at: Duration, is_written: bool, text: &str) {
+        let key = |line: &str| line.trim_end_matches(" orderly").to_owned();
+        let lines: Vec<String> = text.lines().map(key).collect();
+        if is_written {
+            self.judged.count += 1;
+            let kept = self.boots.iter().rev().take(15);
+            if let Some(lost) = kept.into_iter().find(|line| !lines.contains(line)).cloned() {
+                self.breaks(
+                    at,
+                    "a boot is forgotten",
+                    format!("boots has no line {lost:?} any more"),
+                );
+            }
+            let ids: Vec<&str> = lines.iter().filter_map(|line| line.split(' ').nth(1)).collect();
+            if ids.iter().enumerate().any(|(index, id)| ids[..index].contains(id)) {
+                self.breaks(at, "a boot twice", format!("boots has a boot twice: {text:?}"));
+            }
+        }
+        self.boots = lines;
+    }
+
+    /// The world was quiet for a while.
+    fn settled(&mut self, at: Duration, state: &State) {
+        let Some(now) = self.now() else { return };
+        let Some(agent) = self.agent_since else { return };
+        if state.excuse.is_some() || self.is_disturbed(at - seconds(1), at) || now.is_early {
+            return;
+        }
+        self.take_told(&state.node["status"]["conditions"]);
+        for rule in RULES {
+            if let Some(since) = self.level_since(rule.kind, 2) {
+                self.must_be_told(at, rule, since);
+            }
+        }
+        // Between two faults each value follows the board.
+        for name in now.facts.keys().copied() {
+            let from = at.saturating_sub(seconds(180));
+            let truths: Vec<&str> =
+                self.since(from).map(|(_, truth, _)| truth.fact(name)).collect();
+            let is_kept = matches!(name, "machineID" | "systemUUID") || truths.contains(&"");
+            let Some(value) = value_of(&state.node["status"], name) else { continue };
+            if is_kept || at < agent + seconds(180) || at < state.healed + seconds(180) {
+                continue;
+            }
+            self.judged.count += 1;
+            if !truths.contains(&value.as_str()) {
+                let text = format!("{name} is {value:?}; true is {:?}", now.fact(name));
+                self.breaks(at, &format!("{name} does not follow"), text);
+            }
+        }
+        self.growths(at, agent, now);
+        self.links(at, agent);
+        let is_reset = now.count("WatchdogReset") > 0 && self.starts == 1;
+        if is_reset && at > agent + seconds(300) {
+            self.judged.count += 1;
+            let boot = self.boot_since();
+            if !self.events.iter().any(|(then, why)| why == "WatchdogReset" && *then > boot) {
+                self.breaks(at, "WatchdogReset is not told", "the watchdog reset the board".into());
+            }
+        }
+    }
+
+    /// A lockup that the agent saw, or could not see at first, is told for ten minutes.
+    fn growths(&mut self, at: Duration, agent: Duration, now: &Truth) {
+        let from = at.saturating_sub(seconds(580)).max(agent + seconds(130));
+        let until = at.saturating_sub(seconds(180));
+        let mut last: Option<&Truth> = None;
+        let mut is_due = false;
+        for (begin, truth, _) in self.since(from) {
+            let grows = |name: &&str| last.is_some_and(|last| truth.count(name) > last.count(name));
+            is_due |= begin >= from && begin < until && GROWTHS.iter().any(grows);
+            last = Some(truth);
+        }
+        if is_due && now.level("KernelDeadlock") == 0 {
+            self.judged.count += 1;
+            if self.told.get("KernelDeadlock") != Some(&true) {
+                let text = "a counter of lockups grew, and KernelDeadlock is not True".to_owned();
+                self.breaks(at, "a lockup is not told", text);
+            }
+        }
+    }
+
+    /// A link that flaps has an event, unless it had one, or there were many.
+    fn links(&mut self, at: Duration, agent: Duration) {
+        let until = at.saturating_sub(seconds(180));
+        let from = at.saturating_sub(seconds(2000)).max(agent + seconds(130));
+        let mut last: Option<&Truth> = None;
+        let mut flaps = None;
+        for (begin, truth, _) in self.since(from) {
+            let change = last.map_or(0, |last| {
+                truth.count("LinkFlapping").saturating_sub(last.count("LinkFlapping"))
+            });
+            if begin >= from && begin < until && change >= 6 {
+                flaps = Some(begin);
+            }
+            last = Some(truth);
+        }
+        let Some(flaps) = flaps else { return };
+        let hour = flaps.saturating_sub(seconds(3700));
+        let others = self.events.iter().filter(|(then, _)| *then >= hour && *then < flaps).count();
+        let is_told = self.events.iter().any(|(then, why)| {
+            why == "LinkFlapping" && *then >= flaps.saturating_sub(seconds(700))
+        });
+        if others > 2 {
+            return;
+        }
+        self.judged.count += 1;
+        if !is_told {
+            let text = format!("a link changed six times at {flaps:?}, and no event says so");
+            self.breaks(at, "LinkFlapping is not told", text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::sim::devices::Hardware;
+    use crate::sim::plan::Plan;
+    use crate::sim::trace::Entry;
+
+    const MEMORY: &str = "1048576Ki";
+
+    fn at(second: u64, what: What) -> Entry {
+        Entry { at: seconds(second), what }
+    }
+
+    fn board(second: u64, change: impl FnOnce(&mut Hardware)) -> Entry {
+        let mut hardware = Hardware::default();
+        change(&mut hardware);
+        at(second, What::Board(Box::new(hardware.truth(1, false))))
+    }
+
+    fn starts() -> Entry {
+        at(2, What::Starts { pid: 1, name: "nodelet", line: String::new() })
+    }
+
+    fn writes(second: u64, target: &str, body: Value, before: Value) -> Entry {
+        let answer = Exchange {
+            method: "PATCH".to_owned(),
+            target: target.to_owned(),
+            body,
+            before,
+            user: "system:node:pi".to_owned(),
+            code: 200,
+            arrived: seconds(second),
+            is_carried_out: true,
+            ..Exchange::default()
+        };
+        at(second, What::Answer(Box::new(answer)))
+    }
+
+    fn node(memory: &str, kind: &str, status: &str) -> Value {
+        let conditions = json!([{"type": kind, "status": status}]);
+        json!({"status": {"capacity": {"memory": memory}, "conditions": conditions}})
+    }
+
+    fn judged(trace: &[Entry]) -> Judged {
+        let plan: Plan = "seed 1".parse().expect("a plan");
+        judge(&Run { plan: &plan, trace })
+    }
+
+    #[track_caller]
+    fn finds(trace: &[Entry], kind: &str) {
+        let judged = judged(trace);
+        assert!(judged.count > 0);
+        assert_eq!(judged.broken.map_or(String::new(), |broken| broken.kind), kind);
+    }
+
+    #[test]
+    fn each_planted_trace_is_found() {
+        const NODE: &str = "/api/v1/nodes/pi/status";
+        let none = || node("1Ki", "Ready", "True");
+        let says = |second, memory, kind, before| {
+            writes(second, NODE, node(memory, "UnderVoltage", kind), before)
+        };
+        let low = |hardware: &mut Hardware| hardware.is_undervolted = true;
+        let start = || vec![board(1, |_| {}), starts()];
+        let with = |more: Vec<Entry>| [start(), more].concat();
+
+        finds(&with(vec![says(9, MEMORY, "False", none())]), "");
+        finds(&with(vec![says(9, "7Ki", "False", none())]), "memory is not true");
+        // An old value is none.
+        let grown = board(20, |h| h.memory_kib *= 2);
+        finds(&with(vec![grown.clone(), says(90, MEMORY, "False", none())]), "");
+        finds(&with(vec![grown, says(190, MEMORY, "False", none())]), "memory is not true");
+
+        finds(&with(vec![says(9, MEMORY, "True", none())]), "UnderVoltage without a problem");
+        let lasts = || with(vec![board(100, low)]);
+        let told = || says(140, MEMORY, "True", none());
+        let before = || node(MEMORY, "UnderVoltage", "True");
+        finds(&[lasts(), vec![board(300, |_| {})]].concat(), "UnderVoltage is not told");
+        finds(&[lasts(), vec![told(), board(300, |_| {})]].concat(), "");
+        let ends = says(400, MEMORY, "False", before());
+        finds(&[lasts(), vec![told(), ends.clone()]].concat(), "UnderVoltage ends too early");
+        finds(
+            &[lasts(), vec![told(), board(300, |_| {}), ends]].concat(),
+            "UnderVoltage ends before its time",
+        );
+        let gone = writes(400, NODE, node(MEMORY, "Ready", "True"), before());
+        finds(&[lasts(), vec![told(), gone]].concat(), "UnderVoltage is deleted");
+
+        let boots = |second, is_written, text: &str| {
+            at(second, What::Boots { is_written, text: text.to_owned() })
+        };
+        let known = || with(vec![boots(1, false, "5 a")]);
+        finds(&[known(), vec![boots(9, true, "5 a orderly\n7 b")]].concat(), "");
+        finds(&[known(), vec![boots(9, true, "7 b")]].concat(), "a boot is forgotten");
+        finds(&[known(), vec![boots(9, true, "5 a\n7 a")]].concat(), "a boot twice");
+
+        let event = |second, reason: &str| {
+            writes(second, "/api/v1/namespaces/default/events", json!({"reason": reason}), none())
+        };
+        finds(&with(vec![event(9, "OOMKilling")]), "event OOMKilling without ground");
+        let killed = board(5, |h| h.oom_kills = 1);
+        finds(&with(vec![killed, event(9, "OOMKilling")]), "");
+    }
+}

@@ -38,6 +38,13 @@ fn counts_lockups(setting: &BTreeMap<String, String>) -> bool {
 const ERRORS: &[u64] = &[5, 11, 13, 19, 22];
 
 pub(super) const CLASSES: &[Class] = &[
+    // The server of a root file system that lies on one.
+    Class {
+        name: "root-server-dies",
+        fits: |setting| setting.get("root").is_some_and(|root| root == "overlay-nfs"),
+        begin: |w, s| w.root_gone_until = w.now + s.lasts,
+        ..ASKED
+    },
     // The card.
     Class { name: "disk-full", ..ASKED },
     Class { name: "disk-read-only", ..ASKED },

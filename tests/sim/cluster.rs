@@ -55,7 +55,7 @@ impl World {
     }
 
     /// The addresses of the servers' name.
-    fn addresses(&self) -> Vec<IpAddr> {
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
         let mut all = Vec::new();
         if self.plan.setting("reach") == "dead-6" {
             all.push(DEAD);

@@ -221,9 +221,10 @@ impl Hardware {
             "ext2" => card("mmcblk0p2", "179:2", "/", "ext2", "/dev/mmcblk0p2"),
             "btrfs" => card("mmcblk0p2", "0:22", "/", "btrfs", "/dev/mmcblk0p2"),
             "overlay" => card("mmcblk0p2", "179:2", "/media/root-ro", "ext4", "/dev/mmcblk0p2"),
+            "overlay-nfs" => card("", "0:44", "/media/root-ro", "nfs4", "10.0.0.9:/root"),
             _ => card("mmcblk0p2", "179:2", "/", "ext4", "/dev/root"),
         };
-        root.is_read_only = of("root") == "overlay";
+        root.is_read_only = of("root").starts_with("overlay");
         root.stops = root.is_ext4();
         let mut data = card("sda1", "8:1", "/srv", "ext4", "/dev/sda1");
         data.stops = of("data") == "stops";
@@ -517,7 +518,7 @@ impl Hardware {
         if is_early {
             table += "1 1 0:2 / / rw - rootfs rootfs rw\n";
         } else {
-            if self.setting("root") == "overlay" {
+            if self.setting("root").starts_with("overlay") {
                 let layers = "rw,lowerdir=/media/root-ro,upperdir=/media/root-rw/up";
                 let _ = writeln!(table, "24 1 0:30 / / rw - overlay overlay {layers}");
             }

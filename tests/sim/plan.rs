@@ -113,7 +113,7 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("machine", &["here", "here", "here", "here", "late"]),
     ("mounts", &["0", "0", "0", "0", "0", "0", "0", "0", "0", "0", "0", "0", "100", "600", "6000"]),
     ("pods", &["0", "0", "0", "40"]),
-    ("root", &["ext4", "ext4", "ext4", "ext2", "btrfs", "overlay"]),
+    ("root", &["ext4", "ext4", "ext4", "ext2", "btrfs", "overlay", "overlay-nfs"]),
     ("zones", &["1", "1", "3", "61"]),
     // The addresses of a name: with working ones of IPv6, or a first one that leads nowhere.
     ("reach", &["4", "4", "4", "4", "both", "both", "dead-6"]),

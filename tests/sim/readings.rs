@@ -97,6 +97,8 @@ impl World {
             Err(Errno::from_raw(errno).into())
         });
         let slow = Duration::from_millis(slow);
+        let gone = self.root_gone_until.saturating_sub(self.now);
+        let slow = if is_kernel { slow } else { slow.max(gone) };
         if end.is_err() || slow >= Duration::from_millis(200) {
             self.tell(What::Reads { path: path.to_owned(), slow, failed: end.is_err() });
         }

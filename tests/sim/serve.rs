@@ -100,6 +100,12 @@ impl World {
         let end = match () {
             () if faults.at("redirects", server).is_some() => End::Redirect,
             () if self.is_forbidden(&request.target) => End::Refuse(403, FORBIDDEN),
+            () if request.is_lease()
+                && request.method == "POST"
+                && faults.has("lease-create-forbidden") =>
+            {
+                End::Refuse(403, FORBIDDEN)
+            }
             () if met("server-busy").is_some() => End::Refuse(429, BUSY),
             () if is_hooked => End::Refuse(500, HOOK),
             () if request.target.starts_with("/api/v1/pods")

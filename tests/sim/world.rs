@@ -174,6 +174,8 @@ pub(crate) struct World {
     pub(crate) names: BTreeMap<String, Vec<IpAddr>>,
     /// The servers have other addresses than at first.
     pub(super) has_moved: bool,
+    /// The server of the root file system is silent until then: who touches a file sleeps.
+    pub(super) root_gone_until: Duration,
     /// What a server that lags shows: objects by their path.
     pub(super) lagged: BTreeMap<String, Value>,
     /// The end of the client certificate that was last shown to a server.
@@ -272,6 +274,7 @@ impl World {
             servers,
             names: BTreeMap::new(),
             has_moved: false,
+            root_gone_until: Duration::ZERO,
             lagged: BTreeMap::new(),
             shown_until: None,
             cidrs: 0,
@@ -861,6 +864,7 @@ impl World {
         self.acts += 1;
         let slow = self.faults.size("disk-slow").unwrap_or(5 * u64::from(is_command));
         let slow = Duration::from_millis(slow);
+        let slow = slow.max(self.root_gone_until.saturating_sub(self.now));
         let needs_space = matches!(op, Op::Folder(..) | Op::Write(..) | Op::Link(..));
         let is_sync = matches!(op, Op::Sync(_));
         let errno = match () {
@@ -1021,13 +1025,19 @@ impl World {
 
     fn sign(&mut self, cluster: usize) {
         let model = &self.clusters[cluster].model;
-        if self.faults.has("signer-denies") {
-            for csr in model.list("csrs") {
-                if csr["status"]["conditions"].is_null() && csr["status"]["certificate"].is_null() {
-                    let name = csr["metadata"]["name"].as_str().unwrap_or_default();
-                    model.judge_csr(name, "Denied");
-                }
+        let verdict = match () {
+            () if self.faults.has("signer-denies") => Some("Denied"),
+            () if self.faults.has("signer-approves") => Some("Approved"),
+            () => None,
+        };
+        for csr in verdict.map_or(Vec::new(), |_| model.list("csrs")) {
+            if csr["status"]["conditions"].is_null() && csr["status"]["certificate"].is_null() {
+                let name = csr["metadata"]["name"].as_str().unwrap_or_default();
+                model.judge_csr(name, verdict.unwrap_or_default());
             }
+        }
+        if verdict == Some("Approved") {
+            return;
         }
         let is_slow = self.plan.setting("signs") == "slow";
         if !is_slow || self.now.as_secs() % 60 < 5 {

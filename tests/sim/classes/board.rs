@@ -42,6 +42,13 @@ fn waits(setting: &BTreeMap<String, String>) -> bool {
 }
 
 pub(super) const CLASSES: &[Class] = &[
+    // The server of a root file system that lies on one.
+    Class {
+        name: "root-server-dies",
+        fits: |setting| setting.get("root").is_some_and(|root| root == "overlay-nfs"),
+        begin: |w, s| w.root_gone_until = w.now + s.lasts,
+        ..ASKED
+    },
     // The card.
     Class { name: "disk-full", ..ASKED },
     Class { name: "disk-read-only", ..ASKED },

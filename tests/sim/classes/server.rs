@@ -122,7 +122,12 @@ pub(super) const CLASSES: &[Class] = &[
         begin: |w, s| w.each_server(s.target, |w, server| w.end_connections_of(server, false)),
         ..ASKED
     },
-    Class { name: "handshake-fails", ..ASKED },
+    Class {
+        name: "handshake-fails",
+        begin: |w, _| w.each_server(0, |w, server| w.end_connections_of(server, true)),
+        ..ASKED
+    },
+    Class { name: "lease-create-forbidden", ..ASKED },
     // How answers are written.
     Class { name: "trickle", sizes: &[100, 2000], targets: 3, ..ASKED },
     Class { name: "chunked", targets: 3, lasts: Lasts::Story, ..ASKED },
@@ -150,5 +155,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class { name: "supervisor-refuses", fits: has_supervisor, sizes: &[401, 403, 503], ..ASKED },
     Class { name: "name-taken", fits: has_supervisor, begin: |w, _| w.name_is_taken(), ..MOMENT },
     Class { name: "signer-stops", ..ASKED },
+    // What is approved stays unsigned.
+    Class { name: "signer-approves", ..ASKED },
     Class { name: "signer-denies", ..ASKED },
 ];

@@ -8,20 +8,20 @@ use crate::sim::trace::{Entry, What};
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 15, name: "grounds", judge };
 
-/// A phrase, and whether it is wrong here: the trace before it, and its whole text.
-type Ground = (&'static str, fn(&[Entry], &str) -> bool);
+/// A phrase, and whether it is wrong here: the trace up to it and after it, and its whole text.
+type Ground = (&'static str, fn(&[Entry], &[Entry], &str) -> bool);
 
 const GROUNDS: &[Ground] = &[
     // The boot ids of this board begin with zeros.
-    ("is also written by another board", |_, text| text.contains("boot id: 00000000-")),
+    ("is also written by another board", |_, _, text| text.contains("boot id: 00000000-")),
     // The alert says that there is no common suite, group or key.
-    ("P-521 is not supported", |_, text| !text.contains("group")),
+    ("P-521 is not supported", |_, _, text| !text.contains("group")),
     // A proxy that fails is no server.
-    ("is the port of the API server right", |before, _| fails_at_proxy(before)),
-    ("a k3s agent's kubeconfig", |before, _| fails_at_proxy(before)),
-    ("waits for approval", |before, _| last_csr(before) == Some(true)),
-    ("it is renewed without its owner", |before, _| !is_renewed(before)),
-    ("10.6.6.6", |_, text| !text.contains("307")),
+    ("is the port of the API server right", |before, _, _| fails_at_proxy(before)),
+    ("a k3s agent's kubeconfig", |before, _, _| fails_at_proxy(before)),
+    ("waits for approval", |before, _, _| last_csr(before) == Some(true)),
+    ("it is renewed without its owner", |_, after, _| !is_renewed(after)),
+    ("10.6.6.6", |_, _, text| !text.contains("307")),
 ];
 
 /// A fault of the proxy lasts, or has just ended.
@@ -44,11 +44,16 @@ fn last_csr(before: &[Entry]) -> Option<bool> {
     })
 }
 
-/// Whether a server took a renewal within the last minute.
-fn is_renewed(before: &[Entry]) -> bool {
-    let now = before.last().map_or(Duration::ZERO, |entry| entry.at);
-    let mut recent = before.iter().rev().take_while(|it| now - it.at < Duration::from_secs(60));
-    recent.any(|entry| matches!(&entry.what, What::Answer(answer) if answer.is_renewal()))
+/// Whether a server takes a renewal within half a minute.
+fn is_renewed(after: &[Entry]) -> bool {
+    let end = after.first().map_or(Duration::ZERO, |entry| entry.at) + Duration::from_secs(30);
+    let mut soon = after.iter().take_while(|entry| entry.at < end);
+    soon.any(|entry| match &entry.what {
+        What::Answer(answer) => answer.is_renewal(),
+        // What begins now, or the end of the process, may be why there is none.
+        What::Ends { .. } | What::Fault { begins: true, .. } => true,
+        _ => false,
+    })
 }
 
 fn judge(run: &Run<'_>) -> Judged {
@@ -65,7 +70,7 @@ fn judge(run: &Run<'_>) -> Judged {
         for (phrase, is_wrong) in GROUNDS {
             if text.contains(phrase) {
                 judged.count += 1;
-                if is_wrong(&run.trace[..=index], &text) {
+                if is_wrong(&run.trace[..=index], &run.trace[index + 1..], &text) {
                     judged.breaks(entry.at, phrase, text.clone());
                 }
             }

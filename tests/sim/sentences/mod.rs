@@ -1,6 +1,7 @@
 //! What is always true. A sentence is a function over the trace of a run; it counts how often it
 //! was judged with a true premise, because a sentence that is never judged holds nothing.
 
+mod files;
 mod grounds;
 mod kubelet;
 mod lease;
@@ -59,6 +60,7 @@ pub(crate) const ALL: &[Sentence] = &[
     lease::SENTENCE,
     recovery::SENTENCE,
     twin::SENTENCE,
+    files::SENTENCE,
     turns::SENTENCE,
     outages::SENTENCE,
     kubelet::SENTENCE,

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
+use crate::sim::process::Exit;
 use crate::sim::trace::{FileSeen, What};
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 6, name: "files", judge };
@@ -17,14 +18,19 @@ const PKI: &str = "var/lib/nodelet/pki/";
 const PAIRS: usize = 2;
 const PAIRS_WHILE_FAULTY: usize = 3;
 
+/// What a cut has left is removed after the next certificate.
+const PAIRS_AFTER_A_CUT: usize = 5;
+
 /// What else the agent has: `boots`, `podcidr`, the kubeconfig of a bootstrap, and what is written
 /// beside each of them.
 const OTHERS: usize = 6;
 
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
+    let mut was_cut = false;
     for entry in run.trace {
         match &entry.what {
+            What::Ends { exit: Exit::Killed, .. } => was_cut = true,
             What::PowerLost { torn, has_lost_identity } => {
                 judged.count += 1;
                 if let Some(path) = torn.first() {
@@ -37,7 +43,7 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Files { seen, while_faulty } => {
                 judged.count += 1;
-                look(&mut judged, entry.at, seen, *while_faulty);
+                look(&mut judged, entry.at, seen, *while_faulty, was_cut);
             }
             _ => {}
         }
@@ -45,7 +51,7 @@ fn judge(run: &Run<'_>) -> Judged {
     judged
 }
 
-fn look(judged: &mut Judged, now: Duration, seen: &[FileSeen], while_faulty: bool) {
+fn look(judged: &mut Judged, now: Duration, seen: &[FileSeen], while_faulty: bool, was_cut: bool) {
     let names = |seen: &[&FileSeen]| {
         seen.iter().map(|file| file.path.as_str()).collect::<Vec<_>>().join(" ")
     };
@@ -64,7 +70,11 @@ fn look(judged: &mut Judged, now: Duration, seen: &[FileSeen], while_faulty: boo
         judged.breaks(now, kind, format!("{} with mode {:o}", file.path, file.mode));
     }
     let pairs: Vec<&FileSeen> = seen.iter().filter(|file| is_pair(&file.path)).collect();
-    let most = if while_faulty { PAIRS_WHILE_FAULTY } else { PAIRS };
+    let most = match () {
+        () if was_cut => PAIRS_AFTER_A_CUT,
+        () if while_faulty => PAIRS_WHILE_FAULTY,
+        () => PAIRS,
+    };
     if pairs.len() > most {
         judged.breaks(now, "old pairs stay", names(&pairs));
     }

@@ -5,6 +5,7 @@
 
 mod answers;
 mod board;
+mod card;
 mod classes;
 mod clock;
 mod cluster;

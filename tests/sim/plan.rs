@@ -127,6 +127,8 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("token", &["0", "0", "0", "0", "0", "0", "7000", "9000", "60000"]),
     // A controller gives each Node a pod CIDR.
     ("cidr", &["no", "yes"]),
+    // What is wrong with the board from its first day on.
+    ("hardware", &["fine", "fine", "fine", "disk-low", "memory-low", "undervolted", "hot"]),
 ];
 
 /// The simplest value of each setting.
@@ -414,9 +416,10 @@ fn twin_step(
     healed: Duration,
     quiet: Duration,
 ) -> Option<Step> {
-    let room = quiet.as_secs().checked_sub(SETTLES + COMPARES + 10)?;
+    let room = quiet.as_secs().checked_sub(SETTLES + COMPARES + 110)?;
     let at = healed + Duration::from_secs(SETTLES + draws.below(room + 1));
     let size = draws.one_of(class.sizes);
     let lasts = Duration::from_secs(COMPARES);
-    (!draws.one_in(3)).then_some(Step { when: When::At(at), lasts, class, size, target: 0 })
+    let target = if draws.one_in(3) { draws.within(1, class.targets) } else { 0 };
+    (!draws.one_in(3)).then_some(Step { when: When::At(at), lasts, class, size, target })
 }

@@ -72,6 +72,9 @@ impl World {
             return (Duration::ZERO, Ok(()));
         }
         self.reads += 1;
+        if self.is_unread(path) {
+            return (Duration::ZERO, Err(Errno::EIO.into()));
+        }
         let is_kernel = ["proc/", "sys/", "run/"].iter().any(|folder| path.starts_with(folder));
         let strikes = |class: &'static str| {
             let of_class = self.faults.of(class);

@@ -24,7 +24,46 @@ const BY_UPGRADE: u64 = 3;
 /// No restart: the other twin.
 pub(crate) const NO_RESTART: u64 = 9;
 
+/// Files of which one cannot be read while two twins are compared: what is not read changes
+/// nothing, with a restart and without one.
+pub(crate) const UNREAD: &[&str] = &[
+    "proc/meminfo",
+    "proc/loadavg",
+    "proc/uptime",
+    "proc/sys/kernel/random/boot_id",
+    "proc/sys/kernel/osrelease",
+    "proc/net/route",
+    "sys/class/hwmon/hwmon1/in0_lcrit_alarm",
+    "sys/class/thermal/thermal_zone0/temp",
+    "sys/fs/ext4/mmcblk0p2/errors_count",
+    "sys/kernel/oops_count",
+    "sys/fs/cgroup/memory.current",
+    "etc/os-release",
+    "etc/machine-id",
+    "var/lib/nodelet/boots",
+];
+
 impl World {
+    /// What is wrong with the board from its first day on.
+    pub(crate) fn set_hardware(&mut self) {
+        let hardware = &mut self.board.hardware;
+        match self.plan.setting("hardware") {
+            "disk-low" => hardware.disk_free_bytes = 1 << 30,
+            "memory-low" => hardware.memory_free_kib = 50_000,
+            "undervolted" => hardware.is_undervolted = true,
+            "hot" => hardware.heat = 109_000,
+            _ => {}
+        }
+    }
+
+    /// Whether a file cannot be read while two twins are compared.
+    pub(crate) fn is_unread(&self, path: &str) -> bool {
+        self.faults
+            .target("twin")
+            .and_then(|target| UNREAD.get(usize::try_from(target).ok()?.checked_sub(1)?))
+            .is_some_and(|unread| *unread == path)
+    }
+
     /// systemd does not read its socket any more, whose queue is full: each send fails.
     pub(crate) fn fill_notify(&mut self) {
         let address = SocketAddr::from_abstract_name(&self.notify_name).expect("a name");

@@ -63,6 +63,11 @@ pub(crate) enum What {
     Notify { text: String },
     /// A process begins one read of a file, or one operation of a file change, which is slow.
     Blocks { pid: Pid, with: &'static str, lasts: Duration },
+    /// The power failed: files that are a part of what was written, and whether the link to the
+    /// certificate, which was on the card for good, leads nowhere.
+    PowerLost { torn: Vec<String>, has_lost_identity: bool },
+    /// The files of the board, at the end of the faults of a story or of its quiet time.
+    Files { while_faulty: bool, seen: Vec<FileSeen> },
     /// A restart of the agent in an unchanged world: what the cluster has before it, and after it.
     Twin { begins: bool, objects: Box<Objects> },
     /// The state of the cluster, at a moment that is judged.
@@ -112,6 +117,16 @@ pub(crate) struct Exchange {
     pub(crate) clock: Wall,
     /// The server has carried it out.
     pub(crate) is_carried_out: bool,
+}
+
+/// A file or a link of the board.
+#[derive(Clone, Debug)]
+pub(crate) struct FileSeen {
+    pub(crate) path: String,
+    /// Of a file; 0 for a link.
+    pub(crate) mode: u32,
+    /// It has a key, or another text that only its owner may see.
+    pub(crate) is_secret: bool,
 }
 
 /// What the cluster has of the board.
@@ -250,6 +265,10 @@ impl fmt::Display for Entry {
             What::Boots { text, .. } => write!(f, "boots: {}", text.replace('\n', "; ")),
             What::Notify { text } => write!(f, "notify: {}", text.replace('\n', " ")),
             What::Blocks { with, lasts, .. } => write!(f, "{with} takes {lasts:?}"),
+            What::PowerLost { torn, has_lost_identity } => {
+                write!(f, "the power is lost: torn {torn:?}, no identity {has_lost_identity}")
+            }
+            What::Files { seen, .. } => write!(f, "{} files", seen.len()),
             What::Twin { begins: true, .. } => write!(f, "the objects before a restart"),
             What::Twin { begins: false, .. } => write!(f, "the objects after a restart"),
             What::Judged(state) => {
@@ -282,7 +301,8 @@ impl What {
             | Self::Request(_)
             | Self::Blocks { .. }
             | Self::Got(_)
-            | Self::Kept { .. } => false,
+            | Self::Kept { .. }
+            | Self::Files { .. } => false,
             Self::Answer(answer) => !(answer.is_lease() && answer.code == 200),
             Self::Notify { text } => !text.starts_with("WATCHDOG"),
             Self::Log { is_verbose, .. } => !is_verbose,

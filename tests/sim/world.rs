@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apidouble::{Authority, Model, Snapshot};
-use nix::errno::Errno;
 use rustls::ServerConfig;
 use serde_json::{Value, json};
 
 use super::board::Board;
+use super::card::Card;
 use super::cluster;
 use super::clusters;
 use super::devices::{Hardware, Truth};
@@ -25,11 +25,8 @@ use super::serve::Request;
 use super::service::WATCHDOG;
 use super::trace::{Entry, Exchange, State, What};
 use super::watch::Watch;
-use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::os::read::cause;
 use crate::os::wakeup::Woken;
-use crate::os::write::Op;
 
 /// The true time at the begin of a run, in seconds since 1970: 2027.
 const START: u64 = 1_800_000_000;
@@ -199,9 +196,9 @@ pub(crate) struct World {
     /// What was last told of the board.
     pub(crate) told: Option<Box<Truth>>,
     at_hook: BTreeMap<u64, usize>,
-    sequence: u64,
+    pub(crate) sequence: u64,
     /// Operations of file changes, and writes of others: keys of draws.
-    acts: u64,
+    pub(crate) acts: u64,
     /// The number of the last planned start of the kernel.
     boot: u64,
     random: Draws,
@@ -216,9 +213,7 @@ pub(crate) struct World {
     pub(crate) tokens: u64,
     /// The last renewal of the Lease that a store took.
     pub(crate) renewed: Option<Duration>,
-    /// The operations of file changes whose names are not synced.
-    pub(crate) unsynced: Vec<Undo>,
-    pending: Option<Undo>,
+    pub(crate) card: Card,
     /// A person must act, or the design promises nothing: from then on the run is not judged.
     pub(crate) excuse: Option<&'static str>,
     pub(crate) watch: Watch,
@@ -227,21 +222,6 @@ pub(crate) struct World {
     turns: u64,
     /// The present moment, and the calls of hooks in it.
     moment: (Duration, u64),
-}
-
-/// How to take an operation back that a loss of power may undo.
-#[derive(Debug)]
-pub(crate) struct Undo {
-    folder: String,
-    /// What was at a path before: a file, a link, or nothing.
-    before: Vec<(String, Before)>,
-}
-
-#[derive(Debug)]
-enum Before {
-    File(Vec<u8>),
-    Link(String),
-    Nothing,
 }
 
 /// The status of Ready; empty without a Node.
@@ -302,8 +282,7 @@ impl World {
             secrets: Vec::new(),
             tokens: 0,
             renewed: None,
-            unsynced: Vec::new(),
-            pending: None,
+            card: Card::default(),
             excuse: None,
             watch: Watch::default(),
             last_turn: None,
@@ -344,6 +323,7 @@ impl World {
         }
         self.board.put("etc/default/nodelet", self.flags().as_bytes());
         self.install_package();
+        self.set_hardware();
     }
 
     /// The first moment.
@@ -471,6 +451,7 @@ impl World {
                 (step.class.end)(self, &step);
             }
             Event::Heals => {
+                self.tell_files(true);
                 self.at_hook.clear();
                 self.frozen_until = self.frozen_until.min(self.now);
                 if !self.board.is_on || self.unit.is_stopping {
@@ -496,7 +477,7 @@ impl World {
             Event::Off(number) if number == self.boot => {
                 self.kill_all();
                 self.board.is_on = false;
-                self.unsynced.clear();
+                self.card.unsynced.clear();
             }
             Event::Off(_) => {}
             Event::Boots(number) if number == self.boot => self.boots(),
@@ -742,20 +723,8 @@ impl World {
         self.unit.is_stopping = true;
     }
 
-    /// The power fails; `seconds` later it is back.
-    pub(crate) fn lose_power(&mut self, seconds: u64) {
-        if !self.board.is_on {
-            return;
-        }
-        self.kill_all();
-        self.board.is_on = false;
-        self.frozen_until = Duration::ZERO;
-        self.lose_unsynced();
-        self.boot_in(Duration::from_secs(seconds));
-    }
-
     /// The kernel starts after this time.
-    fn boot_in(&mut self, delay: Duration) {
+    pub(crate) fn boot_in(&mut self, delay: Duration) {
         self.boot += 1;
         self.plan_at(self.now + delay, Event::Boots(self.boot));
     }
@@ -837,111 +806,6 @@ impl World {
     pub(crate) fn check_secrets(&mut self, place: &str, text: &str) {
         if self.has_secret(text) {
             self.tell(What::Broken { sentence: 8, text: format!("a secret in {place}: {text}") });
-        }
-    }
-
-    // --- files ---
-
-    /// How slow an operation of a file change is, and how it ends.
-    pub(crate) fn changes(&mut self, pid: Pid, op: &Op) -> (Duration, Result<(), Fault>) {
-        if self.is_cut(pid, true) {
-            self.cut(pid);
-        }
-        self.search_file(op);
-        let path = match op {
-            Op::Folder(path, _)
-            | Op::Write(path, ..)
-            | Op::Link(_, path)
-            | Op::Rename(_, path)
-            | Op::Remove(path)
-            | Op::Sync(path) => path,
-        };
-        let shown = path.display().to_string();
-        let is_command = self.people.commands.contains_key(&pid);
-        if shown.starts_with("/run/") {
-            return (Duration::from_millis(u64::from(is_command)), Ok(()));
-        }
-        self.acts += 1;
-        let slow = self.faults.size("disk-slow").unwrap_or(5 * u64::from(is_command));
-        let slow = Duration::from_millis(slow);
-        let slow = slow.max(self.root_gone_until.saturating_sub(self.now));
-        let needs_space = matches!(op, Op::Folder(..) | Op::Write(..) | Op::Link(..));
-        let is_sync = matches!(op, Op::Sync(_));
-        let errno = match () {
-            () if self.faults.has("disk-full") && needs_space => Some(Errno::ENOSPC),
-            () if self.faults.has("boots-unwritable") && shown.contains("nodelet/boots") => {
-                Some(Errno::EROFS)
-            }
-            () if self.faults.has("disk-read-only") && !is_sync => Some(Errno::EROFS),
-            () if self.is_read_only() && !is_sync => Some(Errno::EROFS),
-            () if matches!(op, Op::Rename(..)) && self.is_in_the_way(&shown) => Some(Errno::EBUSY),
-            () => match self.faults.size("disk-broken") {
-                Some(one_in) if self.is_met("disk-broken", self.acts, one_in) => Some(Errno::EIO),
-                _ => None,
-            },
-        };
-        // rename(2) and unlink(2) of a missing file say so first.
-        let is_missing = matches!(op, Op::Remove(_)) && !self.board.has(relative(&shown));
-        if let Some(errno) = errno.filter(|_| !is_missing) {
-            return (slow, Err(cause(&errno.into()).at(shown)));
-        }
-        self.pending = self.undo_of(op);
-        (slow, Ok(()))
-    }
-
-    fn undo_of(&self, op: &Op) -> Option<Undo> {
-        let text = |path: &std::path::Path| relative(&path.display().to_string()).to_owned();
-        let paths = match op {
-            Op::Folder(path, _) | Op::Write(path, ..) | Op::Link(_, path) | Op::Remove(path) => {
-                vec![text(path)]
-            }
-            Op::Rename(from, to) => vec![text(from), text(to)],
-            Op::Sync(_) => return None,
-        };
-        let last = paths.last()?;
-        let folder = last.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned();
-        let before = |path: String| {
-            let before = match (self.board.link_target(&path), self.board.read(&path)) {
-                (Some(target), _) => Before::Link(target),
-                (None, Some(content)) => Before::File(content),
-                (None, None) => Before::Nothing,
-            };
-            (path, before)
-        };
-        Some(Undo { folder, before: paths.into_iter().map(before).collect() })
-    }
-
-    pub(crate) fn file_changed(&mut self, pid: Pid, op: &Op) {
-        if let Some(undo) = self.pending.take() {
-            self.unsynced.push(undo);
-        }
-        if let Op::Sync(folder) = op {
-            let folder = relative(&folder.display().to_string()).to_owned();
-            self.unsynced.retain(|undo| undo.folder != folder);
-        }
-        if let Op::Rename(_, to) = op {
-            let to = to.display().to_string();
-            self.path_changed(&to);
-            self.people.has_lost_pair &= !to.starts_with("/var/lib/nodelet/pki/");
-        }
-        self.tell(What::File { pid, op: format!("{op:?}") });
-        self.note_boots(op);
-    }
-
-    /// A loss of power takes back some of the last operations whose folder was not synced.
-    fn lose_unsynced(&mut self) {
-        let count = self.unsynced.len() as u64;
-        let kept = draw(self.plan.seed, "unsynced", self.acts) % (count + 1);
-        let lost = self.unsynced.split_off(usize::try_from(kept).expect("few"));
-        self.unsynced.clear();
-        for undo in lost.into_iter().rev() {
-            for (path, before) in undo.before.into_iter().rev() {
-                match before {
-                    Before::File(content) => self.board.replace(&path, &content),
-                    Before::Link(target) => self.board.link(&target, &path),
-                    Before::Nothing => self.board.remove_all(&path),
-                }
-            }
         }
     }
 
@@ -1226,14 +1090,10 @@ impl World {
         self.write_bootstrap();
     }
 
-    pub(crate) fn remove_stored_pair(&mut self) {
-        self.people.has_lost_pair = true;
-        self.board.remove_all("var/lib/nodelet/pki/kubelet-client-current.pem");
-    }
-
     // --- the judge ---
 
     fn judge(&mut self, story: Story) {
+        self.tell_files(false);
         self.set_double();
         let (cluster, name) = self.place();
         let model = &self.clusters[cluster].model;
@@ -1269,7 +1129,7 @@ impl World {
 }
 
 /// A path below the root, without its first `/`.
-fn relative(path: &str) -> &str {
+pub(crate) fn relative(path: &str) -> &str {
     path.trim_start_matches('/')
 }
 

@@ -51,6 +51,7 @@ pub(super) const CLASSES: &[Class] = &[
     },
     // The card.
     Class { name: "disk-full", ..ASKED },
+    Class { name: "links-refused", ..ASKED },
     Class { name: "disk-read-only", ..ASKED },
     Class { name: "disk-broken", sizes: &[2, 4], ..ASKED },
     Class { name: "disk-slow", sizes: &[500, 20_000], ..ASKED },

@@ -4,6 +4,7 @@
 mod agree;
 mod board;
 mod bounds;
+mod files;
 mod grounds;
 mod kubelet;
 mod lease;
@@ -72,6 +73,7 @@ pub(crate) const ALL: &[Sentence] = &[
     bounds::SENTENCE,
     board::SENTENCE,
     twin::SENTENCE,
+    files::SENTENCE,
     turns::SENTENCE,
     outages::SENTENCE,
     kubelet::SENTENCE,

@@ -37,6 +37,8 @@ fn is_of_person(why: &str) -> bool {
 
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
+    // A board without a machine id has this fault for its life.
+    let has_facts = run.plan.setting("machine") != "late";
     let mut outages: BTreeMap<String, Outage> = BTreeMap::new();
     let mut is_excused = false;
     for entry in run.trace {
@@ -71,8 +73,11 @@ fn judge(run: &Run<'_>) -> Judged {
                     continue;
                 }
                 judged.count += 1;
-                let is_due =
-                    |what: &str| what != "certificate" || entry.at >= state.healed + CERTIFICATE;
+                let is_due = |what: &str| match what {
+                    "certificate" => entry.at >= state.healed + CERTIFICATE,
+                    "facts" => has_facts,
+                    _ => true,
+                };
                 for (what, outage) in &outages {
                     let is_of_agent = |why: &&String| is_due(what) && !is_of_person(why);
                     if let Some(why) = outage.failures.last().filter(is_of_agent) {

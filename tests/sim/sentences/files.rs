@@ -1,0 +1,142 @@
+//! Sentence 6: after a loss of power the identity is the old or the new one, no file is a part of
+//! another, no file with a key is left behind, and files and folders do not grow.
+
+use std::time::Duration;
+
+use super::{Judged, Run, Sentence};
+use crate::sim::process::Exit;
+use crate::sim::trace::{FileSeen, What};
+
+pub(super) const SENTENCE: Sentence = Sentence { number: 6, name: "files", judge };
+
+/// Where secrets are, by the administrator or by systemd.
+const FOREIGN: &[&str] = &["etc/credstore/", "etc/kubernetes/", "run/credentials/"];
+
+const PKI: &str = "var/lib/nodelet/pki/";
+
+/// The pair in use, the newest other one, and while a link cannot be made the next one.
+const PAIRS: usize = 2;
+const PAIRS_WHILE_FAULTY: usize = 3;
+
+/// What a cut has left is removed after the next certificate.
+const PAIRS_AFTER_A_CUT: usize = 5;
+
+/// What else the agent has: `boots`, `podcidr`, the kubeconfig of a bootstrap, and what is written
+/// beside each of them.
+const OTHERS: usize = 6;
+
+fn judge(run: &Run<'_>) -> Judged {
+    let mut judged = Judged::default();
+    let mut was_cut = false;
+    for entry in run.trace {
+        match &entry.what {
+            What::Ends { exit: Exit::Killed, .. } => was_cut = true,
+            What::PowerLost { torn, has_lost_identity } => {
+                judged.count += 1;
+                if let Some(path) = torn.first() {
+                    judged.breaks(entry.at, "a file is torn", path.clone());
+                }
+                if *has_lost_identity {
+                    let text = "no whole certificate is current".to_owned();
+                    judged.breaks(entry.at, "the identity is lost", text);
+                }
+            }
+            What::Files { seen, while_faulty } => {
+                judged.count += 1;
+                look(&mut judged, entry.at, seen, *while_faulty, was_cut);
+            }
+            _ => {}
+        }
+    }
+    judged
+}
+
+fn look(judged: &mut Judged, now: Duration, seen: &[FileSeen], while_faulty: bool, was_cut: bool) {
+    let names = |seen: &[&FileSeen]| {
+        seen.iter().map(|file| file.path.as_str()).collect::<Vec<_>>().join(" ")
+    };
+    for file in seen.iter().filter(|file| file.is_secret) {
+        let is_foreign = FOREIGN.iter().any(|folder| file.path.starts_with(folder));
+        let kind = match () {
+            () if file.mode & 0o077 != 0 => "others may read a secret",
+            () if is_foreign => continue,
+            // What is written beside a file takes its place in a moment, if nothing fails.
+            () if while_faulty && file.path.ends_with(".new") => continue,
+            () if file.path.ends_with(".new") => "a part of a file with a key is left",
+            () if is_pair(&file.path) || is_pending_key(&file.path) => continue,
+            () if file.path == "var/lib/nodelet/kubeconfig" => continue,
+            () => "a secret is where none belongs",
+        };
+        judged.breaks(now, kind, format!("{} with mode {:o}", file.path, file.mode));
+    }
+    let pairs: Vec<&FileSeen> = seen.iter().filter(|file| is_pair(&file.path)).collect();
+    let most = match () {
+        () if was_cut => PAIRS_AFTER_A_CUT,
+        () if while_faulty => PAIRS_WHILE_FAULTY,
+        () => PAIRS,
+    };
+    if pairs.len() > most {
+        judged.breaks(now, "old pairs stay", names(&pairs));
+    }
+    let is_other =
+        |file: &&FileSeen| file.path.starts_with("var/lib/nodelet/") && !file.path.starts_with(PKI);
+    let others: Vec<&FileSeen> = seen.iter().filter(is_other).collect();
+    if others.len() > OTHERS {
+        judged.breaks(now, "files grow", names(&others));
+    }
+}
+
+/// `kubelet-client-2027-01-15-08-00-02.pem`.
+fn is_pair(path: &str) -> bool {
+    let name = path.strip_prefix(PKI).and_then(|name| name.strip_prefix("kubelet-client-2"));
+    name.is_some_and(|name| name.ends_with(".pem"))
+}
+
+fn is_pending_key(path: &str) -> bool {
+    path.strip_prefix(PKI) == Some("kubelet-client.key.tmp")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{at, breaks};
+    use super::*;
+
+    fn files(names: &[(&str, u32)], while_faulty: bool) -> Option<String> {
+        let file = |(path, mode): &(&str, u32)| FileSeen {
+            path: (*path).to_owned(),
+            mode: *mode,
+            is_secret: true,
+        };
+        let seen = names.iter().map(file).collect();
+        breaks(judge, &[at(9, What::Files { while_faulty, seen })])
+    }
+
+    #[test]
+    fn keys_are_where_they_belong_and_nothing_grows() {
+        let pair = |second: u64| format!("{PKI}kubelet-client-2027-01-15-08-00-0{second}.pem");
+        let [one, two, three] = [pair(1), pair(2), pair(3)];
+        let good = [("etc/credstore/nodelet.token", 0o600), (one.as_str(), 0o600)];
+        assert_eq!(files(&good, false), None);
+        let readable = [(one.as_str(), 0o644)];
+        assert_eq!(files(&readable, false).as_deref(), Some("others may read a secret"));
+        let many = [&one, &two, &three].map(|path| (path.as_str(), 0o600));
+        assert_eq!(files(&many, false).as_deref(), Some("old pairs stay"));
+        assert_eq!(files(&many, true), None);
+        let new = format!("{one}.new");
+        let left = [(new.as_str(), 0o600)];
+        assert_eq!(files(&left, false).as_deref(), Some("a part of a file with a key is left"));
+        let stray = [("tmp/key", 0o600)];
+        assert_eq!(files(&stray, false).as_deref(), Some("a secret is where none belongs"));
+    }
+
+    #[test]
+    fn a_loss_of_power_leaves_the_old_or_the_new() {
+        let lost = |torn: &[&str], has_lost_identity| {
+            let torn = torn.iter().map(|path| (*path).to_owned()).collect();
+            breaks(judge, &[at(9, What::PowerLost { torn, has_lost_identity })])
+        };
+        assert_eq!(lost(&[], false), None);
+        assert_eq!(lost(&["var/lib/nodelet/boots"], false).as_deref(), Some("a file is torn"));
+        assert_eq!(lost(&[], true).as_deref(), Some("the identity is lost"));
+    }
+}

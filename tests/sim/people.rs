@@ -121,7 +121,7 @@ enum Act {
 }
 
 /// What a part of a line tells a person. The first one counts.
-const REMEDIES: [(&str, Act); 26] = [
+const REMEDIES: [(&str, Act); 28] = [
     ("no space left on device", Act::Repeat),
     ("read-only file system", Act::Repeat),
     ("remove it there", Act::RemoveFlags),
@@ -129,6 +129,8 @@ const REMEDIES: [(&str, Act); 26] = [
     ("clock says", Act::Repeat),
     ("connection refused", Act::Wait),
     ("is this the API server, and is it up?", Act::Wait),
+    ("is the port right?", Act::Wait),
+    ("is the server up", Act::Wait),
     ("nodelet join --force", Act::Force),
     ("kubeadm token create", Act::NewLine),
     ("copy the line again", Act::NewLine),
@@ -452,7 +454,9 @@ impl World {
         if is_working || !self.board.is_on || self.now < self.frozen_until {
             return look(self, 10);
         }
-        if self.is_content() || self.people.acts == PATIENCE {
+        // Who has read a failure follows it, though the Node is Ready.
+        let has_failed = self.people.printed.first().is_some_and(|line| line.starts_with('✗'));
+        if self.is_content() && !has_failed || self.people.acts == PATIENCE {
             self.people.is_busy = false;
             return;
         }

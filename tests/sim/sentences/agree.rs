@@ -64,18 +64,25 @@ fn agrees(
     count: &mut u64,
 ) -> Option<(&'static str, String)> {
     match ran.command {
-        "join" => join(ran, count),
+        "join" => join(ran, now, count),
         "check" => check(ran, now, is_quiet, count),
         _ => None,
     }
 }
 
-fn join(ran: &Ran, count: &mut u64) -> Option<(&'static str, String)> {
+fn join(ran: &Ran, now: Duration, count: &mut u64) -> Option<(&'static str, String)> {
+    let lines = ran.lines.join(" | ");
+    let is_own = ran.starts_as.as_deref() == Some(ran.name.as_str());
+    let is_renewed = ran.renewed.is_some_and(|at| now.saturating_sub(at) <= RENEWED);
+    if ran.line("✗ joined: ").is_some_and(|line| line.contains(": another name"))
+        && (is_own && is_renewed && ran.ready == "True")
+    {
+        return Some(("join: refuses a healthy board", lines));
+    }
     if !ran.says_all_is_well() {
         return None;
     }
     *count += 1;
-    let lines = ran.lines.join(" | ");
     // A process that has started since read the files then.
     let is_former = ran.runs_since.is_some_and(|since| since < ran.began);
     if let Some(what) = ran.former.filter(|_| is_former) {
@@ -168,6 +175,14 @@ fn a_planted_disagreement_is_found() {
         (Ran { former, lines: restart, ..good.clone() }, None),
         (Ran { former, runs_since: Some(seconds(1001)), ..good.clone() }, None),
         (Ran { starts_as: Some("a".to_owned()), ..good.clone() }, Some("join: another name")),
+        (
+            Ran {
+                lines: vec!["✗ joined: this board has …: another name; force".to_owned()],
+                exit: Exit::Code(false),
+                ..good.clone()
+            },
+            Some("join: refuses a healthy board"),
+        ),
         (Ran { ready: "Unknown".to_owned(), ..good }, Some("join: ready")),
         (check.clone(), None),
         (Ran { former, ..check.clone() }, Some("check: former files")),

@@ -20,7 +20,7 @@ fn judge(run: &Run<'_>) -> Judged {
             judged.excuse = Some(excuse);
             continue;
         }
-        if !state.is_up || state.acts {
+        if !state.is_up {
             continue;
         }
         judged.count += 1;

@@ -103,6 +103,8 @@ pub(crate) struct Running {
     cut: Option<Cut>,
     /// The power fails with it.
     is_power: bool,
+    /// Files of former commands beside those of the board.
+    leftovers: Vec<String>,
 }
 
 /// What a person does.
@@ -284,7 +286,8 @@ impl World {
         };
         let pid = shared.start(self, name, BTreeMap::new(), program);
         let (cut, is_power) = cut.map_or((None, false), |(cut, power)| (Some(cut), power));
-        let running = Running { command, began: self.now, lines: Vec::new(), cut, is_power };
+        let (leftovers, lines) = (self.leftovers(), Vec::new());
+        let running = Running { command, began: self.now, lines, cut, is_power, leftovers };
         self.people.commands.insert(pid, running);
         self.show_process(pid, &shown, false);
         self.tell(What::Starts { pid, name, line });
@@ -326,6 +329,14 @@ impl World {
         }
     }
 
+    /// Files that no command has put in place, and that may hold a key.
+    fn leftovers(&self) -> Vec<String> {
+        let names = ["kubeconfig.new", "bootstrap-kubeconfig.new", "k3s-password.new"];
+        let paths = names.iter().map(|name| format!("etc/credstore/nodelet.{name}"));
+        let is_left = |path: &String| self.board.read(path).is_some_and(|text| !text.is_empty());
+        paths.filter(is_left).collect()
+    }
+
     /// The name of a process.
     pub(crate) fn name_of(&self, pid: Pid) -> &'static str {
         match self.people.commands.get(&pid).map(|running| &running.command) {
@@ -346,14 +357,13 @@ impl World {
     /// A command has ended.
     pub(crate) fn command_ended(&mut self, pid: Pid, exit: &Exit) {
         let Some(running) = self.people.commands.remove(&pid) else { return };
-        let Running { command, began, lines, .. } = running;
+        let Running { command, began, lines, leftovers, .. } = running;
         if let Exit::Code(_) = exit {
-            for name in ["kubeconfig.new", "bootstrap-kubeconfig.new", "k3s-password.new"] {
-                let path = format!("etc/credstore/nodelet.{name}");
-                if self.board.read(&path).is_some_and(|content| !content.is_empty()) {
-                    let text = format!("a key is left in {path} by a command that has ended");
-                    self.tell(What::Broken { sentence: 6, text });
-                }
+            // One that was killed before may have left others.
+            let left = self.leftovers().into_iter().find(|path| !leftovers.contains(path));
+            if let Some(path) = left {
+                let text = format!("a key is left in {path} by a command that has ended");
+                self.tell(What::Broken { sentence: 6, text });
             }
         }
         let (cluster, name) = match &command {

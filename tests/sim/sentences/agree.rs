@@ -34,6 +34,7 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
     // When the last fault ended, or somebody changed something; and the faults that last.
     let (mut faults, mut quiet_since) = (0_u64, Duration::ZERO);
+    let mut created = None;
     for entry in run.trace {
         match &entry.what {
             What::Fault { begins, text } => {
@@ -44,7 +45,18 @@ fn judge(run: &Run<'_>) -> Judged {
                 }
                 quiet_since = entry.at;
             }
+            What::Answer(answer)
+                if answer.method == "POST"
+                    && answer.target == "/api/v1/nodes"
+                    && answer.is_carried_out =>
+            {
+                created = Some(entry.at);
+            }
             What::Ran(ran) => {
+                if denies_a_node(ran, created) {
+                    let text = format!("the Node is there: {}", ran.lines.join(" | "));
+                    judged.breaks(entry.at, "check: namesake", text);
+                }
                 let is_quiet = faults == 0 && ran.began >= quiet_since + QUIET;
                 if let Some((kind, text)) = agrees(ran, entry.at, is_quiet, &mut judged.count) {
                     judged.breaks(entry.at, kind, text);
@@ -54,6 +66,13 @@ fn judge(run: &Run<'_>) -> Judged {
         }
     }
     judged
+}
+
+/// A check says that there is no Node, and it was there all the time.
+fn denies_a_node(ran: &Ran, created: Option<Duration>) -> bool {
+    ran.line("✓ namesake: there is no Node").is_some()
+        && ran.has_node
+        && created.is_some_and(|created| created < ran.began)
 }
 
 /// What a command says that is not so.
@@ -106,9 +125,6 @@ fn check(
     count: &mut u64,
 ) -> Option<(&'static str, String)> {
     let lines = ran.lines.join(" | ");
-    if ran.line("✓ namesake: there is no Node").is_some() && ran.has_node && is_quiet {
-        return Some(("check: namesake", format!("the Node is there: {lines}")));
-    }
     let Exit::Code(is_well) = ran.exit else { return None };
     if let Some(since) = ran.runs_since
         && since < ran.began

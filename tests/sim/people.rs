@@ -586,6 +586,19 @@ impl World {
         self.later(Duration::from_secs(5), |world, _| world.repeats_join(), 0);
     }
 
+    /// The administrator adds a flag with a blank, in quotes; the unit is restarted.
+    pub(crate) fn quote_flag(&mut self) {
+        let old = self.board.read("etc/default/nodelet").unwrap_or_default();
+        let old = String::from_utf8_lossy(&old).trim_end().to_owned();
+        if !old.starts_with("NODELET_FLAGS=") || old.contains('\'') {
+            return;
+        }
+        self.board.put("etc/my file", b"");
+        let text = format!("{old} '--ready-when-exists=/etc/my file'\n");
+        self.board.replace("etc/default/nodelet", text.as_bytes());
+        self.start_again();
+    }
+
     /// Checks in the quiet time after a story, in some stories.
     pub(crate) fn checks_before(&mut self, until: Duration) {
         if draw(self.plan.seed, "checks", until.as_secs()) % 2 == 0 {

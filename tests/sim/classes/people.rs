@@ -132,6 +132,12 @@ pub(super) const CLASSES: &[Class] = &[
         sizes: &[0, 1],
         ..MOMENT
     },
+    Class {
+        name: "flag-in-quotes",
+        fits: |setting| is_joined(setting) || rotates(setting),
+        begin: |w, _| w.quote_flag(),
+        ..MOMENT
+    },
     Class { name: "mounts-unread", fits: is_joined, sizes: &[2, 4, 8], ..ASKED },
     Class { name: "files-in-the-way", fits: is_joined, ..ASKED },
 ];

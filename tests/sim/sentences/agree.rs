@@ -1,6 +1,7 @@
 //! Sentence 12: `check` and the agent agree; `join` shows ✓ only if the process that runs uses what
 //! the line says.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Broken, Judged, Run, Sentence};
@@ -35,6 +36,8 @@ fn judge(run: &Run<'_>) -> Judged {
     // When the last fault ended, or somebody changed something; and the faults that last.
     let (mut faults, mut quiet_since) = (0_u64, Duration::ZERO);
     let mut created = None;
+    // The lines of joins that run, and of the last one that has ended well.
+    let (mut lines, mut last) = (BTreeMap::new(), None);
     for entry in run.trace {
         match &entry.what {
             What::Fault { begins, text } => {
@@ -52,7 +55,16 @@ fn judge(run: &Run<'_>) -> Judged {
             {
                 created = Some(entry.at);
             }
+            What::Starts { pid, name: "nodelet join", line } => drop(lines.insert(*pid, line)),
             What::Ran(ran) => {
+                let line = lines.remove(&ran.pid);
+                let is_again = line.is_some() && line == last;
+                if is_again && let Some(why) = ran.line("✗ joined: ") {
+                    judged.breaks(entry.at, "join: refuses the same line", why.to_owned());
+                }
+                if line.is_some() {
+                    last = line.filter(|_| ran.exit == Exit::Code(true));
+                }
                 if denies_a_node(ran, created) {
                     let text = format!("the Node is there: {}", ran.lines.join(" | "));
                     judged.breaks(entry.at, "check: namesake", text);
@@ -72,6 +84,7 @@ fn judge(run: &Run<'_>) -> Judged {
 fn denies_a_node(ran: &Ran, created: Option<Duration>) -> bool {
     ran.line("✓ namesake: there is no Node").is_some()
         && ran.has_node
+        && ran.former.is_none()
         && created.is_some_and(|created| created < ran.began)
 }
 
@@ -145,7 +158,10 @@ fn check(
     let works = age.is_some_and(|age| age <= RENEWED) && ran.ready == "True";
     if works {
         let wrong = OF_A_RENEWAL.iter().find_map(|check| ran.line(&format!("✗ {check}: ")));
-        return wrong.map(|line| ("check: fails", format!("the agent works: {line}")));
+        // One that ends without a finding could not read the flags.
+        let has_found = ran.lines.iter().any(|line| line.starts_with('✗'));
+        let line = wrong.or((!is_well && !has_found).then_some(lines.as_str()));
+        return line.map(|line| ("check: fails", format!("the agent works: {line}")));
     }
     let is_silent = age.is_none_or(|age| age > SILENT);
     (is_well && is_silent)

@@ -253,8 +253,8 @@ impl World {
     /// A kubeconfig with a token, while the flags stay; and a restart.
     pub(crate) fn install_token(&mut self) {
         let token = self.new_token();
-        let cluster = self.people.installed;
-        let user = format!("system:node:{NODE}");
+        let (cluster, name) = self.place();
+        let user = format!("system:node:{name}");
         self.clusters[cluster].model.add_token(&token, &user, &["system:nodes"]);
         let url = self.url_of(cluster);
         let text = self.kubeconfig_of(cluster, &url, &format!("token: {token}"));
@@ -405,7 +405,11 @@ impl World {
         if self.plan.setting("auth") == "bootstrap" {
             self.board.remove_all("var/lib/nodelet/kubeconfig");
         }
-        self.later(Duration::from_secs(5), |world, _| world.restart_unit(), 0);
+        // An agent whose certificate has expired reads the files again by itself.
+        let has_expired = self.people.shown_until.is_some_and(|until| until < self.now);
+        if !(has_expired && self.plan.setting("auth") == "rotate-file") {
+            self.later(Duration::from_secs(5), |world, _| world.restart_unit(), 0);
+        }
     }
 
     /// A board that is off until its certificate has expired comes back to servers that have moved,

@@ -103,6 +103,8 @@ pub(crate) struct Running {
     cut: Option<Cut>,
     /// The power fails with it.
     is_power: bool,
+    /// Files of former commands beside those of the board.
+    leftovers: Vec<String>,
 }
 
 /// What a person does.
@@ -121,7 +123,7 @@ enum Act {
 }
 
 /// What a part of a line tells a person. The first one counts.
-const REMEDIES: [(&str, Act); 26] = [
+const REMEDIES: [(&str, Act); 28] = [
     ("no space left on device", Act::Repeat),
     ("read-only file system", Act::Repeat),
     ("remove it there", Act::RemoveFlags),
@@ -129,6 +131,8 @@ const REMEDIES: [(&str, Act); 26] = [
     ("clock says", Act::Repeat),
     ("connection refused", Act::Wait),
     ("is this the API server, and is it up?", Act::Wait),
+    ("is the port right?", Act::Wait),
+    ("is the server up", Act::Wait),
     ("nodelet join --force", Act::Force),
     ("kubeadm token create", Act::NewLine),
     ("copy the line again", Act::NewLine),
@@ -282,7 +286,8 @@ impl World {
         };
         let pid = shared.start(self, name, BTreeMap::new(), program);
         let (cut, is_power) = cut.map_or((None, false), |(cut, power)| (Some(cut), power));
-        let running = Running { command, began: self.now, lines: Vec::new(), cut, is_power };
+        let (leftovers, lines) = (self.leftovers(), Vec::new());
+        let running = Running { command, began: self.now, lines, cut, is_power, leftovers };
         self.people.commands.insert(pid, running);
         self.show_process(pid, &shown, false);
         self.tell(What::Starts { pid, name, line });
@@ -324,6 +329,14 @@ impl World {
         }
     }
 
+    /// Files that no command has put in place, and that may hold a key.
+    fn leftovers(&self) -> Vec<String> {
+        let names = ["kubeconfig.new", "bootstrap-kubeconfig.new", "k3s-password.new"];
+        let paths = names.iter().map(|name| format!("etc/credstore/nodelet.{name}"));
+        let is_left = |path: &String| self.board.read(path).is_some_and(|text| !text.is_empty());
+        paths.filter(is_left).collect()
+    }
+
     /// The name of a process.
     pub(crate) fn name_of(&self, pid: Pid) -> &'static str {
         match self.people.commands.get(&pid).map(|running| &running.command) {
@@ -344,14 +357,13 @@ impl World {
     /// A command has ended.
     pub(crate) fn command_ended(&mut self, pid: Pid, exit: &Exit) {
         let Some(running) = self.people.commands.remove(&pid) else { return };
-        let Running { command, began, lines, .. } = running;
+        let Running { command, began, lines, leftovers, .. } = running;
         if let Exit::Code(_) = exit {
-            for name in ["kubeconfig.new", "bootstrap-kubeconfig.new", "k3s-password.new"] {
-                let path = format!("etc/credstore/nodelet.{name}");
-                if self.board.read(&path).is_some_and(|content| !content.is_empty()) {
-                    let text = format!("a key is left in {path} by a command that has ended");
-                    self.tell(What::Broken { sentence: 6, text });
-                }
+            // One that was killed before may have left others.
+            let left = self.leftovers().into_iter().find(|path| !leftovers.contains(path));
+            if let Some(path) = left {
+                let text = format!("a key is left in {path} by a command that has ended");
+                self.tell(What::Broken { sentence: 6, text });
             }
         }
         let (cluster, name) = match &command {
@@ -452,7 +464,9 @@ impl World {
         if is_working || !self.board.is_on || self.now < self.frozen_until {
             return look(self, 10);
         }
-        if self.is_content() || self.people.acts == PATIENCE {
+        // Who has read a failure follows it, though the Node is Ready.
+        let has_failed = self.people.printed.first().is_some_and(|line| line.starts_with('✗'));
+        if self.is_content() && !has_failed || self.people.acts == PATIENCE {
             self.people.is_busy = false;
             return;
         }
@@ -570,6 +584,19 @@ impl World {
             self.start_again();
         }
         self.later(Duration::from_secs(5), |world, _| world.repeats_join(), 0);
+    }
+
+    /// The administrator adds a flag with a blank, in quotes; the unit is restarted.
+    pub(crate) fn quote_flag(&mut self) {
+        let old = self.board.read("etc/default/nodelet").unwrap_or_default();
+        let old = String::from_utf8_lossy(&old).trim_end().to_owned();
+        if !old.starts_with("NODELET_FLAGS=") || old.contains('\'') {
+            return;
+        }
+        self.board.put("etc/my file", b"");
+        let text = format!("{old} '--ready-when-exists=/etc/my file'\n");
+        self.board.replace("etc/default/nodelet", text.as_bytes());
+        self.start_again();
     }
 
     /// Checks in the quiet time after a story, in some stories.

@@ -73,6 +73,7 @@ impl World {
         let (faults, server, number) = (&self.faults, request.server, request.number);
         let millis = Duration::from_millis;
         let is_write = request.method != "GET";
+        let is_object = request.is_lease() || request.target.starts_with("/api/v1/nodes/");
         let is_create_of_node = request.method == "POST" && request.target == "/api/v1/nodes";
         let is_patch_of_node =
             request.method == "PATCH" && request.target.starts_with("/api/v1/nodes/");
@@ -117,6 +118,9 @@ impl World {
                 && let Some(size) = faults.size("supervisor-refuses") =>
             {
                 End::Refuse(code(size), "refused by the simulation")
+            }
+            () if is_object && request.method == "GET" && faults.has("gateway-page-of-objects") => {
+                End::Page(404)
             }
             () if let Some(size) = faults.at("gateway-page", server) => End::Page(code(size)),
             () if let Some(size) = faults.at("server-forbids", server) => {

@@ -150,14 +150,12 @@ pub(crate) struct State {
     pub(crate) renewed: Option<Duration>,
     /// Why the promise does not hold here, if it does not.
     pub(crate) excuse: Option<&'static str>,
-    /// The board runs, and is to run.
+    /// The board runs, and is to run; and no person still follows what it says.
     pub(crate) is_up: bool,
     /// systemd has READY=1 of the process that runs.
     pub(crate) is_ready: bool,
     /// The line of `systemctl status`.
     pub(crate) status: String,
-    /// A person still follows what the board says.
-    pub(crate) acts: bool,
     /// The last lines of the log, newest last.
     pub(crate) lines: Vec<String>,
     /// What the agent has not done of what it promises for the servers' objects: kind and text;

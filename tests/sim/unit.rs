@@ -42,11 +42,16 @@ impl Start {
         self.words.iter().rev().find_map(|word| word.strip_prefix(&prefix))
     }
 
-    /// What another start differs in: a person who changed it has to restart the unit.
+    /// What another start differs in: a person who changed it has to restart the unit. The password
+    /// counts only where there is a supervisor.
     pub(crate) fn differs(&self, other: &Self) -> Option<&'static str> {
+        let counts = |(name, _): &(&String, &Vec<u8>)| {
+            *name != "k3s-password" || other.flag("k3s-supervisor").is_some()
+        };
+        let [own, new] = [self, other].map(|start| start.credentials.iter().filter(counts));
         match () {
             () if self.words != other.words => Some("flags"),
-            () if self.credentials != other.credentials => Some("credentials"),
+            () if own.ne(new) => Some("credentials"),
             () => None,
         }
     }

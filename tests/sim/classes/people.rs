@@ -25,9 +25,10 @@ fn is_joined(setting: &BTreeMap<String, String>) -> bool {
     is_one_of(setting, &["joined", "joined-k3s"])
 }
 
-/// A person wrote the kubeconfig.
-fn has_own_kubeconfig(setting: &BTreeMap<String, String>) -> bool {
-    is_one_of(setting, &["inline", "token", "files", "rotate", "rotate-file", "bootstrap"])
+/// A person wrote a kubeconfig with all that is in it. Where it names other files, these count at
+/// once, and the kubeconfig with the next start: a kubelet is no better.
+fn has_whole_kubeconfig(setting: &BTreeMap<String, String>) -> bool {
+    is_one_of(setting, &["inline", "rotate", "rotate-file", "bootstrap"])
 }
 
 fn rotates(setting: &BTreeMap<String, String>) -> bool {
@@ -63,7 +64,7 @@ pub(super) const CLASSES: &[Class] = &[
     // The files of another cluster, and back.
     Class {
         name: "cluster-changes",
-        fits: has_own_kubeconfig,
+        fits: has_whole_kubeconfig,
         begin: |w, s| w.change_cluster(1, s.size),
         end: |w, s| w.change_cluster(0, s.size),
         sizes: &[0, 15],
@@ -129,6 +130,12 @@ pub(super) const CLASSES: &[Class] = &[
         fits: is_joined,
         begin: |w, s| w.override_name(s.size),
         sizes: &[0, 1],
+        ..MOMENT
+    },
+    Class {
+        name: "flag-in-quotes",
+        fits: |setting| is_joined(setting) || rotates(setting),
+        begin: |w, _| w.quote_flag(),
         ..MOMENT
     },
     Class { name: "mounts-unread", fits: is_joined, sizes: &[2, 4, 8], ..ASKED },

@@ -109,6 +109,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class { name: "answers-lost", sizes: &[2, 3, 8], targets: 3, ..ASKED },
     Class { name: "answers-cut", sizes: &[2, 4], targets: 3, ..ASKED },
     Class { name: "answers-garbage", sizes: &[2, 4], targets: 3, ..ASKED },
+    Class { name: "gateway-page-of-objects", ..ASKED },
     Class { name: "gateway-page", sizes: &[200, 403, 404, 502], targets: 3, ..ASKED },
     Class {
         name: "tls-refuses",

@@ -1,6 +1,7 @@
 //! Sentence 12: `check` and the agent agree; `join` shows ✓ only if the process that runs uses what
 //! the line says.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Broken, Judged, Run, Sentence};
@@ -34,6 +35,9 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
     // When the last fault ended, or somebody changed something; and the faults that last.
     let (mut faults, mut quiet_since) = (0_u64, Duration::ZERO);
+    let mut created = None;
+    // The lines of joins that run, and of the last one that has ended well.
+    let (mut lines, mut last) = (BTreeMap::new(), None);
     for entry in run.trace {
         match &entry.what {
             What::Fault { begins, text } => {
@@ -44,7 +48,27 @@ fn judge(run: &Run<'_>) -> Judged {
                 }
                 quiet_since = entry.at;
             }
+            What::Answer(answer)
+                if answer.method == "POST"
+                    && answer.target == "/api/v1/nodes"
+                    && answer.is_carried_out =>
+            {
+                created = Some(entry.at);
+            }
+            What::Starts { pid, name: "nodelet join", line } => drop(lines.insert(*pid, line)),
             What::Ran(ran) => {
+                let line = lines.remove(&ran.pid);
+                let is_again = line.is_some() && line == last;
+                if is_again && let Some(why) = ran.line("✗ joined: ") {
+                    judged.breaks(entry.at, "join: refuses the same line", why.to_owned());
+                }
+                if line.is_some() {
+                    last = line.filter(|_| ran.exit == Exit::Code(true));
+                }
+                if denies_a_node(ran, created) {
+                    let text = format!("the Node is there: {}", ran.lines.join(" | "));
+                    judged.breaks(entry.at, "check: namesake", text);
+                }
                 let is_quiet = faults == 0 && ran.began >= quiet_since + QUIET;
                 if let Some((kind, text)) = agrees(ran, entry.at, is_quiet, &mut judged.count) {
                     judged.breaks(entry.at, kind, text);
@@ -56,6 +80,14 @@ fn judge(run: &Run<'_>) -> Judged {
     judged
 }
 
+/// A check says that there is no Node, and it was there all the time.
+fn denies_a_node(ran: &Ran, created: Option<Duration>) -> bool {
+    ran.line("✓ namesake: there is no Node").is_some()
+        && ran.has_node
+        && ran.former.is_none()
+        && created.is_some_and(|created| created < ran.began)
+}
+
 /// What a command says that is not so.
 fn agrees(
     ran: &Ran,
@@ -64,18 +96,25 @@ fn agrees(
     count: &mut u64,
 ) -> Option<(&'static str, String)> {
     match ran.command {
-        "join" => join(ran, count),
+        "join" => join(ran, now, count),
         "check" => check(ran, now, is_quiet, count),
         _ => None,
     }
 }
 
-fn join(ran: &Ran, count: &mut u64) -> Option<(&'static str, String)> {
+fn join(ran: &Ran, now: Duration, count: &mut u64) -> Option<(&'static str, String)> {
+    let lines = ran.lines.join(" | ");
+    let is_own = ran.starts_as.as_deref() == Some(ran.name.as_str());
+    let is_renewed = ran.renewed.is_some_and(|at| now.saturating_sub(at) <= RENEWED);
+    if ran.line("✗ joined: ").is_some_and(|line| line.contains(": another name"))
+        && (is_own && is_renewed && ran.ready == "True")
+    {
+        return Some(("join: refuses a healthy board", lines));
+    }
     if !ran.says_all_is_well() {
         return None;
     }
     *count += 1;
-    let lines = ran.lines.join(" | ");
     // A process that has started since read the files then.
     let is_former = ran.runs_since.is_some_and(|since| since < ran.began);
     if let Some(what) = ran.former.filter(|_| is_former) {
@@ -99,9 +138,6 @@ fn check(
     count: &mut u64,
 ) -> Option<(&'static str, String)> {
     let lines = ran.lines.join(" | ");
-    if ran.line("✓ namesake: there is no Node").is_some() && ran.has_node && is_quiet {
-        return Some(("check: namesake", format!("the Node is there: {lines}")));
-    }
     let Exit::Code(is_well) = ran.exit else { return None };
     if let Some(since) = ran.runs_since
         && since < ran.began
@@ -122,7 +158,10 @@ fn check(
     let works = age.is_some_and(|age| age <= RENEWED) && ran.ready == "True";
     if works {
         let wrong = OF_A_RENEWAL.iter().find_map(|check| ran.line(&format!("✗ {check}: ")));
-        return wrong.map(|line| ("check: fails", format!("the agent works: {line}")));
+        // One that ends without a finding could not read the flags.
+        let has_found = ran.lines.iter().any(|line| line.starts_with('✗'));
+        let line = wrong.or((!is_well && !has_found).then_some(lines.as_str()));
+        return line.map(|line| ("check: fails", format!("the agent works: {line}")));
     }
     let is_silent = age.is_none_or(|age| age > SILENT);
     (is_well && is_silent)
@@ -168,6 +207,14 @@ fn a_planted_disagreement_is_found() {
         (Ran { former, lines: restart, ..good.clone() }, None),
         (Ran { former, runs_since: Some(seconds(1001)), ..good.clone() }, None),
         (Ran { starts_as: Some("a".to_owned()), ..good.clone() }, Some("join: another name")),
+        (
+            Ran {
+                lines: vec!["✗ joined: this board has …: another name; force".to_owned()],
+                exit: Exit::Code(false),
+                ..good.clone()
+            },
+            Some("join: refuses a healthy board"),
+        ),
         (Ran { ready: "Unknown".to_owned(), ..good }, Some("join: ready")),
         (check.clone(), None),
         (Ran { former, ..check.clone() }, Some("check: former files")),

@@ -300,7 +300,9 @@ fn judge_quiet(trace: &[Entry], judged: &mut Judged) {
                 }
                 (quiet_since, last) = (entry.at, None);
             }
-            What::Starts { .. } | What::Ends { .. } => (quiet_since, last) = (entry.at, None),
+            What::Starts { name: "nodelet", .. } | What::Ends { name: "nodelet", .. } => {
+                (quiet_since, last) = (entry.at, None)
+            }
             What::Answer(answer) if answer.is_renewal() && faults == 0 => {
                 if let Some(last) = last.replace(answer.arrived)
                     && last >= quiet_since + SETTLES

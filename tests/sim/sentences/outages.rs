@@ -43,7 +43,7 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut is_excused = false;
     for entry in run.trace {
         match &entry.what {
-            What::Starts { .. } => outages.clear(),
+            What::Starts { name: "nodelet", .. } => outages.clear(),
             What::Log { text, place, level, .. } if place.contains("kube/outage_log.rs") => {
                 let Some((what, why)) = text.split_once(": ") else { continue };
                 let outage = outages.entry(what.to_owned()).or_default();

@@ -42,7 +42,7 @@ fn judge(run: &Run<'_>) -> Judged {
             judged.excuse = Some(excuse);
             continue;
         }
-        if state.is_up && !state.acts {
+        if state.is_up {
             judge_end(entry.at, state, &mut judged);
             judge_bounds(&run.trace[..place], entry.at, state.healed, &mut judged);
         }

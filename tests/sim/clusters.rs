@@ -290,7 +290,7 @@ impl World {
         self.tokens += 1;
         let secret = draw(self.plan.seed, "bootstrap", self.tokens);
         let token = format!("{:06x}.{secret:016x}", self.tokens);
-        self.secrets.push(format!("{secret:016x}"));
+        self.mark_secret(&format!("{secret:016x}"), cluster);
         let groups = [apidouble::KUBEADM_GROUP];
         let model = &self.clusters[cluster].model;
         model.add_bootstrap_token(BootstrapToken::new(&token).groups(&groups));

@@ -227,7 +227,7 @@ impl World {
         }
         let secret = draw(self.plan.seed, "join-token", self.people.count);
         let token = format!("{:06x}.{secret:016x}", 0x10_0000 + self.people.count);
-        self.secrets.push(format!("{secret:016x}"));
+        self.mark_secret(&format!("{secret:016x}"), cluster);
         let day = Duration::from_secs(86_400);
         let groups = [apidouble::KUBEADM_GROUP];
         let model = &self.clusters[cluster].model;

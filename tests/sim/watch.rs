@@ -21,6 +21,8 @@ pub(crate) struct Watch {
     ready: String,
     /// Parts of private keys: no server may receive them.
     keys: Vec<String>,
+    /// Tokens and passwords, and the cluster whose servers may receive them.
+    of_cluster: Vec<(String, usize)>,
     /// The present moment, and the hooks that were called in it.
     moment: (Duration, u64),
 }
@@ -131,6 +133,12 @@ impl World {
 
     // --- secrets ---
 
+    /// Marks a token or password of a cluster: no log may have it, nor another cluster's server.
+    pub(crate) fn mark_secret(&mut self, text: &str, cluster: usize) {
+        self.secrets.push(text.to_owned());
+        self.watch.of_cluster.push((text.to_owned(), cluster));
+    }
+
     /// Marks a private key: no log may have it, and no server may receive it. A key stands in a
     /// file as PEM, and in a kubeconfig as base64 of that.
     pub(crate) fn mark_key(&mut self, pem: &str) {
@@ -171,9 +179,10 @@ impl World {
             self.tell(What::Broken { sentence: 8, text });
         }
         let text = String::from_utf8_lossy(bytes);
-        let is_foreign = self.servers[server].cluster != 0;
+        let cluster = self.servers[server].cluster;
+        let mut of_others = self.watch.of_cluster.iter().filter(|(_, owner)| *owner != cluster);
         let leaks = self.watch.keys.iter().any(|key| text.contains(key.as_str()))
-            || is_foreign && self.has_secret(&text);
+            || of_others.any(|(secret, _)| text.contains(secret.as_str()));
         if leaks {
             let text = format!("a secret in a request to server {server}: {what}");
             self.tell(What::Broken { sentence: 8, text });

@@ -986,7 +986,7 @@ impl World {
     pub(crate) fn new_token(&mut self) -> String {
         self.tokens += 1;
         let token = self.token(self.tokens);
-        self.secrets.push(token.clone());
+        self.mark_secret(&token, self.people.installed);
         token
     }
 

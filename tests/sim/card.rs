@@ -59,6 +59,8 @@ struct Cut {
     is_kill: bool,
     /// A part of a file is written before.
     is_torn: bool,
+    /// It waits for a sync: just before it most may be lost.
+    waits_for_sync: bool,
 }
 
 impl Cut {
@@ -66,17 +68,22 @@ impl Cut {
     const KILL: u64 = 1;
     const TORN: u64 = 2;
     const CAUSE: u64 = 4;
+    const SYNC: u64 = 8;
 }
 
 /// The highest target of a cut.
-pub(crate) const CUTS: u64 = Cut::KILL | Cut::TORN | Cut::CAUSE;
+pub(crate) const CUTS: u64 = Cut::KILL | Cut::TORN | Cut::CAUSE | Cut::SYNC;
 
 impl World {
     /// The `size`-th operation from now on is cut off.
     pub(crate) fn arm_cut(&mut self, step: &Step) {
         let has = |bit: u64| step.target & bit != 0;
-        self.card.cut =
-            Some(Cut { left: step.size, is_kill: has(Cut::KILL), is_torn: has(Cut::TORN) });
+        self.card.cut = Some(Cut {
+            left: step.size,
+            is_kill: has(Cut::KILL),
+            is_torn: has(Cut::TORN),
+            waits_for_sync: has(Cut::SYNC),
+        });
         if has(Cut::CAUSE) && self.board.is_on {
             // A start with another kubeconfig stores its pair.
             self.replace_kubeconfig(0);
@@ -92,7 +99,7 @@ impl World {
     fn is_op_cut(&mut self, op: &Op) -> bool {
         let Some(cut) = &mut self.card.cut else { return false };
         cut.left = cut.left.saturating_sub(1);
-        if cut.left > 0 {
+        if cut.left > 0 || cut.waits_for_sync && !matches!(op, Op::Sync(_)) {
             return false;
         }
         let (is_kill, is_torn) = (cut.is_kill, cut.is_torn);
@@ -248,7 +255,7 @@ impl World {
     }
 
     /// A loss of power takes back some of the operations whose folder was not synced: the last
-    /// ones, as a journal does, or for each name as many as it likes.
+    /// ones, as a journal does, or for each name all or none.
     fn lose_unsynced(&mut self) {
         self.card.pending = None;
         let mut lost = std::mem::take(&mut self.card.unsynced);
@@ -268,11 +275,7 @@ impl World {
             for (path, before) in lost.into_iter().flat_map(|undo| undo.before) {
                 versions.entry(path).or_default().push(before);
             }
-            for (path, versions) in &mut versions {
-                let chosen = draws(path, versions.len());
-                // One more than there are: the name is as it is now.
-                *versions = versions.drain(..).skip(chosen).take(1).collect();
-            }
+            versions.retain(|path, _| draws(path, 1) == 0);
         }
         for (path, before) in versions {
             match before.into_iter().next() {

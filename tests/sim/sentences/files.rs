@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
-use crate::sim::process::Exit;
 use crate::sim::trace::{FileSeen, What};
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 6, name: "files", judge };
@@ -18,7 +17,7 @@ const PKI: &str = "var/lib/nodelet/pki/";
 const PAIRS: usize = 2;
 const PAIRS_WHILE_FAULTY: usize = 3;
 
-/// What a cut has left is removed after the next certificate.
+/// What a process that ended within a change has left is removed after the next certificate.
 const PAIRS_AFTER_A_CUT: usize = 5;
 
 /// What else the agent has: `boots`, `podcidr`, the kubeconfig of a bootstrap, and what is written
@@ -30,7 +29,7 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut was_cut = false;
     for entry in run.trace {
         match &entry.what {
-            What::Ends { exit: Exit::Killed, .. } => was_cut = true,
+            What::Ends { .. } => was_cut = true,
             What::PowerLost { torn, has_lost_identity } => {
                 judged.count += 1;
                 if let Some(path) = torn.first() {

@@ -226,6 +226,67 @@ fn imports_are_those_of_the_table_and_effects_stay_in_their_rooms() {
     }
 }
 
+/// Files whose functions may first ask the simulation (`tests/sim/hook.rs`), and how many may.
+const HOOKED: [&str; 6] =
+    ["os", "client::socket", "client::dns", "host::network", "host::disk", "host::system"];
+const HOOKS: usize = 30;
+
+/// The hooks of a file, and those that do not keep the rule.
+fn hooks(file: &str, text: &str) -> (usize, Vec<String>) {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let is_for_tests = |index: usize| lines.get(index).is_some_and(|line| *line == "#[cfg(test)]");
+    let (mut count, mut faults) = (0, Vec::new());
+    for (index, line) in lines.iter().enumerate() {
+        if !has(line, &["sim::"]) || line.starts_with("//") {
+            continue;
+        }
+        let is_alias = *line == "use crate::sim::hook as sim;";
+        let is_type = file == "client::socket" && line.ends_with("use crate::sim::tcp::Tcp;");
+        count += usize::from(!is_alias);
+        // Statements of one line for tests may stand before it: the recorder's.
+        let (mut first, mut after) = (index.saturating_sub(1), index + 1);
+        while first >= 2 && is_for_tests(first - 2) {
+            first -= 2;
+        }
+        while is_for_tests(after) {
+            after += 2;
+        }
+        let head = lines[first.saturating_sub(1)];
+        let begins = head.ends_with('{') && (head.contains("fn ") || head.starts_with(')'));
+        // What it has done is told by the same function, at its end.
+        let ends = lines.get(after..after + 2) == Some(&["Ok(())", "}"]);
+        let is_fine = is_alias || is_type || begins || ends;
+        let may = HOOKED.contains(&file) || HOOKED.contains(&room_of(file));
+        if !(is_fine && may && index > 0 && is_for_tests(index - 1)) {
+            faults.push(format!("{file}: not a hook: {line}"));
+        }
+    }
+    (count, faults)
+}
+
+#[test]
+fn a_hook_of_the_simulation_is_the_first_statement_of_a_function() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = files_below(&source, None);
+    let found = files.iter().map(|(module, _, text)| hooks(module, text));
+    let (counts, faults): (Vec<usize>, Vec<Vec<String>>) = found.unzip();
+    assert!(faults.concat().is_empty(), "\n{}", faults.concat().join("\n"));
+    let count: usize = counts.iter().sum();
+    assert!((20..=HOOKS).contains(&count), "{count} hooks, at most {HOOKS}");
+
+    let hook = "    #[cfg(test)]\n    if sim::f() {\n        return;\n    }\n";
+    for (file, text, is_fine) in [
+        ("os::clock", format!("fn f() {{\n{hook}    g();\n}}\n"), true),
+        ("os::clock", format!("fn f(\n    a: u8,\n) -> u8 {{\n{hook}    g()\n}}\n"), true),
+        ("os::clock", format!("fn f() {{\n    g();\n{hook}}}\n"), false),
+        ("os::clock", format!("fn f() {{\n    if a {{\n{hook}    }}\n}}\n"), false),
+        ("os::clock", "fn f() {\n    if sim::f() {\n".to_owned(), false),
+        ("node::lease", format!("fn f() {{\n{hook}    g();\n}}\n"), false),
+    ] {
+        assert_eq!(hooks(file, &text).1.is_empty(), is_fine, "{file}: {text}");
+    }
+}
+
 #[test]
 fn the_house_is_low_and_has_few_imports() {
     let rooms = rooms();

@@ -298,7 +298,7 @@ impl Api {
             Some("0") => 0,
             _ => limit.unwrap_or(0),
         };
-        let mut found = store.list(kind, Some(namespace).filter(|n| !n.is_empty()));
+        let mut found = store.all(kind, Some(namespace).filter(|n| !n.is_empty()));
         if let Some(node) = selector.value_of("spec.nodeName") {
             found.retain(|pod| pod["spec"]["nodeName"] == node);
         }
@@ -306,8 +306,8 @@ impl Api {
         let mut items = Vec::new();
         let count = found.len();
         for (index, object) in found.into_iter().enumerate() {
-            if selector.matches(&object) {
-                items.push(object);
+            if selector.matches(object) {
+                items.push(object.clone());
             }
             if items.len() == limit && limit > 0 && index + 1 < count {
                 let token = continue_token(version, namespace, &items[limit - 1]);

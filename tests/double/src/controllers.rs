@@ -56,6 +56,12 @@ fn list(api: &Api, kind: &'static Kind) -> Vec<Value> {
     api.store().list(kind, None)
 }
 
+/// Copies of those that a controller may have to change.
+fn list_of(api: &Api, kind: &'static Kind, is_meant: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let store = api.store();
+    store.all(kind, None).into_iter().filter(|object| is_meant(object)).cloned().collect()
+}
+
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or("")
 }
@@ -68,17 +74,23 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
 
 /// The ttl controller: new Nodes get `node.alpha.kubernetes.io/ttl: "0"`.
 pub(crate) fn annotate(api: &Api) {
-    for mut node in list(api, &NODE) {
-        if node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"].is_null() {
-            node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] = json!("0");
-            store(api, &NODE, node, "");
-        }
+    const TTL: &str = "node.alpha.kubernetes.io/ttl";
+    for mut node in list_of(api, &NODE, |node| node["metadata"]["annotations"][TTL].is_null()) {
+        node["metadata"]["annotations"][TTL] = json!("0");
+        store(api, &NODE, node, "");
     }
 }
 
 /// node-lifecycle's label reconciliation: the beta labels follow the stable ones.
 pub(crate) fn reconcile_labels(api: &Api) {
-    for mut node in list(api, &NODE) {
+    let follows = |node: &Value| {
+        let label = |key: String| node["metadata"]["labels"][key].clone();
+        ["os", "arch"].iter().all(|what| {
+            let stable = label(format!("kubernetes.io/{what}"));
+            stable.is_null() || stable == label(format!("beta.kubernetes.io/{what}"))
+        })
+    };
+    for mut node in list_of(api, &NODE, |node| !follows(node)) {
         for what in ["os", "arch"] {
             let stable = node["metadata"]["labels"][format!("kubernetes.io/{what}")].clone();
             if !stable.is_null() {
@@ -186,7 +198,7 @@ fn unknown(node: &mut Value) {
 pub(crate) fn collect_garbage(api: &Api) {
     let mut store = api.store();
     let uids: Vec<Value> =
-        store.list(&NODE, None).iter().map(|n| n["metadata"]["uid"].clone()).collect();
+        store.all(&NODE, None).iter().map(|n| n["metadata"]["uid"].clone()).collect();
     for lease in store.list(&LEASE, None) {
         let owners = lease["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         let is_gone = |owner: &Value| owner["kind"] == "Node" && !uids.contains(&owner["uid"]);
@@ -217,17 +229,19 @@ impl Default for Signing {
 /// Approves what kube-controller-manager approves of kubelets' client certificates, and signs
 /// what is approved.
 pub(crate) fn certificates(api: &Api, authority: &Authority, signing: Signing) {
-    for csr in list(api, &CSR) {
-        let has = |kind: &str| condition(&csr, kind).is_some();
-        let done = has("Denied") || has("Failed") || !text(&csr, "/status/certificate").is_empty();
+    let is_open = |csr: &Value| {
+        let has = |kind: &str| condition(csr, kind).is_some();
+        !has("Denied") && !has("Failed") && text(csr, "/status/certificate").is_empty()
+    };
+    for csr in list_of(api, &CSR, is_open) {
         match text(&csr, "/spec/signerName") {
             "kubernetes.io/kube-apiserver-client-kubelet" | "kubernetes.io/kubelet-serving"
-                if has("Approved") && !done =>
+                if condition(&csr, "Approved").is_some() =>
             {
                 sign(api, csr, authority, signing);
             }
             // Those of servers wait for a person.
-            "kubernetes.io/kube-apiserver-client-kubelet" if !done && approvable(api, &csr) => {
+            "kubernetes.io/kube-apiserver-client-kubelet" if approvable(api, &csr) => {
                 approve(api, csr);
             }
             _ => {}

@@ -57,12 +57,17 @@ impl Store {
     }
 
     /// All objects of a kind, in one namespace or in all.
-    pub(crate) fn list(&self, kind: &Kind, namespace: Option<&str>) -> Vec<Value> {
+    pub(crate) fn all(&self, kind: &Kind, namespace: Option<&str>) -> Vec<&Value> {
         let below =
             format!("{}/{}", kind.resource, namespace.map_or(String::new(), |n| format!("{n}/")));
         let from = self.objects.range(below.clone()..);
         let found = from.take_while(|(path, _)| path.starts_with(&below));
-        found.map(|(_, object)| object.clone()).collect()
+        found.map(|(_, object)| object).collect()
+    }
+
+    /// Copies of them.
+    pub(crate) fn list(&self, kind: &Kind, namespace: Option<&str>) -> Vec<Value> {
+        self.all(kind, namespace).into_iter().cloned().collect()
     }
 
     /// All objects, as a backup has them.

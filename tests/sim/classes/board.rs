@@ -159,6 +159,7 @@ pub(super) const HARDWARE: &[Class] = &[
         end: |w, _| w.sets(|h| h.heat = 48_000),
         sizes: &[78_000, 84_000, 102_000, 109_000],
         targets: 1,
+        lasts: Lasts::Story,
         ..ASKED
     },
     Class {
@@ -180,6 +181,7 @@ pub(super) const HARDWARE: &[Class] = &[
         fits: is_pi,
         begin: |w, _| w.sets(|h| (h.is_undervolted, h.drops) = (true, h.drops + 1)),
         end: |w, _| w.sets(|h| h.is_undervolted = false),
+        lasts: Lasts::Story,
         ..ASKED
     },
     Class {
@@ -269,6 +271,7 @@ pub(super) const BOOTS: &[Class] = &[
         begin: |w, s| w.brown_out(s.size),
         end: |w, _| w.sets(|h| h.is_undervolted = false),
         sizes: &[1, 3, 20, 400],
+        lasts: Lasts::Story,
         ..ASKED
     },
     Class {

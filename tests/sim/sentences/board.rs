@@ -89,7 +89,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         kind: "ThermalThrottling",
-        told: seconds(200),
+        told: seconds(130),
         stale: seconds(300),
         lasted: seconds(15),
         clear: seconds(300),
@@ -126,11 +126,12 @@ fn judge(run: &Run<'_>) -> Judged {
     let (mut disturbed, mut suspended) = (Vec::new(), Vec::new());
     for step in run.plan.steps.iter().filter(|step| !is_hardware(step.class.name)) {
         let at = step.when.at();
-        let takes = match step.class.name {
-            "suspend" | "power-loss" | "reboot" | "brown-out" | "driver-late" => step.size,
-            _ => 0,
+        let boots = seconds(120 + step.size);
+        let lasts = match step.class.name {
+            // What the hardware does goes on when the board is on again.
+            "brown-out" | "driver-late" | "suspend" | "power-loss" | "reboot" => boots,
+            _ => step.lasts.max(seconds(120)),
         };
-        let lasts = step.lasts.max(seconds(120 + takes));
         disturbed.push((at, at + lasts));
         if step.class.name == "suspend" {
             suspended.push((at, at + seconds(step.size + 60)));

@@ -80,7 +80,7 @@ impl World {
 
     /// Whether a server that lies has carried the request out.
     pub(super) fn does_what_it_denies(&self, request: &Exchange) -> bool {
-        draw(self.plan.seed, "lie", request.number) % 2 == 0
+        draw(self.plan.seed, "lie", request.number).is_multiple_of(2)
     }
 
     /// An answer in the form that the faults of the time want.

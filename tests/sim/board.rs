@@ -15,8 +15,8 @@ use crate::os::tree::Tree;
 
 /// The board, off or on.
 pub(crate) struct Board {
-    /// The root folder of its processes.
-    pub(crate) tree: Tree,
+    /// The root folder of its processes, until the end of the world.
+    _tree: Tree,
     /// The same folder; a path is relative to it, because a thread of the board has another root.
     root: File,
     /// When the kernel started.
@@ -54,7 +54,7 @@ impl Board {
         let tree = Tree::in_memory("sim");
         let root = File::open(tree.path()).expect("the folder of the board");
         let mut board = Self {
-            tree,
+            _tree: tree,
             root,
             booted: Duration::ZERO,
             is_on: false,

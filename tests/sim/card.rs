@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    pub(crate) fn file_changed(&mut self, pid: Pid, op: &Op) {
+    pub(crate) fn file_changed(&mut self, op: &Op) {
         let card = &mut self.card;
         card.unsynced.extend(card.pending.take());
         if let Op::Write(_, _, content) = op {
@@ -218,7 +218,12 @@ impl World {
                 self.card.has_identity = self.has_whole_pair();
             }
         }
-        self.tell(What::File { pid, op: format!("{op:?}") });
+        if let Op::Rename(_, to) = op {
+            let to = to.display().to_string();
+            self.path_changed(&to);
+            self.people.has_lost_pair &= !to.starts_with("/var/lib/nodelet/pki/");
+        }
+        self.tell(What::File { op: format!("{op:?}") });
         self.note_boots(op);
     }
 

@@ -308,7 +308,7 @@ impl Options {
         report: &Mutex<Report>,
     ) -> Result<Verdict, String> {
         let plan = &outcome.plan;
-        let is_due = |word: &str, one_in: u64| draw(plan.seed, word, 0) % one_in == 0;
+        let is_due = |word: &str, one_in: u64| draw(plan.seed, word, 0).is_multiple_of(one_in);
         let mut verdict = outcome.verdict();
         if is_due("twice", often.twice) {
             let again = run(plan.clone());

@@ -123,7 +123,7 @@ pub(crate) fn file_change(op: &Op) -> Result<(), Fault> {
 
 /// An operation of a file change was carried out.
 pub(crate) fn file_changed(op: &Op) {
-    me(|me| me.world().file_changed(me.pid, op));
+    me(|me| me.world().file_changed(op));
 }
 
 /// `open` of `client::dns::exchange`: no socket is needed.
@@ -144,8 +144,11 @@ pub(crate) fn dns_send(servers: &[SocketAddr]) -> Option<Send> {
     })
 }
 
+/// From the name server of this index: a packet, or why there is none.
+pub(crate) type Received = (usize, Result<Vec<u8>, String>);
+
 /// `Exchange::receive`: the packets that have arrived, or why a server cannot be reached.
-pub(crate) fn dns_receive(servers: &[SocketAddr]) -> Option<Vec<(usize, Result<Vec<u8>, String>)>> {
+pub(crate) fn dns_receive(servers: &[SocketAddr]) -> Option<Vec<Received>> {
     me(|me| me.world().dns_received(me.pid, servers))
 }
 

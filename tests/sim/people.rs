@@ -551,7 +551,7 @@ impl World {
             self.clusters[cluster].model.remove_bootstrap_token(&id);
         }
         self.joins(line, how);
-        if how != 0 && draw(self.plan.seed, "repents", self.people.count) % 3 == 0 {
+        if how != 0 && draw(self.plan.seed, "repents", self.people.count).is_multiple_of(3) {
             self.people.wanted = Some(Line { force: false, ..old });
             self.later(Duration::from_secs(50), |world, _| world.repeats_join(), 0);
         }
@@ -601,7 +601,7 @@ impl World {
 
     /// Checks in the quiet time after a story, in some stories.
     pub(crate) fn checks_before(&mut self, until: Duration) {
-        if draw(self.plan.seed, "checks", until.as_secs()) % 2 == 0 {
+        if draw(self.plan.seed, "checks", until.as_secs()).is_multiple_of(2) {
             let at = until.saturating_sub(Duration::from_secs(25));
             self.plan_at(at, Event::Runs(Box::new(Command::Check), None));
         }

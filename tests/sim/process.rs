@@ -75,7 +75,6 @@ pub(crate) fn is_process() -> bool {
 /// What a process is, as the world sees it.
 #[derive(Debug)]
 pub(crate) struct Process {
-    pub(crate) name: &'static str,
     pub(crate) environment: BTreeMap<&'static str, String>,
     /// When it goes on.
     wake: Duration,
@@ -130,19 +129,14 @@ pub(crate) struct Processes {
 
 impl Default for Processes {
     fn default() -> Self {
-        let driver = Process::new("driver", BTreeMap::new(), Duration::MAX);
+        let driver = Process::new(BTreeMap::new(), Duration::MAX);
         Self { all: BTreeMap::from([(DRIVER, driver)]), holder: DRIVER, last: DRIVER }
     }
 }
 
 impl Process {
-    fn new(
-        name: &'static str,
-        environment: BTreeMap<&'static str, String>,
-        wake: Duration,
-    ) -> Self {
+    fn new(environment: BTreeMap<&'static str, String>, wake: Duration) -> Self {
         Self {
-            name,
             environment,
             wake,
             sleeps: Sleep::Sound,
@@ -200,7 +194,7 @@ impl Shared {
         let processes = &mut world.processes;
         processes.last += 1;
         let pid = processes.last;
-        processes.all.insert(pid, Process::new(name, environment, world.now));
+        processes.all.insert(pid, Process::new(environment, world.now));
         let me = Me { shared: Arc::clone(self), pid };
         let root = world.board.root();
         let run = move || me.run(root, program);

@@ -56,10 +56,10 @@ impl World {
     /// Whether a fault of reading with this target strikes a path this time.
     fn strikes(&self, class: &str, path: &str, target: u64) -> bool {
         let is_meant = match usize::try_from(target % WAYS).expect("small") {
-            0 => draw(self.plan.seed, path, target) % 4 == 0,
+            0 => draw(self.plan.seed, path, target).is_multiple_of(4),
             place => match PLACES.get(place - 1) {
                 Some(place) => path.starts_with(place),
-                None => draw(self.plan.seed, path, target) % 16 == 0,
+                None => draw(self.plan.seed, path, target).is_multiple_of(16),
             },
         };
         let one_in = ONE_IN[usize::try_from(target / WAYS).expect("small").min(2)];
@@ -85,7 +85,7 @@ impl World {
         let slow = match strikes("reads-slow").or_else(|| strikes("look-ends")) {
             Some(millis) => millis,
             None => {
-                let is_slow = |_: &u64| draw(self.plan.seed, path, 1) % 4 == 0;
+                let is_slow = |_: &u64| draw(self.plan.seed, path, 1).is_multiple_of(4);
                 card("card-reads-slow").filter(is_slow).unwrap_or(0)
             }
         };

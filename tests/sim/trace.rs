@@ -50,9 +50,9 @@ pub(crate) enum What {
     /// A log line.
     Log { pid: Pid, level: log::Level, is_verbose: bool, text: String, place: String },
     /// A line on stdout or stderr.
-    Print { pid: Pid, text: String },
+    Print { text: String },
     /// An operation of a file change was carried out.
-    File { pid: Pid, op: String },
+    File { op: String },
     /// A read of a file or folder is slow, or fails.
     Reads { path: String, slow: Duration, failed: bool },
     /// What is true of the board from now on.
@@ -145,7 +145,6 @@ pub(crate) struct State {
     pub(crate) healed: Duration,
     /// Since when the world has had no fault and no person has to act; the bound counts from here.
     pub(crate) node: Value,
-    pub(crate) lease: Value,
     /// The last renewal that the store took, of the board's process.
     pub(crate) renewed: Option<Duration>,
     /// Why the promise does not hold here, if it does not.

@@ -77,7 +77,7 @@ pub(crate) fn environment(text: &str) -> BTreeMap<String, String> {
 
 fn variable(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> (String, String) {
     let (mut name, mut value, mut quote) = (String::new(), String::new(), None);
-    while let Some(c) = rest.next() {
+    for c in rest.by_ref() {
         match c {
             '=' => break,
             '\n' => return (name, value),

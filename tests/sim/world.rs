@@ -371,7 +371,7 @@ impl World {
 
     /// Whether the `key`-th of something is met by a fault of one in `size`.
     pub(crate) fn is_met(&self, class: &str, key: u64, one_in: u64) -> bool {
-        draw(self.plan.seed, class, key) % one_in.max(1) == 0
+        draw(self.plan.seed, class, key).is_multiple_of(one_in.max(1))
     }
 
     /// Sets the time and the random bytes of the double on this thread.
@@ -786,7 +786,7 @@ impl World {
     pub(crate) fn printed(&mut self, pid: Pid, text: &str) {
         self.check_secrets("stderr", text);
         self.command_printed(pid, text);
-        self.tell(What::Print { pid, text: text.to_owned() });
+        self.tell(What::Print { text: text.to_owned() });
     }
 
     pub(crate) fn logged(&mut self, pid: Pid, record: &log::Record<'_>) {
@@ -1100,7 +1100,6 @@ impl World {
         let state = State {
             healed: story.healed,
             node: model.get(&format!("nodes/{name}")).unwrap_or_default(),
-            lease: model.get(&format!("leases/{name}")).unwrap_or_default(),
             renewed: self.people.renewed.get(&(cluster, name.to_owned())).copied(),
             excuse: self.excuse,
             is_up: self.board.is_on && self.unit.is_enabled && !self.people.is_busy,

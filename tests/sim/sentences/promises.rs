@@ -45,12 +45,12 @@ fn judge(run: &Run<'_>) -> Judged {
 mod tests {
     use super::*;
     use crate::sim::sentences::tests::{at, renewal, run};
-    use crate::sim::trace::{Exchange, State};
+    use crate::sim::trace::State;
 
     #[test]
     fn a_late_first_request_and_a_broken_promise_are_found() {
         let start = || at(2, What::Starts { pid: 1, name: "nodelet", line: String::new() });
-        let first = |seconds| at(seconds, What::Request(Box::new(Exchange::default())));
+        let first = |seconds| at(seconds, What::Request(Box::default()));
         assert!(run(&[start(), first(4)], judge).broken.is_none());
         assert_eq!(run(&[start(), first(9)], judge).broken.unwrap().kind, "first request");
         let promises = Some(vec![("podcidr", "it has none".to_owned())]);

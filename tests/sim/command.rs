@@ -12,13 +12,14 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{env, io, panic, process, thread};
 
+use nix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use super::draw::draw;
 use super::known::{self, Known};
 use super::plan::Plan;
 use super::sentences::{self, Broken, Sentence};
-use super::strength::{self, Strength};
+use super::strength::{self, Compared, Strength};
 use super::trace::{Entry, What};
 use super::verdict::{self, Verdict};
 use super::{Outcome, classes, run, run_turns, shrink};
@@ -196,8 +197,8 @@ impl Options {
     /// A hunt that looks at itself.
     fn strong(&self) -> Result<i32, String> {
         let budget = self.budget.unwrap_or(Duration::from_secs(60));
-        let options =
-            Self { budget: Some(budget), jobs: Some(1), keep_going: true, ..Self::default() };
+        let jobs = self.jobs.or(Some(2));
+        let options = Self { budget: Some(budget), jobs, keep_going: true, ..Self::default() };
         let (mut report, is_strong) = options.hunted(&SELF, true)?;
         if report.code == 0 && !is_strong {
             report.code = WEAK;
@@ -288,16 +289,30 @@ impl Options {
         let mut report = report.into_inner().expect("no panic");
         if is_self {
             report.strength.check_exact();
-            for class in classes::all() {
-                if !strength::is_alive(class) {
-                    (0..strength::ENOUGH)
-                        .for_each(|_| report.strength.count_left_out(class.name, false));
-                }
+            for class in self.dead_classes()? {
+                (0..strength::ENOUGH).for_each(|_| report.strength.count_left_out(class, false));
             }
         }
         let (more, is_strong) = report.strength.report(&report.counts, is_self);
         report.more = more;
         Ok((report, is_strong))
+    }
+
+    /// Classes that change nothing in any of some plans.
+    fn dead_classes(&self) -> Result<Vec<&'static str>, String> {
+        let (compared, next) = (Compared::default(), Mutex::new(classes::all()));
+        let dead = Mutex::new(Vec::new());
+        let work = || {
+            loop {
+                let class = next.lock().expect("no panic").next();
+                let Some(class) = class else { return Ok(()) };
+                if !compared.is_alive(class) {
+                    dead.lock().expect("no panic").push(class.name);
+                }
+            }
+        };
+        each_of(self.jobs.unwrap_or(1), &work)?;
+        Ok(dead.into_inner().expect("no panic"))
     }
 
     /// Looks at some runs in other ways: repeated, without a class, with a breach that is planted.
@@ -491,7 +506,6 @@ struct Report {
     known: u64,
     excused: u64,
     hours: f64,
-    took: Duration,
     /// How often each sentence was judged.
     counts: Vec<u64>,
     strength: Strength,
@@ -510,7 +524,6 @@ impl Report {
             known: 0,
             excused: 0,
             hours: 0.0,
-            took: Duration::ZERO,
             counts: vec![0; sentences::ALL.len()],
             strength: Strength::default(),
             more: json!({}),
@@ -523,7 +536,6 @@ impl Report {
         self.runs += 1;
         self.excused += u64::from(outcome.excuse.is_some());
         self.hours += outcome.virtual_time().as_secs_f64() / 3600.0;
-        self.took += outcome.took;
         for (sum, count) in self.counts.iter_mut().zip(&outcome.counts) {
             *sum += count;
         }
@@ -552,7 +564,7 @@ impl Report {
             "failed": self.failed,
             "known": self.known,
             "excused": self.excused,
-            "virtual_h_per_s": rounded(self.hours / self.took.as_secs_f64().max(0.001), 2),
+            "virtual_h_per_s": rounded(self.hours / cpu_time().as_secs_f64().max(0.01), 2),
             "sentences": counts,
         });
         let more = self.more.as_object().cloned().unwrap_or_default();
@@ -561,6 +573,11 @@ impl Report {
         writeln!(out, "{line}").map_err(|error| error.to_string())?;
         Ok(self.code)
     }
+}
+
+/// What this process has used of a core.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::MAX, Duration::from)
 }
 
 fn rounded(value: f64, digits: i32) -> f64 {

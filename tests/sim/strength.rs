@@ -5,10 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::classes::Class;
 use super::draw::{Draws, draw};
 use super::plan::Plan;
 use super::process::Signal;
@@ -178,15 +180,39 @@ pub(crate) fn matters(outcome: &Outcome, class: &str) -> bool {
     requests_and_log(outcome) != requests_and_log(&run(plan))
 }
 
-/// Whether a class matters in any of some plans: in a plan of its own, and then among all.
-pub(crate) fn is_alive(class: &classes::Class) -> bool {
-    let class = class.name;
-    let alone = |seed| Plan::draw_only(seed, 1, &|other| other.name == class);
-    let among = |seed| Plan::draw_only(seed, 1, &|_| true);
-    let has_class = |plan: &Plan| plan.classes().contains(&class);
-    let first = (1..200).map(alone).filter(has_class).take(3);
-    let then = (1..50).map(among).filter(has_class).take(2);
-    first.chain(then).any(|plan| matters(&run(plan), class))
+/// What runs ask and log that several classes are compared with, by seed: the world without a
+/// class, and the world with all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Compared(Mutex<BTreeMap<(u64, bool), Arc<Vec<String>>>>);
+
+impl Compared {
+    /// Whether a class matters in any of some plans: in one of its own, and then among all.
+    pub(crate) fn is_alive(&self, class: &Class) -> bool {
+        let alone = |seed| Plan::draw_only(seed, 1, &|other| other.name == class.name);
+        let among = |seed| Plan::draw_only(seed, 1, &|_| true);
+        let has_class = |plan: &Plan| plan.classes().contains(&class.name);
+        let mut first = (1..200).map(alone).filter(has_class).take(3);
+        let mut then = (1..50).map(among).filter(has_class).take(2);
+        first.any(|plan| {
+            let mut without = plan.clone();
+            without.steps.clear();
+            requests_and_log(&run(plan)) != *self.lines(without, false)
+        }) || then.any(|plan| {
+            let mut without = plan.clone();
+            without.steps.retain(|step| step.class.name != class.name);
+            requests_and_log(&run(without)) != *self.lines(plan, true)
+        })
+    }
+
+    fn lines(&self, plan: Plan, has_all: bool) -> Arc<Vec<String>> {
+        let key = (plan.seed, has_all);
+        let known = self.0.lock().expect("no panic").get(&key).cloned();
+        known.unwrap_or_else(|| {
+            let lines = Arc::new(requests_and_log(&run(plan)));
+            self.0.lock().expect("no panic").insert(key, Arc::clone(&lines));
+            lines
+        })
+    }
 }
 
 /// The trace with one renewal in quiet time so late that the lease law is broken by a second.

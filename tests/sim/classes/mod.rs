@@ -9,7 +9,8 @@ mod people;
 mod process;
 mod server;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::draw::Draws;
@@ -79,6 +80,12 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Class> {
 /// The class of restarts in quiet time, which no story draws.
 pub(crate) fn twin() -> &'static Class {
     all().find(|class| class.name == "twin").expect("it is a row")
+}
+
+/// Whether there is a class of this name.
+pub(crate) fn is_known(name: &str) -> bool {
+    static NAMES: OnceLock<BTreeSet<&str>> = OnceLock::new();
+    NAMES.get_or_init(|| all().map(|class| class.name).collect()).contains(name)
 }
 
 impl Class {

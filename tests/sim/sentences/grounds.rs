@@ -56,8 +56,41 @@ fn is_renewed(after: &[Entry]) -> bool {
     })
 }
 
+/// The status line says how old the last renewal is: the store has one that is no older. A server
+/// that lies well is believed.
+fn judge_status(run: &Run<'_>, judged: &mut Judged) {
+    if run.plan.classes().contains(&"server-lies") {
+        return;
+    }
+    let mut renewed = None;
+    for entry in run.trace {
+        match &entry.what {
+            What::Answer(answer) if answer.is_renewal() => renewed = Some(entry.at),
+            What::Notify { text } => {
+                let Some(seconds) = said_age(text) else { continue };
+                judged.count += 1;
+                let oldest = Duration::from_secs(seconds) + IN_A_TURN;
+                if renewed.is_none_or(|at| entry.at.saturating_sub(at) > oldest) {
+                    judged.breaks(entry.at, "renewed", format!("{text}; the store: {renewed:?}"));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A status line is as old as the last turn, and a board may sleep for a while.
+const IN_A_TURN: Duration = Duration::from_secs(60);
+
+/// The age of the last renewal in a status line.
+fn said_age(text: &str) -> Option<u64> {
+    let (_, age) = text.split_once("lease renewed ")?;
+    age.split(' ').next()?.parse().ok()
+}
+
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
+    judge_status(run, &mut judged);
     for (index, entry) in run.trace.iter().enumerate() {
         let text = match &entry.what {
             What::Log { text, .. } => text.clone(),
@@ -82,7 +115,7 @@ fn judge(run: &Run<'_>) -> Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::sentences::tests::{at, run};
+    use crate::sim::sentences::tests::{at, renewal, run};
     use crate::sim::trace::Exchange;
 
     #[test]
@@ -95,6 +128,16 @@ mod tests {
         };
         assert!(run(&[event("00000000-0000-4000-8000-000000000001")], judge).broken.is_some());
         assert!(run(&[event("ffffffff-ffff-4fff-8fff-ffffffffffff")], judge).broken.is_none());
+    }
+
+    #[test]
+    fn a_renewal_that_no_store_has_is_found() {
+        let status = |seconds| {
+            let text = "STATUS=Ready since x, lease renewed 1 s ago".to_owned();
+            at(seconds, What::Notify { text })
+        };
+        assert!(run(&[renewal(10), status(11)], judge).broken.is_none());
+        assert!(run(&[renewal(10), status(95)], judge).broken.is_some());
     }
 
     #[test]

@@ -180,10 +180,13 @@ pub(crate) fn matters(outcome: &Outcome, class: &str) -> bool {
     requests_and_log(outcome) != requests_and_log(&run(plan))
 }
 
+/// What each world was, by the seed and whether it was whole.
+type Worlds = BTreeMap<(u64, bool), Arc<Vec<String>>>;
+
 /// What runs ask and log that several classes are compared with, by seed: the world without a
 /// class, and the world with all of them.
 #[derive(Debug, Default)]
-pub(crate) struct Compared(Mutex<BTreeMap<(u64, bool), Arc<Vec<String>>>>);
+pub(crate) struct Compared(Mutex<Worlds>);
 
 impl Compared {
     /// Whether a class matters in any of some plans: in one of its own, and then among all.

@@ -66,6 +66,99 @@ pub(crate) const ALL: &[Known] = &[
         kind: "first request",
         is_it: |run, _| run.plan.setting("reach") == "dead-6",
     },
+    Known {
+        name: "A2 files are not searched while a CSR waits",
+        sentence: "recovery",
+        kind: "not renewed",
+        is_it: |run, _| run.plan.classes().contains(&"bootstrap-misled"),
+    },
+    Known {
+        name: "A3 a CA that was renewed with its key",
+        sentence: "recovery",
+        kind: "not renewed",
+        is_it: |run, _| run.plan.classes().contains(&"ca-renewed"),
+    },
+    Known {
+        name: "A10 a bearer token of more than 8,000 bytes",
+        sentence: "outages",
+        kind: "",
+        is_it: |_, broken| broken.text.contains("output too small"),
+    },
+    Known {
+        name: "A11 READY=1 that finds a full queue",
+        sentence: "turns",
+        kind: "no READY=1",
+        is_it: |run, _| run.plan.classes().contains(&"notify-full"),
+    },
+    Known {
+        name: "B1 a value that was not read is Unknown",
+        sentence: "board",
+        kind: "",
+        is_it: |_, broken| broken.text.contains("is \"Unknown\""),
+    },
+    Known {
+        name: "B1 a value that was not read is Unknown",
+        sentence: "twin",
+        kind: "node.status.nodeInfo.",
+        is_it: |_, broken| broken.text.contains("Unknown"),
+    },
+    Known {
+        name: "B2 boots that cannot be read once are overwritten",
+        sentence: "board",
+        kind: "a boot is forgotten",
+        is_it: |_, _| true,
+    },
+    Known {
+        name: "B3 a driver that binds after the first look",
+        sentence: "board",
+        kind: "UnderVoltage is not told",
+        is_it: |run, _| {
+            let binds = ["voltage-driver-unbound", "driver-late"];
+            run.plan.classes().iter().any(|class| binds.contains(class))
+        },
+    },
+    Known {
+        name: "B6 32 names are taken before the filter",
+        sentence: "board",
+        kind: "ThermalThrottling is not told",
+        is_it: |run, _| run.plan.setting("zones") == "61",
+    },
+    Known {
+        name: "C1 a boot medium that is edited",
+        sentence: "board",
+        kind: "ReadonlyFilesystem without a problem",
+        is_it: |run, _| run.plan.classes().contains(&"boot-edited"),
+    },
+    Known {
+        name: "C3 a cap of the CPU that an administrator has lowered",
+        sentence: "board",
+        kind: "ThermalThrottling without a problem",
+        is_it: |run, _| run.plan.classes().contains(&"cpu-capped"),
+    },
+    Known {
+        name: "C5 WatchdogReset again where boots is not written",
+        sentence: "board",
+        kind: "WatchdogReset again",
+        is_it: |_, _| true,
+    },
+    Known {
+        name: "C7 each failed handshake blames the keys",
+        sentence: "grounds",
+        kind: "P-521 is not supported",
+        is_it: |_, _| true,
+    },
+    Known {
+        name: "D1 the files of a join, and the process that runs",
+        sentence: "agree",
+        kind: "join: former files",
+        is_it: |_, _| true,
+    },
+    Known {
+        name: "D1 the files of a join, and the process that runs",
+        sentence: "agree",
+        kind: "check: former files",
+        is_it: |_, _| true,
+    },
 ];
 
 /// The known fault by which a run has failed first, if each of its failures is known.

@@ -197,10 +197,8 @@ impl World {
 
     /// A kubeconfig for a cluster.
     pub(crate) fn kubeconfig_of(&self, cluster: usize, server: &str, user: &str) -> String {
-        use base64::Engine as _;
         let proxy = self.proxy_url();
-        let ca = &self.clusters[cluster].ca_pem;
-        let ca = base64::engine::general_purpose::STANDARD.encode(ca);
+        let ca = base64(&self.clusters[cluster].ca_pem);
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
              clusters: [{{name: c, cluster: {{server: '{server}', {proxy}certificate-authority-data: \
@@ -304,11 +302,9 @@ impl World {
         name: &str,
         life: i64,
     ) -> String {
-        use base64::Engine as _;
         let validity = Validity { from: -300, until: life };
         let identity: Identity = self.clusters[cluster].model.node_identity(name, validity);
-        let encode = |text: &String| base64::engine::general_purpose::STANDARD.encode(text);
-        let [chain, key] = [&identity.cert_pem, &identity.key_pem].map(encode);
+        let [chain, key] = [&identity.cert_pem, &identity.key_pem].map(|text| base64(text));
         self.secrets.push(key.clone());
         self.mark_key(&identity.key_pem);
         format!("client-certificate-data: {chain}, client-key-data: {key}")
@@ -463,4 +459,10 @@ impl World {
             false => self.clusters[0].model.set_rbac(&[]),
         }
     }
+}
+
+/// As a kubeconfig has a file.
+pub(crate) fn base64(text: &str) -> String {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.encode(text)
 }

@@ -9,6 +9,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{env, io, panic, process, thread};
 
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 use super::draw::draw;
 use super::known::{self, Known};
 use super::plan::Plan;
+use super::process::SIMULATED;
 use super::sentences::{self, Broken, Sentence};
 use super::strength::{self, Compared, Strength};
 use super::trace::{Entry, What};
@@ -505,7 +507,6 @@ struct Report {
     failed: u64,
     known: u64,
     excused: u64,
-    hours: f64,
     /// How often each sentence was judged.
     counts: Vec<u64>,
     strength: Strength,
@@ -523,7 +524,6 @@ impl Report {
             failed: 0,
             known: 0,
             excused: 0,
-            hours: 0.0,
             counts: vec![0; sentences::ALL.len()],
             strength: Strength::default(),
             more: json!({}),
@@ -535,7 +535,6 @@ impl Report {
         let known = known::of(outcome);
         self.runs += 1;
         self.excused += u64::from(outcome.excuse.is_some());
-        self.hours += outcome.virtual_time().as_secs_f64() / 3600.0;
         for (sum, count) in self.counts.iter_mut().zip(&outcome.counts) {
             *sum += count;
         }
@@ -564,7 +563,7 @@ impl Report {
             "failed": self.failed,
             "known": self.known,
             "excused": self.excused,
-            "virtual_h_per_s": rounded(self.hours / cpu_time().as_secs_f64().max(0.01), 2),
+            "virtual_h_per_s": rounded(virtual_hours() / cpu_time().as_secs_f64().max(0.01), 2),
             "sentences": counts,
         });
         let more = self.more.as_object().cloned().unwrap_or_default();
@@ -573,6 +572,11 @@ impl Report {
         writeln!(out, "{line}").map_err(|error| error.to_string())?;
         Ok(self.code)
     }
+}
+
+/// What all worlds have gone through.
+fn virtual_hours() -> f64 {
+    Duration::from_millis(SIMULATED.load(Ordering::Relaxed)).as_secs_f64() / 3600.0
 }
 
 /// What this process has used of a core.

@@ -16,6 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -61,7 +62,7 @@ thread_local! {
 pub(crate) fn me<T>(act: impl FnOnce(&Me) -> T) -> Option<T> {
     let me = ME.with_borrow(Clone::clone)?;
     if !thread::panicking() {
-        me.world().count_hook(&me.shared, me.pid);
+        me.world().count_hook(me.pid);
         me.die_if_killed();
     }
     Some(act(&me))
@@ -207,12 +208,16 @@ impl Shared {
     }
 }
 
+/// The milliseconds of virtual time that all worlds of this program have gone through, also those
+/// that a sentence or a look at the simulator's own strength compares a run with.
+pub(crate) static SIMULATED: AtomicU64 = AtomicU64::new(0);
+
 /// Runs a world until `end`, on this thread and on those of its processes. Returns it.
 pub(crate) fn run(mut world: World, end: Duration) -> World {
     world.processes.all.get_mut(&DRIVER).expect("the driver").wake = end;
     let shared = Arc::new(Shared { world: Mutex::new(world), baton: Condvar::new() });
     let driver = Me { shared, pid: DRIVER };
-    driver.world().begin(&driver.shared);
+    driver.world().begin();
     driver.sleep(end, Sleep::Sound);
     // Each process unwinds when it gets the baton.
     loop {
@@ -232,7 +237,10 @@ pub(crate) fn run(mut world: World, end: Duration) -> World {
     loop {
         match Arc::try_unwrap(shared) {
             Ok(shared) => {
-                return shared.world.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let world = shared.world.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let time = u64::try_from(world.now.as_millis()).unwrap_or(u64::MAX);
+                SIMULATED.fetch_add(time, Ordering::Relaxed);
+                return world;
             }
             Err(again) => shared = again,
         }
@@ -264,7 +272,7 @@ impl Me {
         };
         let mut world = self.world();
         world.processes.all.remove(&self.pid);
-        world.ended(&self.shared, self.pid, exit);
+        world.ended(self.pid, exit);
         let (_, next) = self.advance(&mut world);
         world.processes.holder = next;
         drop(world);

@@ -1,18 +1,14 @@
 //! What the world itself notices, for the sentences about others' writes, secrets and bounds: what
-//! others wrote before and after a write of the agent, where the bytes of a secret arrive, whether
-//! Ready changed, and whether a process does without end what takes no time.
-
-use std::time::Duration;
+//! others wrote before and after a write of the agent, where the bytes of a secret arrive, and whether
+//! Ready changed.
 
 use serde_json::{Value, json};
 
+use super::clusters::base64;
 use super::draw::draw;
 use super::trace::{Exchange, What};
 use super::world::{NODE, World, ready_of};
 use crate::os::write::Op;
-
-/// Hooks that a process may call while no time passes. A start reads some hundred files.
-const HOOKS_IN_A_MOMENT: u64 = 200_000;
 
 /// See the file's header.
 #[derive(Debug, Default)]
@@ -23,8 +19,6 @@ pub(crate) struct Watch {
     keys: Vec<String>,
     /// Tokens and passwords, and the cluster whose servers may receive them.
     of_cluster: Vec<(String, usize)>,
-    /// The present moment, and the hooks that were called in it.
-    moment: (Duration, u64),
 }
 
 /// The path of the board's Lease.
@@ -43,8 +37,8 @@ impl World {
             false if request.target.starts_with("/api/v1/nodes/") => "nodes/pi",
             false => return None,
         };
-        let stored = self.clusters[request.cluster].model.get(object)?;
-        Some((object, foreign(&stored)))
+        let found = self.clusters[request.cluster].model.look_at(object, foreign)?;
+        Some((object, found))
     }
 
     /// The write was carried out: what others wrote before it goes into the trace, and what is left.
@@ -54,26 +48,24 @@ impl World {
         before: Option<(&'static str, Vec<String>)>,
     ) {
         let Some((object, before)) = before else { return };
-        let stored = self.clusters[request.cluster].model.get(object).unwrap_or_default();
         if !before.is_empty() {
-            self.tell(What::Kept { object, before, after: foreign(&stored) });
+            let after = self.clusters[request.cluster].model.look_at(object, foreign);
+            self.tell(What::Kept { object, before, after: after.unwrap_or_default() });
         }
         if object.starts_with("nodes/") {
-            self.note_ready(&stored);
+            self.watch_ready();
         }
     }
 
     /// Notes whether Ready has changed in the store.
     pub(crate) fn watch_ready(&mut self) {
-        let node = self.clusters[0].model.get(&format!("nodes/{NODE}")).unwrap_or_default();
-        self.note_ready(&node);
-    }
-
-    fn note_ready(&mut self, node: &Value) {
-        let status = ready_of(node);
-        if status != self.watch.ready {
-            status.clone_into(&mut self.watch.ready);
-            self.tell(What::Ready { status: status.to_owned() });
+        let watched = &mut self.watch.ready;
+        let has_changed = |node: &Value| {
+            let status = ready_of(node);
+            (status != *watched).then(|| status.clone_into(watched))
+        };
+        if self.clusters[0].model.look_at("nodes/pi", has_changed).flatten().is_some() {
+            self.tell(What::Ready { status: self.watch.ready.clone() });
         }
     }
 
@@ -142,10 +134,9 @@ impl World {
     /// Marks a private key: no log may have it, and no server may receive it. A key stands in a
     /// file as PEM, and in a kubeconfig as base64 of that.
     pub(crate) fn mark_key(&mut self, pem: &str) {
-        use base64::Engine as _;
         let Some((_, rest)) = pem.split_once("PRIVATE KEY-----\n") else { return };
         let body: String = rest.split("-----").next().unwrap_or_default().split('\n').collect();
-        let whole = base64::engine::general_purpose::STANDARD.encode(pem);
+        let whole = base64(pem);
         // The first 36 bytes of a P-256 key in PKCS #8 are the same in each key.
         for part in [body.get(48..88), whole.get(104..150)].into_iter().flatten() {
             self.watch.keys.push(part.to_owned());
@@ -192,23 +183,6 @@ impl World {
     pub(crate) fn has_secret(&self, text: &str) -> bool {
         self.secrets.iter().any(|secret| text.contains(secret.as_str()))
             || text.contains("PRIVATE KEY")
-    }
-
-    // --- spinning ---
-
-    /// Counts the hooks of this moment. A program that does without end what takes no time would
-    /// never let the run end.
-    pub(crate) fn count_moment(&mut self) {
-        let (moment, count) = &mut self.watch.moment;
-        if *moment != self.now {
-            (*moment, *count) = (self.now, 0);
-        }
-        *count += 1;
-        if *count == HOOKS_IN_A_MOMENT {
-            let text = format!("the program spins: {HOOKS_IN_A_MOMENT} hooks in a moment");
-            self.tell(What::Broken { sentence: 10, text });
-            self.kill_agent();
-        }
     }
 }
 

@@ -327,7 +327,7 @@ impl World {
     }
 
     /// The first moment.
-    pub(crate) fn begin(&mut self, _: &Arc<Shared>) {
+    pub(crate) fn begin(&mut self) {
         for index in 0..self.plan.steps.len() {
             let step = &self.plan.steps[index];
             let (at, lasts) = (step.when.at(), step.lasts);
@@ -394,18 +394,17 @@ impl World {
     }
 
     /// A hook was called: an event of the plan may wait for it.
-    pub(crate) fn count_hook(&mut self, shared: &Arc<Shared>, pid: Pid) {
+    pub(crate) fn count_hook(&mut self, pid: Pid) {
         self.hooks += 1;
         if self.is_cut(pid, false) {
             self.cut(pid);
         }
-        self.count_moment();
         self.check_progress(pid);
         while let Some((&hook, &index)) = self.at_hook.first_key_value()
             && hook <= self.hooks
         {
             self.at_hook.remove(&hook);
-            self.begins(shared, index);
+            self.begins(index);
         }
     }
 
@@ -434,7 +433,7 @@ impl World {
     pub(crate) fn happen(&mut self, shared: &Arc<Shared>, event: Event) {
         match event {
             Event::Begins(index) => match self.plan.steps[index].when {
-                When::At(_) => self.begins(shared, index),
+                When::At(_) => self.begins(index),
                 When::Hook(_, count) => {
                     let mut hook = self.hooks + count;
                     while self.at_hook.contains_key(&hook) {
@@ -495,7 +494,7 @@ impl World {
         }
     }
 
-    fn begins(&mut self, _: &Arc<Shared>, index: usize) {
+    fn begins(&mut self, index: usize) {
         let step = self.plan.steps[index].clone();
         self.tell(What::Fault { begins: true, text: step.to_string() });
         if !step.lasts.is_zero() {
@@ -634,7 +633,7 @@ impl World {
     }
 
     /// A process has ended.
-    pub(crate) fn ended(&mut self, _: &Arc<Shared>, pid: Pid, exit: Exit) {
+    pub(crate) fn ended(&mut self, pid: Pid, exit: Exit) {
         if let Exit::Panic(text) = &exit {
             let who =
                 if super::panics::is_of_the_agent(text) { "the program" } else { "the simulator" };

@@ -52,10 +52,6 @@ fn store(api: &Api, kind: &'static Kind, mut object: Value, subresource: &str) {
     store.put(&key, object);
 }
 
-fn list(api: &Api, kind: &'static Kind) -> Vec<Value> {
-    api.store().list(kind, None)
-}
-
 /// Copies of those that a controller may have to change.
 fn list_of(api: &Api, kind: &'static Kind, is_meant: impl Fn(&Value) -> bool) -> Vec<Value> {
     let store = api.store();
@@ -101,32 +97,37 @@ pub(crate) fn reconcile_labels(api: &Api) {
     }
 }
 
+/// The taints that a Node has by its conditions, and those of others.
+fn taints(node: &Value) -> Vec<Value> {
+    let status = |kind: &str| condition(node, kind).map_or("", |found| text(found, "/status"));
+    let ready = status("Ready");
+    let wanted = [
+        ("node.kubernetes.io/not-ready", ready == "False" || ready.is_empty()),
+        ("node.kubernetes.io/unreachable", ready == "Unknown"),
+        ("node.kubernetes.io/memory-pressure", status("MemoryPressure") == "True"),
+        ("node.kubernetes.io/disk-pressure", status("DiskPressure") == "True"),
+        ("node.kubernetes.io/pid-pressure", status("PIDPressure") == "True"),
+        ("node.kubernetes.io/network-unavailable", status("NetworkUnavailable") == "True"),
+        ("node.kubernetes.io/unschedulable", node["spec"]["unschedulable"] == true),
+    ];
+    let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    for (key, on) in wanted {
+        let is = |t: &Value| t["key"] == key && t["effect"] == "NoSchedule";
+        if !on {
+            taints.retain(|t| !is(t));
+        } else if !taints.iter().any(is) {
+            taints.push(json!({"key": key, "effect": "NoSchedule"}));
+        }
+    }
+    taints
+}
+
 /// Taints follow conditions.
 pub(crate) fn taint(api: &Api) {
-    for mut node in list(api, &NODE) {
-        let status = |kind: &str| {
-            let found = condition(&node, kind).and_then(|c| c["status"].as_str());
-            found.unwrap_or("").to_owned()
-        };
-        let ready = status("Ready");
-        let wanted = [
-            ("node.kubernetes.io/not-ready", ready == "False" || ready.is_empty()),
-            ("node.kubernetes.io/unreachable", ready == "Unknown"),
-            ("node.kubernetes.io/memory-pressure", status("MemoryPressure") == "True"),
-            ("node.kubernetes.io/disk-pressure", status("DiskPressure") == "True"),
-            ("node.kubernetes.io/pid-pressure", status("PIDPressure") == "True"),
-            ("node.kubernetes.io/network-unavailable", status("NetworkUnavailable") == "True"),
-            ("node.kubernetes.io/unschedulable", node["spec"]["unschedulable"] == true),
-        ];
-        let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-        for (key, on) in wanted {
-            let is = |t: &Value| t["key"] == key && t["effect"] == "NoSchedule";
-            if !on {
-                taints.retain(|t| !is(t));
-            } else if !taints.iter().any(is) {
-                taints.push(json!({"key": key, "effect": "NoSchedule"}));
-            }
-        }
+    let changes =
+        |node: &Value| node["spec"]["taints"].as_array().unwrap_or(&vec![]) != &taints(node);
+    for mut node in list_of(api, &NODE, changes) {
+        let taints = taints(&node);
         if let Some(spec) = node["spec"].as_object_mut() {
             if taints.is_empty() {
                 spec.remove("taints");
@@ -141,23 +142,23 @@ pub(crate) fn taint(api: &Api) {
 impl Lifecycle {
     /// Nodes that were not heard of for `grace` become Unknown.
     pub(crate) fn monitor(&mut self, api: &Api, grace: Duration) {
-        let nodes = list(api, &NODE);
-        let leases = api.store().list(&LEASE, Some("kube-node-lease"));
+        let mut silent = Vec::new();
+        let objects = api.store();
+        let nodes = objects.all(&NODE, None);
         self.nodes.retain(|uid, _| nodes.iter().any(|n| n["metadata"]["uid"] == uid.as_str()));
-        for mut node in nodes {
-            let name = text(&node, "/metadata/name").to_owned();
-            let uid = text(&node, "/metadata/uid").to_owned();
-            let ready = condition(&node, "Ready");
+        for node in nodes {
+            let uid = text(node, "/metadata/uid").to_owned();
+            let ready = condition(node, "Ready");
             let heartbeat = ready.map_or(Value::Null, |r| r["lastHeartbeatTime"].clone());
-            let mut status = ready.map_or("Unknown", |ready| text(ready, "/status")).to_owned();
-            let renewed = leases.iter().find(|lease| text(lease, "/metadata/name") == name);
-            let renewed = renewed.map(|lease| text(lease, "/spec/renewTime").to_owned());
+            let mut status = ready.map_or("Unknown", |ready| text(ready, "/status"));
+            let lease = objects.get(&key(&LEASE, "kube-node-lease", text(node, "/metadata/name")));
+            let renewed = lease.map(|lease| text(lease, "/spec/renewTime").to_owned());
             let now = time::since_1970();
             let health = self.nodes.entry(uid).or_insert_with(|| Health {
                 heartbeat: heartbeat.clone(),
                 renewed: None,
                 heard: now,
-                ready: status.clone(),
+                ready: status.to_owned(),
             });
             let last = health.renewed.clone();
             if health.heartbeat != heartbeat {
@@ -169,13 +170,17 @@ impl Lifecycle {
                 (health.heard, health.renewed) = (now, renewed.clone());
             }
             if now.saturating_sub(health.heard) > grace && status != "Unknown" {
-                unknown(&mut node);
-                store(api, &NODE, node, "status");
+                silent.push(node.clone());
                 health.renewed = renewed;
-                status = "Unknown".to_owned();
+                status = "Unknown";
             }
             self.left += usize::from(health.ready == "True" && status != "True");
-            health.ready = status;
+            status.clone_into(&mut health.ready);
+        }
+        drop(objects);
+        for mut node in silent {
+            unknown(&mut node);
+            store(api, &NODE, node, "status");
         }
     }
 }

@@ -326,17 +326,22 @@ impl Model {
     /// `events/NAME` (in default), or by its whole path (`/api/v1/nodes/NAME`).
     #[must_use]
     pub fn get(&self, what: &str) -> Option<Value> {
-        // Without the text of a request and of its answer: a simulated world looks often.
+        self.look_at(what, Value::clone)
+    }
+
+    /// What `look` finds in a stored object (as `get`), which is not copied if it is a Node or a
+    /// Lease: a simulated world looks often.
+    pub fn look_at<T>(&self, what: &str, look: impl FnOnce(&Value) -> T) -> Option<T> {
         let key = match what.split_once('/').filter(|(_, name)| !name.contains('/')) {
             Some(("nodes", name)) => Some(key(&kinds::NODE, "", name)),
             Some(("leases", name)) => Some(key(&kinds::LEASE, "kube-node-lease", name)),
             _ => None,
         };
         if let Some(key) = key {
-            return self.api.store().get(&key).cloned();
+            return self.api.store().get(&key).map(look);
         }
         let (code, value) = self.as_admin("GET", &full_path(what), "", &Value::Null);
-        (code == 200).then_some(value)
+        (code == 200).then(|| look(&value))
     }
 
     /// All objects of a kind: `nodes`, `leases`, `csrs`, `events` (as `get`).

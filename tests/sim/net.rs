@@ -308,11 +308,17 @@ impl World {
 
     /// The client has closed the connection.
     pub(crate) fn closed(&mut self, id: u64) {
-        if let Some(connection) = self.net.connections.get_mut(&id) {
-            connection.is_closed = true;
-            let at = self.now + self.half_trip();
-            self.plan_at(at, Event::Closed { connection: id });
+        let now = self.now;
+        let Some(connection) = self.net.connections.get_mut(&id) else { return };
+        connection.is_closed = true;
+        // The whole answer is there, and is too large to be read to its end.
+        let is_here = connection.input.back().is_some_and(|(at, _)| *at <= now);
+        let unread = connection.answer.take().filter(|_| is_here);
+        if let Some(answer) = unread {
+            self.tell(What::Got(Got { is_odd: true, ..answer }));
         }
+        let at = now + self.half_trip();
+        self.plan_at(at, Event::Closed { connection: id });
     }
 
     /// Bytes of a client have arrived at a server, or a server hears again.

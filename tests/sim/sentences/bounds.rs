@@ -82,18 +82,23 @@ const QUIET: &[(Kind, u64, u64)] = &[
     (Kind::Changes, 0, 0),
 ];
 
-/// What a renewal of the certificate adds to a quiet hour: a CSR, a connection, two lines, a pair
-/// and its link. A signer that looks once a minute is asked some ten times. Certificates of an hour
-/// are renewed twice in an hour.
+/// What each renewal of the certificate adds to a quiet hour: a CSR, a connection, two lines, a pair
+/// and its link. A signer that looks once a minute is asked some ten times.
 const RENEWAL: &[(Kind, u64)] = &[
-    (Kind::Turns, 40),
-    (Kind::Creates, 3),
-    (Kind::Reads, 3),
-    (Kind::Lines, 4),
-    (Kind::Connections, 4),
-    (Kind::Handshakes, 4),
-    (Kind::Changes, 30),
+    (Kind::Turns, 20),
+    (Kind::Creates, 2),
+    (Kind::Reads, 2),
+    (Kind::Lines, 2),
+    (Kind::Connections, 2),
+    (Kind::Handshakes, 2),
+    (Kind::Changes, 15),
 ];
+
+/// The most renewals of an hour: one is due when 70 % of the life of the certificate are over.
+fn renewals(run: &Run<'_>) -> u64 {
+    let life: u64 = run.plan.setting("life").parse().unwrap_or(86_400);
+    1 + HOUR.as_secs() * 10 / (life * 7)
+}
 
 /// Events about the board's health that one process sends in an hour: six, and six of the hour
 /// before that were not sent yet.
@@ -158,7 +163,7 @@ fn judge(run: &Run<'_>) -> Judged {
             let (fewest, most) = if lists_none { (0, 0) } else { (*fewest, *most) };
             let count = counts.get(kind).copied().unwrap_or(0);
             let added = RENEWAL.iter().find(|(added, _)| added == kind).filter(|_| is_renewed);
-            let most = most + added.map_or(0, |(_, added)| *added);
+            let most = most + added.map_or(0, |(_, added)| *added * renewals(run));
             if !(fewest..=most).contains(&count) {
                 let text =
                     format!("{count} {kind:?} in a quiet hour; {fewest} to {most} are right");

@@ -59,18 +59,15 @@ impl World {
             self.tell(What::Kept { object, before, after: foreign(&stored) });
         }
         if object.starts_with("nodes/") {
-            self.note_ready(&stored);
+            self.watch_ready();
         }
     }
 
     /// Notes whether Ready has changed in the store.
     pub(crate) fn watch_ready(&mut self) {
-        let node = self.clusters[0].model.get(&format!("nodes/{NODE}")).unwrap_or_default();
-        self.note_ready(&node);
-    }
-
-    fn note_ready(&mut self, node: &Value) {
-        let status = ready_of(node);
+        let (cluster, name) = self.place();
+        let node = self.clusters[cluster].model.get(&format!("nodes/{name}")).unwrap_or_default();
+        let status = ready_of(&node);
         if status != self.watch.ready {
             status.clone_into(&mut self.watch.ready);
             self.tell(What::Ready { status: status.to_owned() });

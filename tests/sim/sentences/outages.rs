@@ -15,6 +15,9 @@ const SHORTEST: Duration = Duration::from_secs(60);
 /// A certificate is requested again after so long.
 const CERTIFICATE: Duration = Duration::from_secs(1000);
 
+/// The pods are listed with each status, every 5 min.
+const PODS: Duration = Duration::from_secs(330);
+
 /// What is missing is read again within a minute, and the status is computed then.
 const READ: Duration = Duration::from_secs(105);
 
@@ -83,6 +86,7 @@ fn judge(run: &Run<'_>) -> Judged {
                 judged.count += 1;
                 let is_due = |what: &str| match what {
                     "certificate" => entry.at >= state.healed + CERTIFICATE,
+                    "pods" => entry.at >= state.healed + PODS,
                     "facts" => has_facts.is_some_and(|since| entry.at >= since + READ),
                     _ => true,
                 };

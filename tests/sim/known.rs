@@ -211,6 +211,12 @@ pub(crate) const ALL: &[Known] = &[
         kind: "check: former files",
         is_it: |_, _| true,
     },
+    Known {
+        name: "D8 SIGUSR1 in the poll of a turn that has its limit",
+        sentence: "turns",
+        kind: "shutdown: late end",
+        is_it: |_, _| true,
+    },
 ];
 
 /// The known fault by which a run has failed first, if each of its failures is known.

@@ -212,6 +212,15 @@ pub(crate) const ALL: &[Known] = &[
         is_it: |_, _| true,
     },
     Known {
+        name: "D3 quotes in NODELET_FLAGS that are not read as systemd reads them",
+        sentence: "agree",
+        kind: "check: fails",
+        is_it: |run, broken| {
+            run.plan.classes().contains(&"flag-in-quotes")
+                && broken.text.contains("unknown command \"file\"")
+        },
+    },
+    Known {
         name: "D8 SIGUSR1 in the poll of a turn that has its limit",
         sentence: "turns",
         kind: "shutdown: late end",

@@ -3,7 +3,9 @@
 //! row.
 
 use super::Outcome;
+use super::plan::Step;
 use super::sentences::Broken;
+use super::service::UNREAD;
 
 /// A known fault.
 pub(crate) struct Known {
@@ -13,6 +15,18 @@ pub(crate) struct Known {
     pub(crate) kind: &'static str,
     /// Whether a run that fails in this way fails by this fault.
     pub(crate) is_it: fn(&Outcome, &Broken) -> bool,
+}
+
+/// A driver of the supply binds late, or its alarm is a file that cannot be read in the first look.
+fn has_late_driver(run: &Outcome) -> bool {
+    let binds = ["voltage-driver-unbound", "driver-late"];
+    let is_unread = |step: &Step| {
+        let unread = usize::try_from(step.target).ok().and_then(|target| target.checked_sub(1));
+        let path = unread.and_then(|index| UNREAD.get(index));
+        step.class.name == "twin" && path.is_some_and(|path| path.ends_with("/in0_lcrit_alarm"))
+    };
+    run.plan.classes().iter().any(|class| binds.contains(class))
+        || run.plan.steps.iter().any(is_unread)
 }
 
 /// By row of the readings of 2026-11-28.
@@ -37,7 +51,10 @@ pub(crate) const ALL: &[Known] = &[
         name: "A10 a bearer token of more than 8,000 bytes",
         sentence: "recovery",
         kind: "not renewed",
-        is_it: |_, broken| broken.text.contains("output too small"),
+        // The last line of the log may be another one.
+        is_it: |run, _| {
+            run.breaks.iter().any(|(_, broken)| broken.text.contains("output too small"))
+        },
     },
     Known {
         name: "A12 a start while the create of the Node does not work",
@@ -78,6 +95,32 @@ pub(crate) const ALL: &[Known] = &[
         kind: "not renewed",
         is_it: |run, _| run.plan.classes().contains(&"ca-renewed"),
     },
+    // A board whose pair was removed has a token that has ended.
+    Known {
+        name: "A2 files are not searched while a CSR waits",
+        sentence: "outages",
+        kind: "certificate does not recover",
+        is_it: |run, broken| {
+            run.plan.classes().contains(&"bootstrap-misled") && broken.text.contains("401 Unauth")
+        },
+    },
+    Known {
+        name: "A3 a CA that was renewed with its key",
+        sentence: "outages",
+        kind: "certificate does not recover",
+        is_it: |run, broken| {
+            run.plan.classes().contains(&"ca-renewed") && broken.text.contains("401 Unauth")
+        },
+    },
+    Known {
+        name: "A3 a CA that was renewed with its key",
+        sentence: "kubelet-gap",
+        kind: "gap",
+        is_it: |run, _| {
+            let classes = run.plan.classes();
+            classes.contains(&"ca-renewed") && run.plan.setting("auth") == "bootstrap"
+        },
+    },
     Known {
         name: "A10 a bearer token of more than 8,000 bytes",
         sentence: "outages",
@@ -112,10 +155,19 @@ pub(crate) const ALL: &[Known] = &[
         name: "B3 a driver that binds after the first look",
         sentence: "board",
         kind: "UnderVoltage is not told",
-        is_it: |run, _| {
-            let binds = ["voltage-driver-unbound", "driver-late"];
-            run.plan.classes().iter().any(|class| binds.contains(class))
-        },
+        is_it: |run, _| has_late_driver(run),
+    },
+    Known {
+        name: "B3 a driver that binds after the first look",
+        sentence: "board",
+        kind: "UnderVoltage is deleted",
+        is_it: |run, _| has_late_driver(run),
+    },
+    Known {
+        name: "B3 a driver that binds after the first look",
+        sentence: "twin",
+        kind: "",
+        is_it: |run, broken| broken.kind.contains("UnderVoltage") && has_late_driver(run),
     },
     Known {
         name: "B6 32 names are taken before the filter",
@@ -157,6 +209,21 @@ pub(crate) const ALL: &[Known] = &[
         name: "D1 the files of a join, and the process that runs",
         sentence: "agree",
         kind: "check: former files",
+        is_it: |_, _| true,
+    },
+    Known {
+        name: "D3 quotes in NODELET_FLAGS that are not read as systemd reads them",
+        sentence: "agree",
+        kind: "check: fails",
+        is_it: |run, broken| {
+            run.plan.classes().contains(&"flag-in-quotes")
+                && broken.text.contains("unknown command \"file\"")
+        },
+    },
+    Known {
+        name: "D8 SIGUSR1 in the poll of a turn that has its limit",
+        sentence: "turns",
+        kind: "shutdown: late end",
         is_it: |_, _| true,
     },
 ];

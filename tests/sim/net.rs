@@ -56,6 +56,8 @@ pub(crate) struct Connection {
     held: Vec<Vec<u8>>,
     /// The answer that is on its way as a whole.
     pub(crate) answer: Option<Got>,
+    /// When its last bytes are at the client.
+    answered: Duration,
     /// Its server showed the certificate of another CA.
     is_forged: bool,
     /// When the last bytes of the client arrive: TCP keeps their order.
@@ -230,6 +232,7 @@ impl World {
             held: Vec::new(),
             answer: None,
             is_forged: self.faults.at("wrong-certificate", server).is_some(),
+            answered: self.now,
             sent_until: self.now,
             used: self.now,
             is_dropped: false,
@@ -272,10 +275,18 @@ impl World {
     /// The client has read bytes: perhaps the last ones of an answer.
     pub(crate) fn taken(&mut self, id: u64) {
         let Some(connection) = self.net.connections.get_mut(&id) else { return };
-        if connection.input.is_empty()
-            && let Some(answer) = connection.answer.take()
-        {
+        // The end of the connection may follow the answer.
+        let is_left = connection.input.front().is_some_and(|(at, _)| *at <= connection.answered);
+        let read = connection.answer.take_if(|_| !is_left);
+        if let Some(answer) = read {
             self.tell(What::Got(answer));
+        }
+    }
+
+    /// The bytes of an answer are on their way.
+    pub(super) fn answer_is_sent(&mut self, id: u64) {
+        if let Some(connection) = self.net.connections.get_mut(&id) {
+            connection.answered = connection.input.back().map_or(self.now, |(at, _)| *at);
         }
     }
 
@@ -308,11 +319,16 @@ impl World {
 
     /// The client has closed the connection.
     pub(crate) fn closed(&mut self, id: u64) {
-        if let Some(connection) = self.net.connections.get_mut(&id) {
-            connection.is_closed = true;
-            let at = self.now + self.half_trip();
-            self.plan_at(at, Event::Closed { connection: id });
+        let now = self.now;
+        let Some(connection) = self.net.connections.get_mut(&id) else { return };
+        connection.is_closed = true;
+        // The whole answer is there, and is too large to be read to its end.
+        let unread = connection.answer.take().filter(|_| connection.answered <= now);
+        if let Some(answer) = unread {
+            self.tell(What::Got(Got { is_odd: true, ..answer }));
         }
+        let at = now + self.half_trip();
+        self.plan_at(at, Event::Closed { connection: id });
     }
 
     /// Bytes of a client have arrived at a server, or a server hears again.

@@ -268,6 +268,10 @@ impl World {
 
     /// An error of an ext4: 0 is the root's, 1 that of the data disk.
     pub(crate) fn fail_disk(&mut self, which: u64) {
+        // Without a kernel nothing is read or written.
+        if !self.board.is_on {
+            return;
+        }
         let wall = self.board_wall().seconds();
         self.hardware(|h| if which == 0 { h.root.fail(wall) } else { h.data.fail(wall) });
     }

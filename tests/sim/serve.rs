@@ -248,6 +248,7 @@ impl World {
                 let parts: Vec<(&[u8], Duration)> =
                     wire.parts.iter().map(|(part, pause)| (part.as_slice(), *pause)).collect();
                 self.flush(connection, &parts);
+                self.answer_is_sent(connection);
                 if wire.closes {
                     self.close_connection(connection);
                 }

@@ -146,9 +146,12 @@ impl World {
         let model = &self.clusters[0].model;
         let event = |event: &serde_json::Value| {
             let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
-            format!("{} {}: {}", text("type"), text("reason"), text("message"))
+            let line = format!("{} {}: {}", text("type"), text("reason"), text("message"));
+            // A process counts its own event up, and makes another one for that of a former one.
+            let count = event["count"].as_u64().and_then(|count| usize::try_from(count).ok());
+            vec![line; count.unwrap_or(1)]
         };
-        let mut events: Vec<String> = model.list("events").iter().map(event).collect();
+        let mut events: Vec<String> = model.list("events").iter().flat_map(event).collect();
         events.sort_unstable();
         Objects {
             node: model.get(&format!("nodes/{NODE}")).unwrap_or_default(),

@@ -41,7 +41,7 @@ pub(crate) enum What {
     Request(Box<Exchange>),
     /// A request was carried out or refused, or there will be no answer (0).
     Answer(Box<Exchange>),
-    /// The client of a request has read its whole answer.
+    /// The client of a request has read its whole answer, or has it and reads no further.
     Got(Got),
     /// What others wrote to an object, before and after a write of the agent.
     Kept { object: &'static str, before: Vec<String>, after: Vec<String> },
@@ -134,7 +134,7 @@ pub(crate) struct FileSeen {
 pub(crate) struct Objects {
     pub(crate) node: Value,
     pub(crate) lease: Value,
-    /// Type, reason and message of each event, sorted.
+    /// Type, reason and message of each event, as often as it counts, sorted.
     pub(crate) events: Vec<String>,
 }
 

@@ -84,13 +84,14 @@ fn variable(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> (String, Str
             c => name.push(c),
         }
     }
-    // Blanks at the end of a value count only within quotes.
-    let mut blanks = 0;
+    // Blanks at the end of a value count only within quotes. A quote is one at the begin of a value,
+    // and after the end of another one; else it is a part of the value.
+    let (mut blanks, mut is_begin) = (0, true);
     while let Some(c) = rest.next() {
         match (quote, c) {
             (None, '\n') => break,
-            (None, ' ' | '\t') if value.is_empty() => {}
-            (None, '"' | '\'') if value.is_empty() || blanks == 0 => quote = Some(c),
+            (None, ' ' | '\t') if is_begin => {}
+            (None, '"' | '\'') if is_begin => quote = Some(c),
             (Some(open), c) if c == open => quote = None,
             (None | Some('"'), '\\') => match rest.next() {
                 Some('\n') | None => {}
@@ -103,6 +104,7 @@ fn variable(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> (String, Str
             }
             (_, c) => value.push(c),
         }
+        is_begin &= quote.is_some() || matches!(c, ' ' | '\t' | '"' | '\'');
         blanks = 0;
     }
     value.truncate(value.len() - blanks);

@@ -59,12 +59,14 @@ impl World {
 
     /// Notes whether Ready has changed in the store.
     pub(crate) fn watch_ready(&mut self) {
+        let (cluster, name) = self.place();
         let watched = &mut self.watch.ready;
         let has_changed = |node: &Value| {
             let status = ready_of(node);
             (status != *watched).then(|| status.clone_into(watched))
         };
-        if self.clusters[0].model.look_at("nodes/pi", has_changed).flatten().is_some() {
+        let path = format!("nodes/{name}");
+        if self.clusters[cluster].model.look_at(&path, has_changed).flatten().is_some() {
             self.tell(What::Ready { status: self.watch.ready.clone() });
         }
     }

@@ -85,10 +85,11 @@ fn look(judged: &mut Judged, now: Duration, seen: &[FileSeen], while_faulty: boo
     }
 }
 
-/// `kubelet-client-2027-01-15-08-00-02.pem`.
+/// `kubelet-client-2027-01-15-08-00-02.pem`; a board without an RTC names its first pair by 1970.
 fn is_pair(path: &str) -> bool {
-    let name = path.strip_prefix(PKI).and_then(|name| name.strip_prefix("kubelet-client-2"));
-    name.is_some_and(|name| name.ends_with(".pem"))
+    let name = path.strip_prefix(PKI).and_then(|name| name.strip_prefix("kubelet-client-"));
+    let has_year = |name: &str| name.starts_with('2') || name.starts_with("1970-");
+    name.is_some_and(|name| has_year(name) && name.ends_with(".pem"))
 }
 
 fn is_pending_key(path: &str) -> bool {
@@ -114,7 +115,8 @@ mod tests {
     fn keys_are_where_they_belong_and_nothing_grows() {
         let pair = |second: u64| format!("{PKI}kubelet-client-2027-01-15-08-00-0{second}.pem");
         let [one, two, three] = [pair(1), pair(2), pair(3)];
-        let good = [("etc/credstore/nodelet.token", 0o600), (one.as_str(), 0o600)];
+        let early = format!("{PKI}kubelet-client-1970-01-01-00-00-12.pem");
+        let good = [one.as_str(), &early, "etc/credstore/nodelet.token"].map(|path| (path, 0o600));
         assert_eq!(files(&good, false), None);
         let readable = [(one.as_str(), 0o644)];
         assert_eq!(files(&readable, false).as_deref(), Some("others may read a secret"));

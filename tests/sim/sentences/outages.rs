@@ -15,6 +15,12 @@ const SHORTEST: Duration = Duration::from_secs(60);
 /// A certificate is requested again after so long.
 const CERTIFICATE: Duration = Duration::from_secs(1000);
 
+/// The pods are listed with each status, every 5 min.
+const PODS: Duration = Duration::from_secs(330);
+
+/// What is missing is read again within a minute, and the status is computed then.
+const READ: Duration = Duration::from_secs(105);
+
 /// The lines of one operation of one process.
 #[derive(Default)]
 struct Outage {
@@ -37,8 +43,9 @@ fn is_of_person(why: &str) -> bool {
 
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
-    // A board without a machine id has this fault for its life.
-    let has_facts = run.plan.setting("machine") != "late";
+    // Since when the board has each of its ids. One without a machine id or a boot id has this
+    // fault as long as it has none.
+    let mut has_facts = Some(Duration::ZERO);
     let mut outages: BTreeMap<String, Outage> = BTreeMap::new();
     let mut is_excused = false;
     for entry in run.trace {
@@ -63,6 +70,10 @@ fn judge(run: &Run<'_>) -> Judged {
                 outage.failures.push(why.to_owned());
                 outage.last = Some(entry.at);
             }
+            What::Board(truth) => {
+                let has_all = ["machineID", "bootID"].iter().all(|id| !truth.fact(id).is_empty());
+                has_facts = has_all.then(|| has_facts.unwrap_or(entry.at));
+            }
             // A list of pods that is forbidden is asked for no more: nothing recovers.
             What::Answer(answer) if answer.target.contains("/pods") && answer.code == 403 => {
                 outages.remove("pods");
@@ -75,7 +86,8 @@ fn judge(run: &Run<'_>) -> Judged {
                 judged.count += 1;
                 let is_due = |what: &str| match what {
                     "certificate" => entry.at >= state.healed + CERTIFICATE,
-                    "facts" => has_facts,
+                    "pods" => entry.at >= state.healed + PODS,
+                    "facts" => has_facts.is_some_and(|since| entry.at >= since + READ),
                     _ => true,
                 };
                 for (what, outage) in &outages {

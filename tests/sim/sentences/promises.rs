@@ -2,6 +2,7 @@
 //! fault: the file with the pod CIDR, the node password of k3s, the end of stray pods. And the
 //! first request of a process is not late, whatever addresses a name has.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
@@ -14,13 +15,14 @@ const FIRST_REQUEST: Duration = Duration::from_secs(3);
 
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
-    let (mut has_fault, mut started) = (false, None);
+    // A process may end without a request while another one has not sent its first one.
+    let (mut has_fault, mut started) = (false, BTreeMap::new());
     for entry in run.trace {
         match &entry.what {
-            What::Fault { .. } => (has_fault, started) = (true, None),
-            What::Starts { .. } if !has_fault => started = Some(entry.at),
-            What::Request(_) => {
-                let Some(start) = started.take() else { continue };
+            What::Fault { .. } => (has_fault, started) = (true, BTreeMap::new()),
+            What::Starts { pid, .. } if !has_fault => drop(started.insert(*pid, entry.at)),
+            What::Request(request) => {
+                let Some(start) = started.remove(&request.pid) else { continue };
                 judged.count += 1;
                 let took = entry.at - start;
                 if took > FIRST_REQUEST {
@@ -45,12 +47,15 @@ fn judge(run: &Run<'_>) -> Judged {
 mod tests {
     use super::*;
     use crate::sim::sentences::tests::{at, renewal, run};
-    use crate::sim::trace::State;
+    use crate::sim::trace::{Exchange, State};
 
     #[test]
     fn a_late_first_request_and_a_broken_promise_are_found() {
         let start = || at(2, What::Starts { pid: 1, name: "nodelet", line: String::new() });
-        let first = |seconds| at(seconds, What::Request(Box::default()));
+        let request = |pid| What::Request(Box::new(Exchange { pid, ..Exchange::default() }));
+        let first = |seconds| at(seconds, request(1));
+        let of_another = at(9, request(3));
+        assert!(run(&[start(), of_another], judge).broken.is_none());
         assert!(run(&[start(), first(4)], judge).broken.is_none());
         assert_eq!(run(&[start(), first(9)], judge).broken.unwrap().kind, "first request");
         let promises = Some(vec![("podcidr", "it has none".to_owned())]);

@@ -50,6 +50,10 @@ fn judge(run: &Run<'_>) -> Judged {
                 written.conditions.clear();
             }
             What::Request(request) => written.follow(entry.at, request, &mut judged),
+            // What was refused is not written: the agent computes it again from what it reads then.
+            What::Answer(answer) if answer.is_carried_out && answer.code < 300 => {
+                written.status(entry.at, answer, &mut judged);
+            }
             _ => {}
         }
     }
@@ -72,10 +76,6 @@ impl Written {
         if let Some(time) = time(&request.body["spec"]["renewTime"]) {
             self.renewal(at, request, time, judged);
         }
-        // A create that finds the Node has times of a new one.
-        if request.method == "PATCH" && at > self.changed + ON_ITS_WAY {
-            self.status(at, request, judged);
-        }
     }
 
     fn renewal(&mut self, at: Duration, request: &Exchange, time: Wall, judged: &mut Judged) {
@@ -97,6 +97,10 @@ impl Written {
     }
 
     fn status(&mut self, at: Duration, request: &Exchange, judged: &mut Judged) {
+        // A create that finds the Node has times of a new one.
+        if request.method != "PATCH" || at <= self.changed + ON_ITS_WAY {
+            return;
+        }
         let status = &request.body["status"];
         for condition in status["conditions"].as_array().into_iter().flatten() {
             let kind = condition["type"].as_str().unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::sim::plan::Plan;
 use crate::sim::process;
 use crate::sim::service::NO_RESTART;
 use crate::sim::trace::{Entry, Objects, What};
-use crate::sim::world::World;
+use crate::sim::world::{World, ready_of};
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 4, name: "twin", judge };
 
@@ -45,6 +45,11 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
         }
         let Some(begin) = before.take() else { continue };
         let What::Twin { objects: old, .. } = &begin.what else { continue };
+        // A board that needs a restart breaks the sentence about recovery, and this one does not
+        // say it again of each object.
+        if ready_of(&old.node) == "Unknown" {
+            continue;
+        }
         judged.count += 1;
         if judged.broken.is_some() || differences(old, objects).is_empty() {
             continue;

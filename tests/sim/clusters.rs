@@ -348,7 +348,17 @@ impl World {
         {
             let start = self.true_wall().before(self.now);
             self.people.shown_until = Some(leaf.not_after.since(start));
+            if self.people.has_token && self.names_a_token() {
+                let text = "a certificate is shown beside the token of the kubeconfig".to_owned();
+                self.tell(What::Broken { sentence: 8, text });
+            }
         }
+    }
+
+    /// Whether the kubeconfig of the board names its user by a token.
+    pub(crate) fn names_a_token(&self) -> bool {
+        let text = self.board.read(self.kubeconfig_path()).unwrap_or_default();
+        String::from_utf8_lossy(&text).contains("token: ")
     }
 
     /// The certificate of one cluster is shown to another one.

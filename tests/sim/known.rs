@@ -221,6 +221,48 @@ pub(crate) const ALL: &[Known] = &[
         },
     },
     Known {
+        name: "A4 a stored certificate beside a token",
+        sentence: "secrets",
+        kind: "a certificate is shown beside the token",
+        is_it: |_, _| true,
+    },
+    Known {
+        name: "A7 the flags of another cluster stay",
+        sentence: "agree",
+        kind: "join: the same line, other flags",
+        is_it: |_, _| true,
+    },
+    Known {
+        name: "B5 a root of ext2 that turns read-only",
+        sentence: "board",
+        kind: "ReadonlyFilesystem is not told",
+        is_it: |run, _| run.plan.setting("root") == "ext2",
+    },
+    Known {
+        name: "C8 remedies of a proxy that fails",
+        sentence: "grounds",
+        kind: "is server the URL of an API server",
+        is_it: |_, _| true,
+    },
+    Known {
+        name: "C8 remedies of a proxy that fails",
+        sentence: "grounds",
+        kind: "is the server up, is its port right",
+        is_it: |_, _| true,
+    },
+    Known {
+        name: "D2 the same line with --bootstrap-only",
+        sentence: "agree",
+        kind: "join: refuses the same line",
+        is_it: |_, broken| broken.text.contains("this board has a token of"),
+    },
+    Known {
+        name: "D4 the key as a certificate",
+        sentence: "secrets",
+        kind: "a private key as a certificate",
+        is_it: |_, _| true,
+    },
+    Known {
         name: "D8 SIGUSR1 in the poll of a turn that has its limit",
         sentence: "turns",
         kind: "shutdown: late end",

@@ -43,6 +43,8 @@ pub(crate) struct People {
     pub(crate) is_stopped: bool,
     /// What the process of the unit was started with.
     pub(crate) started: Start,
+    /// Its kubeconfig names the user by a token.
+    pub(crate) has_token: bool,
     /// The cluster of the files, where no join wrote them; and of the process that runs.
     pub(crate) installed: usize,
     pub(crate) home: usize,
@@ -374,6 +376,7 @@ impl World {
         let model = &self.clusters[cluster].model;
         let node = model.get(&format!("nodes/{name}")).unwrap_or_default();
         let next = self.next_start();
+        let flags = self.board.read("etc/default/nodelet-join").unwrap_or_default();
         let ran = Ran {
             pid,
             command: match command {
@@ -385,6 +388,7 @@ impl World {
             exit: exit.clone(),
             lines: lines.clone(),
             name: name.to_owned(),
+            flags: String::from_utf8_lossy(&flags).into_owned(),
             starts_as: next.flag("hostname-override").map(str::to_owned),
             former: self.unit.pid.and_then(|_| self.running_start().differs(&next)),
             has_lost_pair: self.people.has_lost_pair,
@@ -550,7 +554,9 @@ impl World {
             let id = line.token.split('.').next().unwrap_or_default().to_owned();
             self.clusters[cluster].model.remove_bootstrap_token(&id);
         }
-        self.joins(line, how);
+        self.joins(line.clone(), how);
+        // The control plane prints a line without `--force`.
+        self.people.wanted = Some(Line { force: false, ..line });
         if how != 0 && draw(self.plan.seed, "repents", self.people.count).is_multiple_of(3) {
             self.people.wanted = Some(Line { force: false, ..old });
             self.later(Duration::from_secs(50), |world, _| world.repeats_join(), 0);
@@ -586,15 +592,16 @@ impl World {
         self.later(Duration::from_secs(5), |world, _| world.repeats_join(), 0);
     }
 
-    /// The administrator adds a flag with a blank, in quotes; the unit is restarted.
+    /// The administrator adds a flag with a blank, in quotes within those of the value; the unit is
+    /// restarted.
     pub(crate) fn quote_flag(&mut self) {
-        let old = self.board.read("etc/default/nodelet").unwrap_or_default();
-        let old = String::from_utf8_lossy(&old).trim_end().to_owned();
-        if !old.starts_with("NODELET_FLAGS=") || old.contains('\'') {
+        let text = self.board.read("etc/default/nodelet").unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).trim_end().to_owned();
+        let Some(old) = text.strip_prefix("NODELET_FLAGS=").filter(|old| !old.contains('"')) else {
             return;
-        }
+        };
         self.board.put("etc/my file", b"");
-        let text = format!("{old} '--ready-when-exists=/etc/my file'\n");
+        let text = format!("NODELET_FLAGS=\"{old} '--ready-when-exists=/etc/my file'\"\n");
         self.board.replace("etc/default/nodelet", text.as_bytes());
         self.start_again();
     }

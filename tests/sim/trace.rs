@@ -174,6 +174,8 @@ pub(crate) struct Ran {
     pub(crate) lines: Vec<String>,
     /// The Node that the line names, or that the board has.
     pub(crate) name: String,
+    /// The file with the flags of the join.
+    pub(crate) flags: String,
     /// `--hostname-override` of the next start of the unit.
     pub(crate) starts_as: Option<String>,
     /// In what the process of the unit differs from its next start; `None` without a process.
@@ -194,6 +196,11 @@ impl Ran {
         let asks =
             |line: &String| line.contains("systemctl restart") || line.contains("start nodelet");
         self.exit == Exit::Code(true) && !self.lines.iter().any(asks)
+    }
+
+    /// It has put its files in place, whatever it met later.
+    pub(crate) fn wrote_files(&self) -> bool {
+        self.line("✓ files: wrote").is_some()
     }
 
     pub(crate) fn line(&self, start: &str) -> Option<&str> {

@@ -84,27 +84,31 @@ fn variable(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) -> (String, Str
             c => name.push(c),
         }
     }
-    // Blanks at the end of a value count only within quotes. A quote is one at the begin of a value,
-    // and after the end of another one; else it is a part of the value.
-    let (mut blanks, mut is_begin) = (0, true);
+    // A quote opens only at the begin of a value, or after another one that has closed. Blanks at
+    // the end of a value count only within quotes.
+    let (mut may_open, mut blanks) = (true, 0);
     while let Some(c) = rest.next() {
         match (quote, c) {
             (None, '\n') => break,
-            (None, ' ' | '\t') if is_begin => {}
-            (None, '"' | '\'') if is_begin => quote = Some(c),
-            (Some(open), c) if c == open => quote = None,
-            (None | Some('"'), '\\') => match rest.next() {
-                Some('\n') | None => {}
-                Some(c) => value.push(c),
-            },
-            (None, ' ' | '\t') => {
-                value.push(c);
-                blanks += 1;
-                continue;
+            (None, ' ' | '\t') if may_open => continue,
+            (None, '"' | '\'') if may_open => quote = Some(c),
+            (Some(open), c) if c == open => (quote, may_open) = (None, true),
+            (None | Some('"'), '\\') => {
+                may_open = false;
+                match rest.next() {
+                    Some('\n') | None => {}
+                    Some(c) => value.push(c),
+                }
             }
-            (_, c) => value.push(c),
+            (_, c) => {
+                may_open = false;
+                value.push(c);
+                if quote.is_none() && [' ', '\t'].contains(&c) {
+                    blanks += 1;
+                    continue;
+                }
+            }
         }
-        is_begin &= quote.is_some() || matches!(c, ' ' | '\t' | '"' | '\'');
         blanks = 0;
     }
     value.truncate(value.len() - blanks);
@@ -296,10 +300,12 @@ impl World {
 
 #[test]
 fn an_environment_file_is_read_as_systemd_reads_it() {
-    let text = "# A=1\n\nNODELET_JOIN_FLAGS=--a --b=c  \nQ='--x=\"y z\" w'\nR=\"1\\\"2\"\nC=a \\\nb\nC=d\n";
+    let text = "# A=1\n\nNODELET_JOIN_FLAGS=--a --b=c  \nQ='--x=\"y z\" w'\nR=\"1\\\"2\"\nC=a \\\nb\nC=d\n\
+        M=--x '--y=/a b'\n";
     let read = environment(text);
     let of = |name: &str| read.get(name).map_or("none", String::as_str);
     assert_eq!(of("NODELET_JOIN_FLAGS"), "--a --b=c");
     assert_eq!((of("Q"), of("R"), of("C"), of("A")), ("--x=\"y z\" w", "1\"2", "d", "none"));
     assert_eq!(split(of("Q")), ["--x=y z", "w"]);
+    assert_eq!(split(of("M")), ["--x", "--y=/a b"]);
 }

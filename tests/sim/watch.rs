@@ -21,6 +21,25 @@ pub(crate) struct Watch {
     of_cluster: Vec<(String, usize)>,
 }
 
+/// Whether a kubeconfig has a private key in the data of a certificate, which people show and copy.
+fn has_key_as_certificate(kubeconfig: &str) -> bool {
+    use base64::Engine as _;
+    let data = kubeconfig.split("certificate-data:").skip(1);
+    let words = data.filter_map(|rest| rest.split_whitespace().next());
+    words.map(|word| word.trim_matches(|c| ['"', '\'', ',', '}'].contains(&c))).any(|word| {
+        let decoded = base64::engine::general_purpose::STANDARD.decode(word).unwrap_or_default();
+        String::from_utf8_lossy(&decoded).contains("PRIVATE KEY")
+    })
+}
+
+#[test]
+fn a_key_as_a_certificate_is_found() {
+    // "PRIVATE KEY", and "CERTIFICATE".
+    let text = |data: &str| format!("user: {{client-certificate-data: \"{data}\", a: b}}\n");
+    assert!(has_key_as_certificate(&text("UFJJVkFURSBLRVk=")));
+    assert!(!has_key_as_certificate(&text("Q0VSVElGSUNBVEU=")));
+}
+
 /// The path of the board's Lease.
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pi";
 
@@ -152,6 +171,10 @@ impl World {
         let Op::Write(path, mode, content) = op else { return };
         let text = String::from_utf8_lossy(content).into_owned();
         self.mark_key(&text);
+        if has_key_as_certificate(&text) {
+            let text = format!("a private key as a certificate: {}", path.display());
+            self.tell(What::Broken { sentence: 8, text });
+        }
         if mode & 0o077 != 0 && self.has_secret(&text) {
             let text = format!("a secret in a file of mode {mode:o}: {}", path.display());
             self.tell(What::Broken { sentence: 8, text });

@@ -596,6 +596,7 @@ impl World {
         let pid = shared.start(self, "nodelet", environment, program);
         self.unit.pid = Some(pid);
         self.people.started = start;
+        self.people.has_token = self.names_a_token();
         self.show_process(pid, &shown, true);
         self.tell(What::Starts { pid, name: "nodelet", line });
     }

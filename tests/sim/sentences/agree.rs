@@ -31,13 +31,18 @@ const OF_A_RENEWAL: [&str; 10] = [
     "lease-patch",
 ];
 
+/// Who does this installs an identity or a name that is not that of the last line.
+const INSTALLS: [&str; 2] = ["kubeconfig-with-token", "name-overridden"];
+
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
     // When the last fault ended, or somebody changed something; and the faults that last.
     let (mut faults, mut quiet_since) = (0_u64, Duration::ZERO);
     let mut created = None;
-    // The lines of joins that run, and of the last one that has ended well.
+    // The lines of joins that run, and of the last one whose files are the board's.
     let (mut lines, mut last) = (BTreeMap::new(), None);
+    // The flags that a line has left.
+    let mut left: BTreeMap<Vec<&str>, &str> = BTreeMap::new();
     for entry in run.trace {
         match &entry.what {
             What::Fault { begins, text } => {
@@ -47,8 +52,7 @@ fn judge(run: &Run<'_>) -> Judged {
                     (true, false) => {}
                 }
                 quiet_since = entry.at;
-                // A flag of the administrator contradicts the line from then on.
-                if text.contains("name-overridden") {
+                if INSTALLS.iter().any(|class| text.contains(class)) {
                     last = None;
                 }
             }
@@ -62,12 +66,20 @@ fn judge(run: &Run<'_>) -> Judged {
             What::Starts { pid, name: "nodelet join", line } => drop(lines.insert(*pid, line)),
             What::Ran(ran) => {
                 let line = lines.remove(&ran.pid);
-                let is_again = line.is_some() && line == last;
+                let is_again = line.is_some_and(|line| last == Some(wish(line)));
                 if is_again && let Some(why) = ran.line("✗ joined: ") {
                     judged.breaks(entry.at, "join: refuses the same line", why.to_owned());
                 }
-                if line.is_some() {
-                    last = line.filter(|_| ran.exit == Exit::Code(true));
+                if let Some(line) = line {
+                    let has_files = ran.exit == Exit::Code(true) || ran.wrote_files();
+                    if ran.exit == Exit::Code(true) {
+                        let flags = left.entry(wish(line)).or_insert(&ran.flags);
+                        if *flags != ran.flags {
+                            let text = format!("{flags:?}, and now {:?}", ran.flags);
+                            judged.breaks(entry.at, "join: the same line, other flags", text);
+                        }
+                    }
+                    last = has_files.then(|| wish(line));
                 }
                 if denies_a_node(ran, created) {
                     let text = format!("the Node is there: {}", ran.lines.join(" | "));
@@ -82,6 +94,16 @@ fn judge(run: &Run<'_>) -> Judged {
         }
     }
     judged
+}
+
+/// What the board is to be by a line. The token is another one each time that the control plane
+/// prints the line, and who has replaced an identity does not need `--force` again.
+fn wish(line: &str) -> Vec<&str> {
+    let mut words: Vec<&str> = line.split(' ').filter(|word| *word != "--force").collect();
+    if let Some(token) = words.iter().position(|word| *word == "--token") {
+        words.drain(token..(token + 2).min(words.len()));
+    }
+    words
 }
 
 /// A check says that there is no Node, and it was there all the time.
@@ -190,6 +212,7 @@ fn a_planted_disagreement_is_found() {
         exit: Exit::Code(true),
         lines: vec!["✓ start: nodelet.service runs".to_owned(), "✓ ready: pi".to_owned()],
         name: "pi".to_owned(),
+        flags: String::new(),
         starts_as: Some("pi".to_owned()),
         former: None,
         has_lost_pair: false,
@@ -230,4 +253,43 @@ fn a_planted_disagreement_is_found() {
     ] {
         assert_eq!(kind(&ran).as_deref(), want, "{ran:?}");
     }
+}
+
+#[test]
+fn the_same_line_makes_the_same_board() {
+    let seconds = Duration::from_secs;
+    let entry = |at, what| crate::sim::trace::Entry { at: seconds(at), what };
+    let joins = |at: u64, line: &str, flags: &str, said: &str, is_well: bool| {
+        let ran = Ran {
+            pid: 2,
+            command: "join",
+            began: seconds(at),
+            exit: Exit::Code(is_well),
+            lines: vec![said.to_owned()],
+            name: "pi".to_owned(),
+            flags: flags.to_owned(),
+            starts_as: None,
+            former: None,
+            has_lost_pair: false,
+            runs_since: None,
+            has_node: true,
+            ready: "True".to_owned(),
+            renewed: None,
+        };
+        let line = format!("join a:1 --token {line}");
+        let starts = What::Starts { pid: 2, name: "nodelet join", line };
+        [entry(at, starts), entry(at + 1, What::Ran(Box::new(ran)))]
+    };
+    let kind = |second: [crate::sim::trace::Entry; 2]| {
+        let first = joins(1, "b --node-name=pi", "A", "✓ files: wrote x", true);
+        found(&[first, second].concat()).map(|broken| broken.kind)
+    };
+    let refused = "✗ joined: this board has a token of a; nodelet join --force replaces it";
+    let again = joins(9, "c --node-name=pi", "A", "✓ joined: already", true);
+    assert_eq!(kind(again), None);
+    let other = joins(9, "c --node-name=pi --force", "B", "✓ joined: already", true);
+    assert_eq!(kind(other).as_deref(), Some("join: the same line, other flags"));
+    let no = joins(9, "c --node-name=pi", "A", refused, false);
+    assert_eq!(kind(no).as_deref(), Some("join: refuses the same line"));
+    assert_eq!(kind(joins(9, "c --node-name=pie", "A", refused, false)), None);
 }

@@ -17,20 +17,25 @@ const GROUNDS: &[Ground] = &[
     // The alert says that there is no common suite, group or key.
     ("P-521 is not supported", |_, _, text| !text.contains("group")),
     // A proxy that fails is no server.
-    ("is the port of the API server right", |before, _, _| fails_at_proxy(before)),
+    ("is server the URL of an API server", |before, _, _| fails_at_proxy(before)),
+    ("is the server up, is its port right", |before, _, _| fails_at_proxy(before)),
     ("a k3s agent's kubeconfig", |before, _, _| fails_at_proxy(before)),
     ("waits for approval", |before, _, _| last_csr(before) == Some(true)),
     ("it is renewed without its owner", |_, after, _| !is_renewed(after)),
     ("10.6.6.6", |_, _, text| !text.contains("307")),
 ];
 
-/// A fault of the proxy lasts, or has just ended.
+/// Faults last, all of which are the proxy's.
 fn fails_at_proxy(before: &[Entry]) -> bool {
-    let faults = before.iter().rev().find_map(|entry| match &entry.what {
-        What::Fault { text, begins } => Some((text, *begins)),
-        _ => None,
-    });
-    faults.is_some_and(|(text, begins)| begins && text.contains(" proxy-"))
+    let mut lasting: Vec<&str> = Vec::new();
+    for entry in before {
+        match &entry.what {
+            What::Fault { begins: true, text } if text.contains(" for ") => lasting.push(text),
+            What::Fault { begins: false, text } => lasting.retain(|other| other != text),
+            _ => {}
+        }
+    }
+    !lasting.is_empty() && lasting.iter().all(|text| text.contains(" proxy-"))
 }
 
 /// Whether the last CSR that a server showed is approved.
@@ -88,23 +93,30 @@ fn said_age(text: &str) -> Option<u64> {
     age.split(' ').next()?.parse().ok()
 }
 
+/// What the agent or a command says.
+fn said(what: &What) -> Vec<&str> {
+    match what {
+        What::Log { text, .. } | What::Connects { address: text, .. } => vec![text],
+        What::Answer(answer) if answer.target.contains("/events") => {
+            vec![answer.body["message"].as_str().unwrap_or_default()]
+        }
+        What::Ran(ran) => ran.lines.iter().map(String::as_str).collect(),
+        _ => Vec::new(),
+    }
+}
+
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
     judge_status(run, &mut judged);
     for (index, entry) in run.trace.iter().enumerate() {
-        let text = match &entry.what {
-            What::Log { text, .. } => text.clone(),
-            What::Answer(answer) if answer.target.contains("/events") => {
-                answer.body["message"].as_str().unwrap_or_default().to_owned()
-            }
-            What::Connects { address, .. } => address.clone(),
-            _ => continue,
-        };
-        for (phrase, is_wrong) in GROUNDS {
-            if text.contains(phrase) {
-                judged.count += 1;
-                if is_wrong(&run.trace[..=index], &run.trace[index + 1..], &text) {
-                    judged.breaks(entry.at, phrase, text.clone());
+        let (before, after) = (&run.trace[..=index], &run.trace[index + 1..]);
+        for text in said(&entry.what) {
+            for (phrase, is_wrong) in GROUNDS {
+                if text.contains(phrase) {
+                    judged.count += 1;
+                    if is_wrong(before, after, text) {
+                        judged.breaks(entry.at, phrase, text.to_owned());
+                    }
                 }
             }
         }

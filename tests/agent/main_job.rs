@@ -41,12 +41,13 @@ fn a_board_becomes_a_ready_node_and_stays_one() {
     let Some(double) = cluster.double() else { return };
     double.assert_members_are_known();
     assert_eq!(double.connections(), 1, "one connection for everything");
-    // Four requests of a new board, and then one for each renewal. Events have the lowest priority.
+    // Five requests of a new board, and then one for each renewal. Events have the lowest priority.
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     let renewal = format!("PATCH {leases}/{name} 200");
     assert_eq!(
-        api::sent(double, |r| !r.path.contains("/events"))[..6],
+        api::sent(double, |r| !r.path.contains("/events"))[..7],
         [
+            format!("GET /api/v1/nodes/{name} 404"),
             "POST /api/v1/nodes 201".to_owned(),
             format!("GET {leases}/{name} 404"),
             format!("POST {leases} 201"),

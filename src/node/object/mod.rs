@@ -1,6 +1,8 @@
 //! The Node: its next request, and what the response means.
 //!
-//! The Node is registered (created or adopted). Then its status is computed at every tick. It is
+//! The Node is registered: it is read, and adopted or, if it does not exist, created. Each create
+//! that does not work is followed by a read, so that the Lease of a Node that exists is renewed also
+//! where a webhook or a policy refuses creates. Then its status is computed at every tick. It is
 //! sent when it differs from the cached Node, or when the report period has passed. The patch of a
 //! report is also the read: its precondition holds only if the cached Node is still the server's,
 //! so a foreign change, however small, is answered with 409. After a 409 or an unanswered patch the
@@ -76,8 +78,8 @@ pub struct Node {
     partial_uid: Option<String>,
     /// The whole Node could not be read: where no uid is known, the next read is of its metadata.
     wants_uid: bool,
-    /// The refusal of the create, until the Node is known to exist.
-    forbidden: Option<Refused>,
+    /// The refusal of the last create, until the Node is known to exist.
+    refused_create: Option<Refused>,
 }
 
 /// The inputs of a status that needed no patch. Equal inputs give an equal status.
@@ -92,9 +94,8 @@ struct LastNoop {
 impl Node {
     /// A Node that was not read yet. With `--register-node` it is created if it does not exist.
     pub fn new(config: &Config, now: Mono) -> Self {
-        let register = config.node.register;
         Self {
-            state: if register { NodeState::Create } else { NodeState::Read(Round::default()) },
+            state: NodeState::first(config),
             times: Times::new(config, now),
             seen: None,
             health: HealthConditions::default(),
@@ -108,7 +109,7 @@ impl Node {
             foreign_boot_id: String::new(),
             partial_uid: None,
             wants_uid: false,
-            forbidden: None,
+            refused_create: None,
         }
     }
 
@@ -360,6 +361,7 @@ impl Node {
         match sent {
             NodeState::Create => {
                 let Some(node) = body.and_then(whole) else {
+                    self.state = sent.read_again();
                     self.times.back_off(now);
                     return Err(not_whole(&response.body).into());
                 };
@@ -429,17 +431,15 @@ impl Node {
             self.events.extend(events);
         }
         self.seen = Some(node);
+        self.refused_create = None;
         self.state = NodeState::Patch(round);
         self.times.confirmed_at = now;
         self.times.due = now;
     }
 
-    /// The server may have applied the request: the Node is read before the next patch.
+    /// The server may have applied the request: the Node is read before the next write.
     fn on_silence(&mut self, sent: NodeState, now: Mono) {
-        self.state = match sent.round() {
-            Some(round) => NodeState::Read(round),
-            None => NodeState::Create,
-        };
+        self.state = sent.read_again();
         if let NodeState::Patching { want, .. } = sent {
             self.unconfirmed = Some(want);
         }
@@ -454,11 +454,12 @@ impl Node {
         now: Mono,
     ) -> Result<Progress, RequestError> {
         match (sent, refused.code, refused.reason.as_str()) {
-            // It exists, or another client must create it: read and adopt it.
-            (NodeState::Create, 403, _) | (NodeState::Create, 409, "AlreadyExists") => {
+            // It may exist all the same, or another client must create it. A busy server is asked
+            // when it says.
+            (NodeState::Create, ..) if refused.retry_after.is_none() => {
                 self.state = NodeState::Read(Round::ADOPTION);
                 self.times.due = now;
-                self.forbidden = (refused.code == 403).then_some(refused);
+                self.refused_create = Some(refused);
                 Ok(Progress::Continue)
             }
             (NodeState::Read(_) | NodeState::Patching { .. }, 404, _)
@@ -466,15 +467,19 @@ impl Node {
             {
                 self.partial_uid = None;
                 let existed = self.seen.take().is_some();
-                if config.node.register {
+                let refused_create = self.refused_create.take();
+                if !config.node.register {
+                    self.state = NodeState::Read(Round::default());
+                } else if existed || refused_create.is_some() {
                     self.times.back_off(now);
                 } else {
-                    self.state = NodeState::Read(Round::default());
+                    self.times.due = now;
+                    return Ok(Progress::Continue);
                 }
                 match existed {
                     true => Ok(Progress::Gone),
                     // The refusal of the create is the cause of the 404.
-                    false => Err(self.forbidden.take().unwrap_or(refused).into()),
+                    false => Err(refused_create.unwrap_or(refused).into()),
                 }
             }
             (NodeState::Patching { mut round, .. }, 409, _) => {
@@ -487,9 +492,7 @@ impl Node {
                 Ok(Progress::Continue)
             }
             (sent, ..) => {
-                if let Some(round) = sent.round().filter(|round| !round.adopts) {
-                    self.state = NodeState::Read(round);
-                }
+                self.state = sent.read_again();
                 self.times.refused(refused.retry_after, now);
                 Err(refused.into())
             }

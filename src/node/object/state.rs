@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::config::Config;
+
 /// A patch that was sent has a state of its own, which holds what its response needs.
 #[derive(Debug)]
 pub(super) enum NodeState {
@@ -46,6 +48,18 @@ impl Round {
 }
 
 impl NodeState {
+    /// The first request reads the Node. Mostly it exists: an agent starts more often than a board
+    /// is new.
+    pub(super) fn first(config: &Config) -> Self {
+        let round = if config.node.register { Round::ADOPTION } else { Round::default() };
+        Self::Read(round)
+    }
+
+    /// The state after an attempt that did not work.
+    pub(super) fn read_again(&self) -> Self {
+        Self::Read(self.round().unwrap_or(Round::ADOPTION))
+    }
+
     /// The current round; `None` before the Node is created.
     pub(super) fn round(&self) -> Option<Round> {
         match self {

@@ -120,7 +120,6 @@ fn an_upgrade_makes_a_guest_without_a_moment_of_not_ready() {
         });
         // The requests of any restart: the labels are in the patch of the status.
         let restart = [
-            "POST /api/v1/nodes 409".to_owned(),
             format!("GET {node} 200"),
             format!("GET {lease} 200"),
             renewal,

@@ -20,8 +20,9 @@ fn stray_pods_are_ended_after_the_first_lease_one_request_a_turn() {
     let mut world = world(&[]);
     run(&mut world, 8);
     let work: Vec<RequestKind> = world.sent.iter().map(|(work, _)| *work).collect();
-    assert_eq!(work[..3], [RequestKind::WriteNode, RequestKind::Lease, RequestKind::Lease]);
-    assert_eq!(work[3..7], [RequestKind::Pods; 4]);
+    assert_eq!(work[..2], [RequestKind::ReadNode, RequestKind::WriteNode]);
+    assert_eq!(work[2..4], [RequestKind::Lease; 2]);
+    assert_eq!(work[4..8], [RequestKind::Pods; 4]);
     assert_eq!(world.cluster["pi"].pods, [] as [Value; 0]);
 }
 
@@ -31,7 +32,7 @@ fn the_servers_version_is_read_before_the_registration_and_after_an_outage() {
     let mut world = world(&["--kubelet-version=server"]);
     run(&mut world, 60);
     assert_eq!(world.sent[0].1, "Get /version");
-    assert_eq!(world.sent[1].1, "Post /api/v1/nodes");
+    assert_eq!(world.sent[2].1, "Post /api/v1/nodes");
     assert_eq!(reported(&world), ours("v1.38.1"));
     world.cluster.git_version = "v1.39.0+k3s1";
     run(&mut world, 3600);
@@ -52,7 +53,7 @@ fn a_server_without_a_version_delays_no_registration() {
         world.turn(&refuses).unwrap();
     }
     run(&mut world, 1);
-    assert_eq!(world.sent[1].1, "Post /api/v1/nodes");
+    assert_eq!(world.sent[2].1, "Post /api/v1/nodes");
     assert_eq!(reported(&world), crate::config::KUBELET_VERSION);
     // It is read once more after the registration.
     run(&mut world, 30);

@@ -5,6 +5,7 @@
 
 use std::io::Read;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ureq::Agent;
@@ -226,6 +227,10 @@ impl Api {
         for (name, value) in &self.more {
             headers.append(name.clone(), value.clone());
         }
+        let secret = |(name, value): (&HeaderName, &HeaderValue)| {
+            if value.is_sensitive() { name.as_str().len() + value.len() } else { 0 }
+        };
+        self.link.credentials.store(headers.iter().map(secret).sum(), Ordering::Relaxed);
         headers.append(USER_AGENT, HeaderValue::from_static(NAME));
         Ok(head)
     }

@@ -5,6 +5,7 @@
 //! that fails is left for the next one, and is tried again when that one fails.
 
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(super) struct Link {
     resolver: Option<Resolver>,
     /// Of the current call.
     pub(super) deadline: Deadline,
+    /// Bytes of the credentials in the head of a request.
+    pub(super) credentials: Arc<AtomicUsize>,
     state: Mutex<LinkState>,
 }
 
@@ -81,6 +84,7 @@ impl Link {
             tls,
             resolver: config.resolver.clone(),
             deadline: Deadline::default(),
+            credentials: Arc::default(),
             state: Mutex::default(),
         })
     }
@@ -238,10 +242,13 @@ impl Link {
         self.with(|state| state.answer_budget = budget);
     }
 
-    /// A connection was opened for the current call. Its answer has twice the time at the only
-    /// address: a kubelet waits 10 s for one, and there is no other server to try.
+    /// A connection was opened for the current call. Its answer has twice the time where no other
+    /// address is left to try: a kubelet waits 10 s for one. So servers that are all slow are
+    /// given up once each, and then one of them has that time.
     pub(super) fn shorten_answer(&self) {
-        let calls = if self.has_other_address() { 1 } else { 2 };
+        let is_last =
+            |state: &mut LinkState| state.peer.is_none_or(|peer| state.addresses.is_last(peer));
+        let calls = if self.with(is_last) { 2 } else { 1 };
         if let Some(budget) = self.with(|state| state.answer_budget) {
             self.deadline.shorten(budget * calls);
         }
@@ -330,6 +337,11 @@ impl Addresses {
         candidates.sort_by_key(failure);
         debug_assert!(candidates.len() <= MAX_ADDRESSES, "{candidates:?}");
         candidates
+    }
+
+    /// Whether each other address has failed since it last answered.
+    fn is_last(&self, address: SocketAddr) -> bool {
+        self.known.iter().all(|known| *known == address || self.failed.contains(known))
     }
 
     /// Whether there is an address besides `address`.

@@ -6,6 +6,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
@@ -100,7 +101,8 @@ impl Connection {
         };
         socket.opened();
         link.opened(&socket.stream);
-        Ok(Self { buffers: ConnectionBuffers::default(), socket, tls, has_answered: false })
+        let buffers = ConnectionBuffers { credentials: link.credentials.clone(), ..<_>::default() };
+        Ok(Self { buffers, socket, tls, has_answered: false })
     }
 
     /// A server that refuses our certificate sends an alert and closes: where the request cannot
@@ -258,8 +260,7 @@ impl Transport for Connection {
     }
 }
 
-/// Bytes: least room offered to ureq for a head, which must fit; with a bearer token one is 1.5
-/// KiB.
+/// Bytes: least room offered to ureq for a head without its credentials: each line of it must fit.
 const OUTPUT: usize = 4096;
 /// Bytes of output that are kept between requests: the head and the body of a status report.
 const KEPT: usize = 8192;
@@ -278,6 +279,8 @@ pub(super) const HEAD_LIMIT: usize = 16 << 10;
 #[derive(Debug, Default)]
 struct ConnectionBuffers {
     output: Vec<u8>,
+    /// Bytes of the credentials in a head: a token may have some ten KiB.
+    credentials: Arc<AtomicUsize>,
     /// Number of bytes of `output` that are not sent yet.
     written: usize,
     input: Vec<u8>,
@@ -305,8 +308,9 @@ impl ConnectionBuffers {
 
 impl Buffers for ConnectionBuffers {
     fn output(&mut self) -> &mut [u8] {
-        if self.output.len() < self.written + OUTPUT {
-            resize(&mut self.output, self.written + KEPT);
+        let credentials = self.credentials.load(Ordering::Relaxed);
+        if self.output.len() < self.written + OUTPUT + credentials {
+            resize(&mut self.output, self.written + KEPT.max(OUTPUT + credentials));
         }
         self.output.get_mut(self.written..).unwrap_or_default()
     }

@@ -2,7 +2,8 @@
 //!
 //! A watchdog ping means that the loop runs, not that the API server responds: an outage of the
 //! server must not restart every node. Without a socket, calls do nothing. Send errors are not
-//! logged.
+//! logged: the queue of systemd's socket may be full, or systemd restarts with another socket. What
+//! was not taken is sent again with the next ping.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -23,8 +24,10 @@ const PINGS_PER_TIMEOUT: u32 = 3;
 /// The notify socket, if there is one, and the time of the next ping.
 #[derive(Debug)]
 pub struct Notify {
-    socket: Option<UnixDatagram>,
+    socket: Option<(UnixDatagram, SocketAddr)>,
     every: Duration,
+    /// The Node is registered, and systemd has not taken that yet.
+    tells_ready: bool,
     /// Time of the next watchdog ping.
     due: Mono,
 }
@@ -42,15 +45,15 @@ impl Notify {
                 Some(name) => SocketAddr::from_abstract_name(name),
                 None => SocketAddr::from_pathname(address),
             };
-            socket.connect_addr(&address.ok()?).ok()?;
             socket.set_nonblocking(true).ok()?;
-            Some(socket)
+            Some((socket, address.ok()?))
         };
         Self {
             socket: address.and_then(connect),
             every: timeout.map_or(MAX_INTERVAL, |timeout| {
                 (timeout / PINGS_PER_TIMEOUT).clamp(MIN_INTERVAL, MAX_INTERVAL)
             }),
+            tells_ready: false,
             due: Mono::START,
         }
     }
@@ -60,10 +63,9 @@ impl Notify {
         self.every
     }
 
-    /// The Node is registered.
+    /// The Node is registered: the next call of [`Self::alive`] says so, and its status.
     pub fn ready(&mut self) {
-        self.send("READY=1");
-        // Send the status of a registered Node at once.
+        self.tells_ready = true;
         self.due = Mono::START;
     }
 
@@ -78,15 +80,18 @@ impl Notify {
         if self.socket.is_some() && now.after(busy) >= self.due {
             self.due = now.after(self.every);
             let status = OneLine(status());
-            self.send(&format!("WATCHDOG=1\nSTATUS={status}"));
+            let ready = if self.tells_ready { "READY=1\n" } else { "" };
+            let is_taken = self.send(&format!("{ready}WATCHDOG=1\nSTATUS={status}"));
+            self.tells_ready &= !is_taken;
         }
     }
 
-    fn send(&self, message: &str) {
-        if let Some(socket) = &self.socket {
-            // If the socket is full or closed, the next ping is a new attempt.
-            let _ = socket.send(message.as_bytes());
-        }
+    /// Whether systemd has taken the message. Its socket is looked up each time.
+    fn send(&self, message: &str) -> bool {
+        let send = |(socket, address): &(UnixDatagram, SocketAddr)| {
+            socket.send_to_addr(message.as_bytes(), address).is_ok()
+        };
+        self.socket.as_ref().is_some_and(send)
     }
 }
 
@@ -110,17 +115,20 @@ mod tests {
         // Due at 58 s, which is within the 20 s after 38 s.
         notify.alive(at(38), second * 20, || "d".to_owned());
         let mut buffer = [0; 64];
-        let words = ["a", "READY=1", "b c ", "d"];
-        for want in words {
-            let want = match want {
-                "READY=1" => want.to_owned(),
-                status => format!("WATCHDOG=1\nSTATUS={status}"),
-            };
+        for want in
+            ["WATCHDOG=1\nSTATUS=a", "READY=1\nWATCHDOG=1\nSTATUS=b c ", "WATCHDOG=1\nSTATUS=d"]
+        {
             let length = server.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..length], want.as_bytes());
         }
+        // Nobody takes it; then another socket has the name.
         drop(server);
         notify.ready();
+        notify.alive(at(100), second, || "e".to_owned());
+        let server = UnixDatagram::bind_addr(&address).unwrap();
+        notify.alive(at(130), second, || "f".to_owned());
+        let length = server.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"READY=1\nWATCHDOG=1\nSTATUS=f");
         Notify::new(None, None).alive(at(0), second, || panic!("status without a socket"));
         Notify::new(Some(OsStr::new("/nonexistent/socket")), None).ready();
     }

@@ -23,6 +23,7 @@ use crate::health::monitor::Health;
 use crate::kube::delay::Jitter;
 use crate::kube::instant::{Moment, Mono, Now};
 use crate::kube::message::{Answer, Request};
+use crate::kube::outage_log::OutageLog;
 use crate::kube::text::{Fault, VERBOSE};
 use crate::node::kubelet::{FAST_TICK, Kubelet, Others};
 use crate::node::schedule::{Action, RequestKind};
@@ -42,7 +43,7 @@ const NETWORK_SETTLES: Duration = Duration::from_secs(1);
 /// must not keep the loop busy. A later change is seen at the next wakeup.
 const NETWORK_RESTS: Duration = Duration::from_secs(10);
 
-/// A request is not preceded by a poll if one, or a wait, was so short ago: the second request of a
+/// A turn does not begin with a poll if one, or a wait, was so short ago: the second request of a
 /// round mostly follows the first one within milliseconds.
 const POLL_AGAIN: Duration = Duration::from_millis(100);
 
@@ -67,6 +68,9 @@ struct Agent {
     health: Health,
     credentials: Credentials,
     changes: Changes<Purpose>,
+    /// `spec.podCIDRs` that the file `podcidr` does not have yet.
+    unwritten_cidrs: Option<String>,
+    cidrs_log: OutageLog,
     clock: Clock,
     wakeup: Wakeup,
     notify: Notify,
@@ -130,6 +134,8 @@ impl Agent {
             kubelet: Kubelet::new(config, wall_clock, seed, clock.now().mono),
             credentials,
             changes: Changes::none(),
+            unwritten_cidrs: None,
+            cidrs_log: OutageLog::new("podCIDR"),
             clock,
             wakeup,
             notify,
@@ -151,13 +157,14 @@ impl Agent {
             let start = self.clock.now();
             let mut others = others(&mut self.credentials.rotation, self.kubelet.moment(start));
             others.has_change |= !self.changes.is_empty();
-            let api = &self.credentials.current.api;
-            let turn = self.kubelet.next(start, others, || api.is_connected());
-            let woken = self.wait(&turn, start);
-            if woken.stop && self.kubelet.on_stop() {
+            // Before the decision, which a signal changes.
+            let woken = self.poll(start);
+            if self.follow(woken) {
                 return self.stop();
             }
-            self.follow(woken);
+            let api = &self.credentials.current.api;
+            let turn = self.kubelet.next(start, others, || api.is_connected());
+            self.ping(&turn, start);
             match turn {
                 Action::Connect(budget) => self.connect(budget),
                 Action::Send(kind, budget) => self.send(kind, budget, start),
@@ -165,22 +172,31 @@ impl Agent {
                 Action::Disconnect(kind) => self.api_for(kind).disconnect(),
                 Action::TryOtherAddress(kind) => self.api_for(kind).try_other_address(),
                 Action::Registered => self.registered(),
-                Action::PodCidrs(cidrs) => self.write_pod_cidrs(&cidrs),
+                Action::PodCidrs(cidrs) => self.take_pod_cidrs(cidrs),
                 Action::Credentials(budget) => self.step_credentials(budget, start),
                 Action::Change if self.credentials.rotation.has_change() => {
                     self.step_credentials(Duration::ZERO, start);
                 }
                 Action::Change => self.change(),
-                Action::Wait(_) => self.check_health(),
+                Action::Wait(until) => {
+                    let woken = self.wait(until, start);
+                    if self.follow(woken) {
+                        return self.stop();
+                    }
+                    self.check_health();
+                }
                 Action::End => return self.stop(),
             }
         }
     }
 
-    /// Takes what ended a wait.
-    fn follow(&mut self, woken: Woken) {
+    /// Takes what a poll or a wait found. Whether the process must end now.
+    fn follow(&mut self, woken: Woken) -> bool {
         if woken == Woken::default() {
-            return;
+            return false;
+        }
+        if woken.stop && self.kubelet.on_stop() {
+            return true;
         }
         let now = self.clock.now().mono;
         if woken.shutdown {
@@ -197,41 +213,53 @@ impl Agent {
         if woken.voltage {
             self.health.on_voltage();
         }
+        false
     }
 
-    /// Pings the watchdog, then waits if `turn` is a wait. Other turns poll without a timeout.
-    fn wait(&mut self, turn: &Action, start: Now) -> Woken {
-        let (pause, busy) = match turn {
-            Action::Wait(until) => {
-                let longest = match self.kubelet.unhealthy_while_starting(start.mono) {
-                    Some(_) => FAST_TICK,
-                    None => self.notify.every(),
-                };
-                let pause = until.since(start.mono).min(longest);
-                (pause, pause)
-            }
+    /// Pings the watchdog if the next ping would be due before the end of `turn`.
+    fn ping(&mut self, turn: &Action, start: Now) {
+        let busy = match turn {
+            Action::Wait(until) => self.pause(*until, start),
             Action::Connect(budget) | Action::Send(_, budget) | Action::Credentials(budget) => {
-                (Duration::ZERO, *budget)
+                *budget
             }
-            _ => (Duration::ZERO, Duration::ZERO),
+            _ => Duration::ZERO,
         };
         let summary = || self.kubelet.summary(start.mono, self.credentials.last_error());
         self.notify.alive(start.mono, busy, summary);
+    }
+
+    /// The length of a wait that begins at `start`.
+    fn pause(&self, until: Mono, start: Now) -> Duration {
+        let longest = match self.kubelet.unhealthy_while_starting(start.mono) {
+            Some(_) => FAST_TICK,
+            None => self.notify.every(),
+        };
+        until.since(start.mono).min(longest)
+    }
+
+    /// Looks for signals and other causes, without a wait; not if the last look, or the end of a
+    /// wait, was just before.
+    fn poll(&mut self, start: Now) -> Woken {
         if std::mem::take(&mut self.has_waited) {
             self.polled = Some(start.mono);
         }
         let is_recent = |polled| start.mono.since(polled) < POLL_AGAIN;
-        if pause.is_zero() && self.polled.is_some_and(is_recent) {
+        if self.polled.is_some_and(is_recent) {
             return Woken::default();
         }
-        self.has_waited = !pause.is_zero();
         self.polled = Some(start.mono);
+        self.wakeup.wait(Duration::ZERO, start.mono >= self.network_rests)
+    }
+
+    fn wait(&mut self, until: Mono, start: Now) -> Woken {
+        self.has_waited = true;
         let wants_voltage = self.health.waits_for_voltage();
         if wants_voltage != self.wakeup.waits_for_voltage() {
             let file = wants_voltage.then(|| self.health.voltage_descriptor());
             self.wakeup.wait_for_voltage(file.flatten());
         }
-        self.wakeup.wait(pause, start.mono >= self.network_rests)
+        self.wakeup.wait(self.pause(until, start), start.mono >= self.network_rests)
     }
 
     fn stop(mut self) {
@@ -261,6 +289,9 @@ impl Agent {
         let watched = self.wakeup.watches_network();
         let change = self.facts.refresh(node, may_wait, watched, || clock.now().mono);
         self.kubelet.on_facts(change, self.clock.now().mono);
+        if self.changes.is_empty() {
+            self.write_pod_cidrs();
+        }
     }
 
     /// Records this boot, once a response has shown that the clock is right.
@@ -350,9 +381,13 @@ impl Agent {
                     log_failed_boots(&why);
                 }
             }
-            (Purpose::PodCidrs, Ok(())) => {}
-            (Purpose::PodCidrs, Err(why)) => {
-                log::warn!("podCIDR cannot be written: {why}; make --root-dir writable");
+            (Purpose::PodCidrs, result) => {
+                let remedy = |why| format!("cannot be written: {why}; make --root-dir writable");
+                let error = result.err().map(remedy);
+                if error.is_none() {
+                    self.unwritten_cidrs = None;
+                }
+                self.cidrs_log.ended(error.as_deref(), self.clock.now().mono);
             }
         }
     }
@@ -373,11 +408,19 @@ impl Agent {
         self.notify.ready();
     }
 
-    /// Writes the file that a CNI plugin or another program on this board reads.
-    fn write_pod_cidrs(&mut self, cidrs: &str) {
-        let path = self.facts.host.node_root_dir.join("podcidr");
+    fn take_pod_cidrs(&mut self, cidrs: String) {
         log::info!("node {}: podCIDR {cidrs}", &self.kubelet.node_config().name);
-        self.changes.add(Purpose::PodCidrs, write::publication(&path, format!("{cidrs}\n")));
+        self.unwritten_cidrs = Some(cidrs);
+        self.write_pod_cidrs();
+    }
+
+    /// Writes the file that a CNI plugin or another program on this board reads; again with the
+    /// next status if that fails.
+    fn write_pod_cidrs(&mut self) {
+        if let Some(cidrs) = &self.unwritten_cidrs {
+            let path = self.facts.host.node_root_dir.join("podcidr");
+            self.changes.add(Purpose::PodCidrs, write::publication(&path, format!("{cidrs}\n")));
+        }
     }
 }
 

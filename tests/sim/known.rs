@@ -32,44 +32,10 @@ fn has_late_driver(run: &Outcome) -> bool {
 /// By row of the readings of 2026-11-28.
 pub(crate) const ALL: &[Known] = &[
     Known {
-        name: "A6 a slow server whose name has several addresses",
-        sentence: "kubelet-gap",
-        kind: "gap",
-        is_it: |run, _| {
-            run.plan.setting("address") == "name"
-                && (run.plan.setting("servers") != "1" || run.plan.setting("reach") != "4")
-                && run.plan.classes().contains(&"lease-slow")
-        },
-    },
-    Known {
         name: "A9 a node password that is not stored again",
         sentence: "promises",
         kind: "node password",
         is_it: |_, _| true,
-    },
-    Known {
-        name: "A10 a bearer token of more than 8,000 bytes",
-        sentence: "recovery",
-        kind: "not renewed",
-        // The last line of the log may be another one.
-        is_it: |run, _| {
-            run.breaks.iter().any(|(_, broken)| broken.text.contains("output too small"))
-        },
-    },
-    Known {
-        name: "A12 a start while the create of the Node does not work",
-        sentence: "kubelet-gap",
-        kind: "gap",
-        is_it: |run, _| {
-            let refuse = ["node-create-refused", "node-create-silent", "node-webhook"];
-            run.plan.classes().iter().any(|class| refuse.contains(class))
-        },
-    },
-    Known {
-        name: "A13 a podcidr that could not be written",
-        sentence: "promises",
-        kind: "podcidr",
-        is_it: |run, _| run.plan.classes().iter().any(|class| class.starts_with("disk-")),
     },
     Known {
         name: "C4 a former boot of this board as another board",
@@ -120,18 +86,6 @@ pub(crate) const ALL: &[Known] = &[
             let classes = run.plan.classes();
             classes.contains(&"ca-renewed") && run.plan.setting("auth") == "bootstrap"
         },
-    },
-    Known {
-        name: "A10 a bearer token of more than 8,000 bytes",
-        sentence: "outages",
-        kind: "",
-        is_it: |_, broken| broken.text.contains("output too small"),
-    },
-    Known {
-        name: "A11 READY=1 that finds a full queue",
-        sentence: "turns",
-        kind: "no READY=1",
-        is_it: |run, _| run.plan.classes().contains(&"notify-full"),
     },
     Known {
         name: "B1 a value that was not read is Unknown",
@@ -260,12 +214,6 @@ pub(crate) const ALL: &[Known] = &[
         name: "D4 the key as a certificate",
         sentence: "secrets",
         kind: "a private key as a certificate",
-        is_it: |_, _| true,
-    },
-    Known {
-        name: "D8 SIGUSR1 in the poll of a turn that has its limit",
-        sentence: "turns",
-        kind: "shutdown: late end",
         is_it: |_, _| true,
     },
 ];

@@ -392,6 +392,24 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_the_last_one_when_each_other_has_failed() {
+        let tree = Tree::new("link-last");
+        let link = link(&tree, &[ip(1), ip(2), ip(3)]);
+        let is_last = || link.with(|state| state.addresses.is_last(state.peer.unwrap()));
+        for want in [false, false, true] {
+            tried(&link, &[]).1.unwrap();
+            assert_eq!(is_last(), want);
+            link.failed();
+        }
+        // Slow as they are, the one that has answered is the only one that has not failed.
+        tried(&link, &[]).1.unwrap();
+        assert!(is_last());
+        link.answered();
+        tried(&link, &[]).1.unwrap();
+        assert!(is_last());
+    }
+
+    #[test]
     fn a_sick_address_is_left_in_the_same_call_and_tried_last_from_then_on() {
         let tree = Tree::new("link-sick");
         let link = link(&tree, &[ip(1), ip(2), ip(3)]);

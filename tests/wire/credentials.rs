@@ -80,6 +80,13 @@ fn a_token_file_is_read_again_each_minute_and_at_once_after_a_401() {
     fs::remove_file(folder.path().join("token")).unwrap();
     call(&mut credentials, 302);
     assert_eq!(token(&server), "fourth");
+    // As of an identity provider with many groups; then one that is too long.
+    let long = "x".repeat(64 << 10);
+    for (new, second) in [(long.clone(), 362), (long.clone() + "x", 422)] {
+        folder.write("token", new);
+        call(&mut credentials, second);
+        assert_eq!(token(&server), long, "at {second}");
+    }
     assert_eq!(server.connections(), 1, "a token needs no connection of its own");
 }
 

@@ -60,7 +60,13 @@ fn read_word(path: &Path, what: &str) -> Result<Option<Secret>, Fault> {
     }
 }
 
+/// Bytes: largest token or password. It is sent with each request.
+const LONGEST_WORD: usize = 64 << 10;
+
 fn checked(word: &str, what: &str) -> Result<Secret, Fault> {
+    if word.len() > LONGEST_WORD {
+        return Err(format!("the {what} has more than {LONGEST_WORD} bytes").into());
+    }
     if word.bytes().all(|b| b.is_ascii_graphic()) {
         Ok(Secret::new(word.to_owned()))
     } else {

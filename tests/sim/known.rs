@@ -28,12 +28,6 @@ pub(crate) const ALL: &[Known] = &[
         },
     },
     Known {
-        name: "A9 a node password that is not stored again",
-        sentence: "promises",
-        kind: "node password",
-        is_it: |_, _| true,
-    },
-    Known {
         name: "A10 a bearer token of more than 8,000 bytes",
         sentence: "recovery",
         kind: "not renewed",
@@ -65,18 +59,6 @@ pub(crate) const ALL: &[Known] = &[
         sentence: "promises",
         kind: "first request",
         is_it: |run, _| run.plan.setting("reach") == "dead-6",
-    },
-    Known {
-        name: "A2 files are not searched while a CSR waits",
-        sentence: "recovery",
-        kind: "not renewed",
-        is_it: |run, _| run.plan.classes().contains(&"bootstrap-misled"),
-    },
-    Known {
-        name: "A3 a CA that was renewed with its key",
-        sentence: "recovery",
-        kind: "not renewed",
-        is_it: |run, _| run.plan.classes().contains(&"ca-renewed"),
     },
     Known {
         name: "A10 a bearer token of more than 8,000 bytes",

@@ -65,7 +65,8 @@ impl World {
 
     /// Notes whether Ready has changed in the store.
     pub(crate) fn watch_ready(&mut self) {
-        let node = self.clusters[0].model.get(&format!("nodes/{NODE}")).unwrap_or_default();
+        let (cluster, name) = self.place();
+        let node = self.clusters[cluster].model.get(&format!("nodes/{name}")).unwrap_or_default();
         self.note_ready(&node);
     }
 

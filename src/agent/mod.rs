@@ -155,7 +155,9 @@ impl Agent {
             }
             // The time limits count from here, after the read.
             let start = self.clock.now();
-            let mut others = others(&mut self.credentials.rotation, self.kubelet.moment(start));
+            let is_apart = self.credentials.current.signs_apart();
+            let moment = self.kubelet.moment(start);
+            let mut others = others(&mut self.credentials.rotation, is_apart, moment);
             others.has_change |= !self.changes.is_empty();
             // Before the decision, which a signal changes.
             let woken = self.poll(start);
@@ -323,12 +325,13 @@ impl Agent {
 
     /// Takes one step of the credentials: one request, or one operation on a file.
     fn step_credentials(&mut self, budget: Duration, start: Now) {
-        let kind = RequestKind::Certificate;
         let request = match self.credentials.step(self.kubelet.moment(start)) {
             Step::Files => return,
             Step::InUse(_) => return self.kubelet.on_new_credentials(),
             Step::Send(request) => request,
         };
+        let is_apart = self.credentials.current.signs_apart();
+        let kind = RequestKind::Certificate { is_apart };
         let (answer, now) = self.call(kind, &request, budget, start.mono);
         self.kubelet.on_answer(kind, &answer, now.mono);
         let taken = self.credentials.on_response(answer, self.kubelet.moment(now));
@@ -364,7 +367,7 @@ impl Agent {
 
     fn api_for(&mut self, kind: RequestKind) -> &mut Api {
         match kind {
-            RequestKind::Certificate => self.credentials.current.signing_api(),
+            RequestKind::Certificate { .. } => self.credentials.current.signing_api(),
             _ => &mut self.credentials.current.api,
         }
     }
@@ -424,10 +427,12 @@ impl Agent {
     }
 }
 
-/// What the rotation wants of the next turn.
-pub(crate) fn others(rotation: &mut Rotation, at: Moment) -> Others {
+/// What the rotation wants of the next turn. `signs_apart`: its requests have a client of their
+/// own.
+pub(crate) fn others(rotation: &mut Rotation, signs_apart: bool, at: Moment) -> Others {
     Others {
         credentials_due: rotation.due(at),
+        is_apart: signs_apart || !rotation.sends(at),
         lacks_credentials: rotation.is_missing(),
         has_change: rotation.has_change(),
     }

@@ -14,7 +14,7 @@ use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, ClientCertificate, Endpoint, Secret};
 use crate::client::tls::{INSTALL_SYSTEM_ROOTS, NO_SYSTEM_ROOTS, SYSTEM_ROOTS, system_bundle};
 use crate::config::Config;
-use crate::kube::instant::Mono;
+use crate::kube::instant::Now;
 use crate::kube::message::Answer;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -53,17 +53,17 @@ pub(super) enum SigningClient {
 impl Current {
     /// Reads a token or a certificate again that was replaced on disk, and the bootstrap kubeconfig
     /// while it is in use. Returns the credential that is in use from now on, if it changed.
-    pub(super) fn refresh(&mut self, now: Mono) -> Option<Replaced> {
-        if !self.files.begins(now) {
+    pub(super) fn refresh(&mut self, now: Now) -> Option<Replaced> {
+        if !self.files.begins(now.mono) {
             return None;
         }
-        let bootstrap = self.refresh_bootstrap();
-        self.files.refresh(&mut self.api, bootstrap, &self.pki.source.subject, now)
+        let bootstrap = self.refresh_bootstrap(now.wall);
+        self.files.refresh(&mut self.api, bootstrap, &self.pki.source.subject, now.mono)
     }
 
     /// A request under way follows the bootstrap kubeconfig: it may have named a server that does
     /// not respond.
-    fn refresh_bootstrap(&mut self) -> Result<(), Fault> {
+    fn refresh_bootstrap(&mut self, now: Wall) -> Result<(), Fault> {
         let api = match &mut self.signing {
             SigningClient::Main | SigningClient::Supervisor(_) => return Ok(()),
             SigningClient::MainBootstrap => &mut self.api,
@@ -71,6 +71,7 @@ impl Current {
         };
         let new = self.pki.load_bootstrap()?;
         if new != api.config {
+            self.pki.marks = self.pki.judge(Some(&new), now)?.1;
             api.set_identity(&new)?;
         }
         Ok(())
@@ -96,6 +97,21 @@ impl Current {
             }
             Err(_) => self.files.check_next(),
         }
+    }
+
+    /// Whether signing requests have a client of their own.
+    pub fn signs_apart(&self) -> bool {
+        matches!(self.signing, SigningClient::Bootstrap(_) | SigningClient::Supervisor(_))
+    }
+
+    /// Server and CA that the pair of the last signing request is for.
+    fn requested(&self) -> ApiConfig {
+        let bootstrap = match &self.signing {
+            SigningClient::Bootstrap(own) => &own.config,
+            SigningClient::MainBootstrap => &self.api.config,
+            SigningClient::Main | SigningClient::Supervisor(_) => return self.api.config.clone(),
+        };
+        ApiConfig { authorization: None, ..bootstrap.clone() }
     }
 
     /// The client for signing requests.
@@ -127,18 +143,7 @@ impl Current {
         why: &Fault,
     ) -> Result<TaskResult, Fault> {
         if self.api.config.certificate.as_ref() != Some(&certificate) {
-            let bootstrap = match &self.signing {
-                SigningClient::MainBootstrap => Some(&self.api.config),
-                SigningClient::Bootstrap(own) if self.pki.marks.replaced.is_some() => {
-                    Some(&own.config)
-                }
-                _ => None,
-            };
-            let mut config = bootstrap.unwrap_or(&self.api.config).clone();
-            if bootstrap.is_some() {
-                config.authorization = None;
-            }
-            config.certificate = Some(certificate);
+            let config = ApiConfig { certificate: Some(certificate), ..self.requested() };
             self.replace((config, leaf.clone()))?;
         }
         let line = format!(
@@ -156,7 +161,7 @@ impl Current {
 
     /// Reads the credentials for each signing request, because they may be replaced: the bootstrap
     /// kubeconfig, or the node password of k3s.
-    fn choose_client(&mut self, bootstrap: bool, first: bool) -> Result<(), Fault> {
+    fn choose_client(&mut self, bootstrap: bool, first: bool, now: Wall) -> Result<(), Fault> {
         self.signing = match &self.pki.source.supervisor {
             Some(supervisor) => {
                 let last = match &self.signing {
@@ -169,6 +174,7 @@ impl Current {
             None if !bootstrap => SigningClient::Main,
             None => {
                 let config = self.pki.load_bootstrap()?;
+                self.pki.marks = self.pki.judge(Some(&config), now)?.1;
                 if first {
                     self.api.set_identity(&config)?;
                     self.files = CredentialFiles::new(&config);
@@ -189,9 +195,9 @@ impl CertificateFiles for Current {
             FileTask::Find => self.pki.store.recover(),
             FileTask::Sign { new_key, with_bootstrap, is_first } => {
                 if !with_bootstrap {
-                    self.pki.keep_kubeconfig();
+                    self.pki.keep_kubeconfig(&self.api.config);
                 }
-                self.choose_client(*with_bootstrap, *is_first)?;
+                self.choose_client(*with_bootstrap, *is_first, now)?;
                 self.pki.choose_key(*new_key)
             }
             FileTask::Install(chain) => self.pki.store.install(chain, &self.pki.marks, now),
@@ -210,10 +216,12 @@ impl CertificateFiles for Current {
                 .map(TaskResult::Signed),
             FileTask::Install(chain) => match self.pki.store.issued(chain, now) {
                 Err(why) => Ok(TaskResult::Unusable(why)),
-                Ok(issued) => match written.and_then(|()| self.pki.installed(now)) {
-                    Ok(new) => self.replace(new).map(TaskResult::InUse),
-                    Err(why) => self.use_unstored(issued, &why),
-                },
+                Ok(issued) => {
+                    match written.and_then(|()| self.pki.installed(self.requested(), now)) {
+                        Ok(new) => self.replace(new).map(TaskResult::InUse),
+                        Err(why) => self.use_unstored(issued, &why),
+                    }
+                }
             },
         };
         result.unwrap_or_else(TaskResult::Failed)

@@ -50,7 +50,7 @@ impl Credentials {
     /// Reads files again that another program replaced. Returns whether other credentials are in
     /// use from now on.
     pub fn refresh(&mut self, at: Moment) -> bool {
-        let replaced = self.current.refresh(at.now.mono);
+        let replaced = self.current.refresh(at.now);
         // A board without a certificate has that of the bootstrap kubeconfig here.
         if let Some(Replaced::Certificate(leaf)) = &replaced
             && !self.rotation.is_missing()

@@ -53,8 +53,8 @@ pub(crate) struct Rotation {
     /// `None` if nothing is renewed.
     certificate: Option<Certificate>,
     changes: Changes<Purpose>,
-    /// The creation of the Node that the certificate follows.
-    node_created: Option<Mono>,
+    /// The creation of the Node that the certificate follows: once, whatever clocks show.
+    node_created: Option<Wall>,
 }
 
 impl Rotation {
@@ -62,8 +62,7 @@ impl Rotation {
         Self { certificate, changes: Changes::none(), node_created: None }
     }
 
-    /// When the next step is due. Follows the clock, which may have been set, and logs once that
-    /// the certificate has expired.
+    /// When the next step is due. Logs once that the certificate has expired.
     ///
     /// The supervisor renews it for a Node that exists: not before the first Lease, after which the
     /// time of the server is known, too. Without a certificate, or with an expired one, there is no
@@ -71,11 +70,11 @@ impl Rotation {
     pub(crate) fn due(&mut self, at: Moment) -> Option<Mono> {
         let certificate = self.certificate.as_mut()?;
         let now = now_of(certificate, at);
-        if at.node_created != self.node_created {
-            self.node_created = at.node_created;
-            at.node_created.into_iter().for_each(|at| certificate.node_created(at));
+        if let Some(created) = at.node_created
+            && self.node_created.replace(created) != Some(created)
+        {
+            certificate.follow_node(created, now.mono);
         }
-        certificate.follow_clock(now);
         let (at_supervisor, knows_server) =
             (certificate.kind.is_at_supervisor(), at.server.is_some());
         if (knows_server || !at_supervisor)
@@ -86,6 +85,12 @@ impl Rotation {
         let has_none = certificate.is_missing() || knows_server && !certificate.is_usable(now.wall);
         let waits = at_supervisor && !at.has_lease && !has_none;
         (!waits).then(|| certificate.due(now))
+    }
+
+    /// Whether the next step is a request, and not file work.
+    pub(crate) fn sends(&self, at: Moment) -> bool {
+        let sends = |it: &Certificate| it.sends(now_of(it, at));
+        self.changes.is_empty() && self.certificate.as_ref().is_some_and(sends)
     }
 
     /// Whether operations on files are left. They need no server.
@@ -115,7 +120,8 @@ impl Rotation {
         };
         let now = now_of(certificate, at);
         let (task, written) = if self.changes.is_empty() {
-            let task = match certificate.next(now.wall) {
+            certificate.give_up(now)?;
+            let task = match certificate.next(now) {
                 Next::Send(request) => return Ok(Step::Send(request)),
                 Next::Files(task) => task,
             };

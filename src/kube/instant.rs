@@ -45,8 +45,8 @@ pub struct Moment {
     pub server: Option<Wall>,
     /// The Lease was renewed since the start.
     pub has_lease: bool,
-    /// When this process created the Node last.
-    pub node_created: Option<Mono>,
+    /// When the Node was created, by the server's clock; `None` if it is not known.
+    pub node_created: Option<Wall>,
 }
 
 /// In a process without a Lease.

@@ -9,15 +9,18 @@
 //!    request that it is for.
 //! 2. In every turn a due Lease goes first. A due Node or file change waits.
 //! 3. After an unanswered request only Lease requests are sent, until one of them is answered. If
-//!    the Lease would be due again within half an interval, it is renewed before the retry.
+//!    the Lease would be due again within half an interval, it is renewed before the retry. What
+//!    does not need the silent server has its turns between the attempts: an operation on a file,
+//!    and a request for a certificate over a client of its own. Its answer, or silence, says
+//!    nothing about the Lease's server.
 //! 4. Every request has a limit for its whole duration. The delay of a retry counts from the start
 //!    of the failed attempt.
 //!
 //! Therefore the time from the start of a Lease attempt to the start of the next one is limited:
 //! `LeaseTimings::after_success`, `LeaseTimings::after_refusal`, or for an unanswered attempt
-//! its own limit. An answered attempt that takes longer than the first two limits, because it
-//! opened a connection, is followed at once. The tests check [`Schedule`] against these limits in
-//! simulations.
+//! its own limit, a pause, and one call if another turn was taken in the pause. An answered attempt
+//! that takes longer than the first two limits, because it opened a connection, is followed at
+//! once. The tests check [`Schedule`] against these limits in simulations.
 //!
 //! A read or an operation of a file change (one fsync) has no time limit: it is within these limits
 //! up to one call. If it takes longer, they are longer by the rest: the next attempt follows after
@@ -68,6 +71,12 @@ impl LeaseTimings {
         self.connect_budget() + self.call_budget()
     }
 
+    /// Time from the end of an unanswered attempt to the next one: what does not need that server
+    /// has its turns in it, also while each attempt takes its whole limit.
+    fn pause(self) -> Duration {
+        self.call_budget() / 50
+    }
+
     /// Longest time from the start of a successful renewal to the next attempt: a Node request
     /// may have started just before the attempt was due.
     #[cfg(test)]
@@ -84,13 +93,15 @@ impl LeaseTimings {
     }
 
     /// The longest time from the start of a Lease attempt to the start of the next one. `took` is
-    /// the duration of the attempt; if it exceeds the limit, the next attempt follows at once.
+    /// the duration of the attempt; if it exceeds the limit, the next attempt follows at once, or
+    /// after a pause if it was not answered. `shares`: another turn was taken in that pause.
     #[cfg(test)]
-    pub(crate) fn longest_gap(self, answer: &Answer, took: Duration) -> Duration {
+    pub(crate) fn longest_gap(self, answer: &Answer, took: Duration, shares: bool) -> Duration {
         let budget = self.connect_and_call_budget();
         assert!(took <= budget, "an attempt took {took:?}");
         let limit = match answer {
-            Err(_) => self.after_refusal(),
+            Err(_) if shares => (took + self.pause()).max(self.call_budget()) + self.call_budget(),
+            Err(_) => (took + self.pause()).max(self.after_refusal()),
             Ok(response) => match (response.accepted(), response.retry_after) {
                 (Err(_), None) => self.after_refusal(),
                 _ => self.after_success(),
@@ -106,7 +117,10 @@ pub enum RequestKind {
     /// Reads, creates or renews the Lease.
     Lease,
     /// Creates or reads the CertificateSigningRequest.
-    Certificate,
+    Certificate {
+        /// By a client of its own, or a step in files: it does not need the Lease's server.
+        is_apart: bool,
+    },
     /// Reads the Node.
     ReadNode,
     /// Creates or patches the Node, or asks whether it changed: it needs facts.
@@ -181,15 +195,19 @@ impl Schedule {
     pub fn next(&self, now: Mono, times: &DueTimes, connected: impl FnOnce() -> bool) -> Action {
         let call = self.timings.call_budget();
         let connect_and_call = self.timings.connect_and_call_budget();
+        // Rule 3.
+        let waits_for_lease = self.silent && self.lease_due.is_some();
+        let is_apart = |kind| kind == RequestKind::Certificate { is_apart: true };
+        let may_be_sent = |(kind, _): &&(_, _)| !waits_for_lease || is_apart(*kind);
         let is_due = |(_, due): &&(_, Option<Mono>)| due.is_some_and(|due| due <= now);
-        let first = times.iter().find(is_due).map(|(kind, _)| *kind);
+        let times = times.iter().filter(may_be_sent);
+        let first = times.clone().find(is_due).map(|(kind, _)| *kind);
         let budget = match self.lease_due {
             Some(due) if due <= now || self.renews_early(due, now, first) => {
                 let has_connection = !self.silent && connected();
                 let budget = if has_connection { call } else { connect_and_call };
                 return Action::Send(RequestKind::Lease, budget);
             }
-            Some(due) if self.silent => return Action::Wait(due),
             // The time until the Lease is due, plus the delay that the law allows. A Node is 3 KB,
             // and a narrow link transfers 1 KB/s.
             Some(due) => (due.since(now) + call).min(connect_and_call),
@@ -201,13 +219,12 @@ impl Schedule {
             Some(RequestKind::Event) if self.lease_due.is_none_or(|due| due < now.after(call)) => {}
             Some(RequestKind::Event) => return Action::Send(RequestKind::Event, call),
             Some(kind) => {
-                // Rule 3.
-                debug_assert!(!self.silent || self.lease_due.is_none(), "{kind:?} after silence");
+                debug_assert!(!waits_for_lease || is_apart(kind), "{kind:?} after silence");
                 return Action::Send(kind, budget);
             }
             None => {}
         }
-        let times = times.iter().filter_map(|(_, due)| *due).filter(|due| *due > now);
+        let times = times.filter_map(|(_, due)| *due).filter(|due| *due > now);
         let earliest = times.chain(self.lease_due).min();
         let until = earliest.unwrap_or(now.after(self.timings.renew_interval()));
         debug_assert!(now < until, "a wait that is over: {until:?} at {now:?}");
@@ -220,7 +237,7 @@ impl Schedule {
     /// takes as long as an interval.
     fn renews_early(&self, due: Mono, now: Mono, first: Option<RequestKind>) -> bool {
         use RequestKind::{Certificate, ReadNode, Version, WriteNode};
-        let waits = matches!(first, Some(Certificate | ReadNode | WriteNode | Version));
+        let waits = matches!(first, Some(Certificate { .. } | ReadNode | WriteNode | Version));
         let is_close = due.since(now) < self.timings.renew_interval() / 2;
         self.retries && !self.silent && waits && is_close
     }
@@ -266,10 +283,11 @@ impl Schedule {
         self.lease_due = Some(start.after(delay));
     }
 
-    /// The server did not answer the Lease request that was sent at `start`.
-    pub fn lease_silent(&mut self, start: Mono) {
+    /// The server did not answer the Lease request that was sent at `start` and given up at `now`.
+    pub fn lease_silent(&mut self, start: Mono, now: Mono) {
         self.silent = true;
-        self.lease_due = Some(start.after(self.timings.call_budget()));
+        let retry = start.after(self.timings.call_budget());
+        self.lease_due = Some(retry.max(now.after(self.timings.pause())));
     }
 
     /// The server answered a request other than the Lease's.
@@ -384,12 +402,17 @@ pub(crate) mod tests {
         let failures = [random.below(10), random.below(10)];
         let mut schedule = Schedule::new(LAW, seed);
         let mut now = Mono::START;
-        let mut last: Option<(Mono, Duration)> = None;
+        // The last Lease attempt, and whether another turn was taken since.
+        let mut last: Option<(Mono, Answer, Duration)> = None;
+        let mut shares = false;
         let mut registered = false;
         let mut turns = 0;
         // Operations that are left of a file change, and whether the last turn read facts.
         let (mut operations, mut has_facts) = (0, false);
         let mut times = times(Some(now), now, Some(now));
+        if random.below(2) == 0 {
+            times[0].0 = RequestKind::Certificate { is_apart: true };
+        }
         while now < Mono::START.after(Duration::from_secs(300)) {
             turns += 1;
             if turns > 100_000 {
@@ -403,6 +426,7 @@ pub(crate) mod tests {
                 }
                 Action::Wait(_) if operations > 0 => {
                     let count = if fault == Fault::WholeChangeInATurn { operations } else { 1 };
+                    shares = true;
                     operations -= count;
                     for _ in 0..count {
                         now = now.after(random.up_to(slowest));
@@ -440,21 +464,22 @@ pub(crate) mod tests {
             };
             now = now.after(took);
             if kind == RequestKind::Lease {
-                if let Some((before, limit)) = last
-                    && start.since(before) > limit + slowest.saturating_sub(LAW.call_budget())
-                {
-                    return Err(format!(
-                        "attempt {:?} after the previous one, {limit:?} allowed",
-                        start.since(before)
-                    ));
+                if let Some((before, outcome, took)) = &last {
+                    let limit = LAW.longest_gap(outcome, *took, shares);
+                    let gap = start.since(*before);
+                    if gap > limit + slowest.saturating_sub(LAW.call_budget()) {
+                        return Err(format!(
+                            "attempt {gap:?} after the previous one, {limit:?} allowed"
+                        ));
+                    }
                 }
-                last = Some((start, LAW.longest_gap(&outcome, took)));
+                (last, shares) = (Some((start, outcome.clone(), took)), false);
                 let counted_from = match fault {
                     Fault::RetryFromTheEnd => now,
                     _ => start,
                 };
                 match &outcome {
-                    Err(_) => schedule.lease_silent(counted_from),
+                    Err(_) => schedule.lease_silent(counted_from, now),
                     Ok(response) => match response.accepted() {
                         Ok(()) => schedule.lease_renewed(start),
                         Err(no) => schedule.lease_refused(counted_from, no.retry_after),
@@ -465,14 +490,17 @@ pub(crate) mod tests {
             if fault == Fault::TwoRequestsInATurn {
                 now = now.after(random.up_to(budget));
             }
+            shares = true;
             match outcome {
+                // It says nothing about the Lease's server.
+                _ if kind == RequestKind::Certificate { is_apart: true } => {}
                 Err(_) => schedule.request_silent(now),
                 Ok(_) => {
                     schedule.request_answered();
                     if kind == RequestKind::WriteNode && !registered {
                         registered = true;
                         schedule.start_lease(now);
-                        last = Some((now, Duration::ZERO));
+                        last = Some((now, Ok(Response::test(200, "")), Duration::ZERO));
                     }
                 }
             }
@@ -494,7 +522,7 @@ pub(crate) mod tests {
     /// Due times without an event.
     fn times(certificate: Option<Mono>, node: Mono, pods: Option<Mono>) -> DueTimes {
         [
-            (RequestKind::Certificate, certificate),
+            (RequestKind::Certificate { is_apart: false }, certificate),
             (RequestKind::WriteNode, Some(node)),
             (RequestKind::Pods, pods),
             (RequestKind::Event, None),
@@ -564,12 +592,44 @@ pub(crate) mod tests {
         schedule.request_silent(at(6));
         let lease = Action::Send(RequestKind::Lease, LAW.connect_and_call_budget());
         assert_eq!(schedule.next(at(6), &due(6), || true), lease);
-        schedule.lease_silent(at(6));
+        schedule.lease_silent(at(6), at(6));
         assert_eq!(schedule.next(at(7), &due(6), || true), Action::Wait(at(11)));
         assert_eq!(schedule.next(at(26), &due(6), || true), lease);
         schedule.lease_refused(at(26), None);
         let node = Action::Send(RequestKind::WriteNode, LAW.after_refusal());
         assert_eq!(schedule.next(at(26), &due(6), || true), node);
+    }
+
+    /// A request over a client of its own, and an operation on a file, have their turns between the
+    /// attempts, also while each of these takes its whole limit.
+    #[test]
+    fn what_does_not_need_the_silent_server_does_not_wait_for_it() {
+        let mut schedule = Schedule::new(LAW, 1);
+        schedule.start_lease(at(0));
+        let mut due = times(Some(at(0)), at(0), Some(at(0)));
+        for (kind, turn) in [
+            (RequestKind::Certificate { is_apart: false }, Action::Wait(at(20).after(LAW.pause()))),
+            (
+                RequestKind::Certificate { is_apart: true },
+                Action::Send(
+                    RequestKind::Certificate { is_apart: true },
+                    LAW.call_budget() + LAW.pause(),
+                ),
+            ),
+        ] {
+            due[0].0 = kind;
+            schedule.lease_silent(at(0), at(20));
+            assert_eq!(schedule.next(at(20), &due, || true), turn);
+            // The Lease goes first all the same.
+            let lease = Action::Send(RequestKind::Lease, LAW.connect_and_call_budget());
+            assert_eq!(schedule.next(at(21), &due, || true), lease);
+        }
+        due[0].1 = Some(at(2));
+        schedule.lease_silent(at(0), at(1));
+        assert_eq!(schedule.next(at(1), &due, || true), Action::Wait(at(2)));
+        let turn =
+            Action::Send(RequestKind::Certificate { is_apart: true }, Duration::from_secs(8));
+        assert_eq!(schedule.next(at(2), &due, || true), turn);
     }
 
     /// A reconnect on a narrow link takes as long as an interval.

@@ -12,7 +12,7 @@ use super::clusters;
 use super::dns::{FIRST, SECOND};
 use super::net::DEAD;
 use super::plan::Plan;
-use super::world::{NODE, Server, World};
+use super::world::{Event, NODE, Server, World};
 use crate::kube::x509::Leaf;
 
 /// The names and addresses in the certificate of each server.
@@ -142,8 +142,13 @@ impl World {
     pub(super) fn saw_certificate(&mut self, id: u64) {
         let chain = self.certificates(id);
         let leaf = chain.as_ref().and_then(|chain| chain.first()).and_then(|der| Leaf::parse(der));
-        if let Some(leaf) = leaf {
-            self.shown_until = Some(leaf.not_after);
+        let Some(leaf) = leaf else { return };
+        self.shown_until = Some(leaf.not_after);
+        // A gateway that verifies it within TLS lets no connection outlive it: its workers restart.
+        let cluster = self.net.connections.get(&id).map(|it| self.servers[it.server].cluster);
+        if cluster.is_some_and(|cluster| self.clusters[cluster].verifies) {
+            let until = self.now + leaf.not_after.since(self.true_wall());
+            self.plan_at(until, Event::Expires { connection: id });
         }
     }
 

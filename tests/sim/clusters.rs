@@ -68,7 +68,9 @@ impl Cluster {
         let strict = Model::strict_server_config(&identity, &trusted);
         let wrong = model.server_config(&forged);
         let (ca_pem, pins) = (model.ca_pem(), vec![model.authority().pin()]);
-        Self { model, config, strict, wrong, backup: None, ca_pem, pins, next: None }
+        let verifies = plan.setting("gateway") == "strict";
+        let (backup, next, signs_until) = (None, None, None);
+        Self { model, config, strict, wrong, backup, ca_pem, pins, next, verifies, signs_until }
     }
 
     /// The same cluster with another authority.
@@ -79,8 +81,8 @@ impl Cluster {
             let ca = new.model.ca_pem();
             new.model.set_supervisor(|supervisor| supervisor.cacerts = ca);
         }
-        let backup = self.backup.take();
-        *self = Self { backup, ..new };
+        let (backup, verifies, signs_until) = (self.backup.take(), self.verifies, self.signs_until);
+        *self = Self { backup, verifies, signs_until, ..new };
     }
 
     /// What the line of `kubeadm token create --print-join-command` has.
@@ -191,6 +193,24 @@ impl World {
         let life = self.plan.setting("life").parse().unwrap_or(86_400);
         let signing = apidouble::Signing { longest: life, backdate: 300 };
         self.clusters[cluster].model.set_signing(signing);
+    }
+
+    /// A gateway that verifies client certificates comes before the servers, for good. The board
+    /// gets a certificate of a minute and a half, and then nobody signs: it expires.
+    pub(crate) fn stop_signing_early(&mut self) {
+        self.set_double();
+        self.clusters[0].verifies = true;
+        self.clusters[0].model.set_signing(apidouble::Signing { longest: 90, backdate: 300 });
+        self.clusters[0].signs_until = Some(self.now + Duration::from_secs(40));
+        self.end_connections_of_cluster(0);
+        self.board.remove_all("var/lib/nodelet/pki");
+        self.board.remove_all("var/lib/nodelet/kubeconfig");
+        self.restart_unit();
+    }
+
+    pub(crate) fn sign_again(&mut self) {
+        self.clusters[0].signs_until = None;
+        self.set_signing(0);
     }
 
     // --- the files of the board ---

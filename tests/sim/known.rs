@@ -32,12 +32,6 @@ fn has_late_driver(run: &Outcome) -> bool {
 /// By row of the readings of 2026-11-28.
 pub(crate) const ALL: &[Known] = &[
     Known {
-        name: "A9 a node password that is not stored again",
-        sentence: "promises",
-        kind: "node password",
-        is_it: |_, _| true,
-    },
-    Known {
         name: "C4 a former boot of this board as another board",
         sentence: "grounds",
         kind: "is also written by another board",
@@ -48,44 +42,6 @@ pub(crate) const ALL: &[Known] = &[
         sentence: "promises",
         kind: "first request",
         is_it: |run, _| run.plan.setting("reach") == "dead-6",
-    },
-    Known {
-        name: "A2 files are not searched while a CSR waits",
-        sentence: "recovery",
-        kind: "not renewed",
-        is_it: |run, _| run.plan.classes().contains(&"bootstrap-misled"),
-    },
-    Known {
-        name: "A3 a CA that was renewed with its key",
-        sentence: "recovery",
-        kind: "not renewed",
-        is_it: |run, _| run.plan.classes().contains(&"ca-renewed"),
-    },
-    // A board whose pair was removed has a token that has ended.
-    Known {
-        name: "A2 files are not searched while a CSR waits",
-        sentence: "outages",
-        kind: "certificate does not recover",
-        is_it: |run, broken| {
-            run.plan.classes().contains(&"bootstrap-misled") && broken.text.contains("401 Unauth")
-        },
-    },
-    Known {
-        name: "A3 a CA that was renewed with its key",
-        sentence: "outages",
-        kind: "certificate does not recover",
-        is_it: |run, broken| {
-            run.plan.classes().contains(&"ca-renewed") && broken.text.contains("401 Unauth")
-        },
-    },
-    Known {
-        name: "A3 a CA that was renewed with its key",
-        sentence: "kubelet-gap",
-        kind: "gap",
-        is_it: |run, _| {
-            let classes = run.plan.classes();
-            classes.contains(&"ca-renewed") && run.plan.setting("auth") == "bootstrap"
-        },
     },
     Known {
         name: "B1 a value that was not read is Unknown",
@@ -173,12 +129,6 @@ pub(crate) const ALL: &[Known] = &[
             run.plan.classes().contains(&"flag-in-quotes")
                 && broken.text.contains("unknown command \"file\"")
         },
-    },
-    Known {
-        name: "A4 a stored certificate beside a token",
-        sentence: "secrets",
-        kind: "a certificate is shown beside the token",
-        is_it: |_, _| true,
     },
     Known {
         name: "A7 the flags of another cluster stay",

@@ -81,6 +81,10 @@ pub(crate) enum Event {
     Idle {
         connection: u64,
     },
+    /// The certificate of a client has expired: a gateway ends the connection.
+    Expires {
+        connection: u64,
+    },
     /// A server carries a request out.
     Serves(Box<Request>),
     /// One pass of the controllers.
@@ -118,6 +122,10 @@ pub(crate) struct Cluster {
     pub(super) pins: Vec<String>,
     /// A second CA, which the servers do not use yet.
     pub(super) next: Option<Authority>,
+    /// A gateway before its servers verifies client certificates within TLS.
+    pub(super) verifies: bool,
+    /// Nobody signs from then on.
+    pub(super) signs_until: Option<Duration>,
 }
 
 /// A server of a cluster.
@@ -470,6 +478,7 @@ impl World {
             Event::Closed { connection } => self.forget(connection),
             Event::Input { connection } => self.rouse_reader(connection),
             Event::Idle { connection } => self.is_idle(connection),
+            Event::Expires { connection } => self.end_connection(connection, false),
             Event::Serves(request) => self.serve(*request),
             Event::Controllers => self.controllers(),
             Event::Starts => self.start_unit(shared),
@@ -528,10 +537,9 @@ impl World {
     pub(crate) fn tls_of(&mut self, server: usize) -> Arc<ServerConfig> {
         self.set_double();
         let cluster = &self.clusters[self.servers[server].cluster];
-        let refuses = self.plan.setting("gateway") == "strict";
         match () {
             () if self.faults.at("wrong-certificate", server).is_some() => cluster.wrong.clone(),
-            () if refuses || self.faults.at("tls-refuses", server).is_some() => {
+            () if cluster.verifies || self.faults.at("tls-refuses", server).is_some() => {
                 cluster.strict.clone()
             }
             () => cluster.config.clone(),
@@ -888,6 +896,9 @@ impl World {
     }
 
     fn sign(&mut self, cluster: usize) {
+        if self.clusters[cluster].signs_until.is_some_and(|until| until <= self.now) {
+            return;
+        }
         let model = &self.clusters[cluster].model;
         let verdict = match () {
             () if self.faults.has("signer-denies") => Some("Denied"),

@@ -37,6 +37,10 @@ const MIN_PAUSE: Duration = Duration::from_secs(1);
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// A controller approves within this time; after it the log asks for a manual approval.
 const APPROVAL_TIME: Duration = Duration::from_secs(10);
+/// What follows a request that is given up.
+const AGAIN: &str = "requesting again";
+const APPROVE: &str =
+    "approve the next one: kubectl get csr, then kubectl certificate approve NAME";
 /// From the creation of a Node to the request that stores the node password again: k3s deletes that
 /// of the former Node, which may have the same name, by garbage collection.
 const COLLECTED: Duration = Duration::from_secs(10);
@@ -53,7 +57,8 @@ pub struct Certificate {
     jitter: Jitter,
     state: CertificateState,
     due: Mono,
-    /// When the files are searched again, if the held certificate has expired.
+    /// When the files are searched again, also while a CSR waits, if the held certificate has
+    /// expired.
     search_due: Mono,
     backoff: Backoff,
     /// The next CSR needs a new key.
@@ -68,8 +73,6 @@ pub struct Certificate {
 enum CertificateState {
     /// No CSR is in progress.
     Idle,
-    /// No usable certificate was found in the files: a CSR must be signed.
-    NotFound,
     /// The CSR must be created.
     Signed(SigningRequest),
     /// The CSR exists and is read until it is signed.
@@ -159,14 +162,25 @@ impl Certificate {
 
     /// When the next file task or request is due. The clock may have been set since the last call.
     pub fn due(&self, now: Now) -> Mono {
-        match self.state {
-            CertificateState::Idle => {
-                let deadline = now.mono.after(self.deadline.since(now.wall));
-                let due = self.due.max(deadline);
-                if self.is_usable(now.wall) { due } else { due.min(self.search_due) }
-            }
+        let due = match self.state {
+            CertificateState::Idle => self.due.max(now.mono.after(self.deadline.since(now.wall))),
             _ => self.due,
-        }
+        };
+        if self.may_search(now.wall) { due.min(self.search_due) } else { due }
+    }
+
+    /// Whether a person may have put another certificate into the files.
+    fn may_search(&self, now: Wall) -> bool {
+        !self.is_usable(now) && !matches!(self.state, CertificateState::Issued(_))
+    }
+
+    fn searches(&self, now: Now) -> bool {
+        self.may_search(now.wall) && self.search_due <= now.mono
+    }
+
+    /// Whether the next step is a request, and not file work.
+    pub fn sends(&self, now: Now) -> bool {
+        self.end_of_request(now).is_none() && matches!(self.next(now), Next::Send(_))
     }
 
     /// Whether a certificate is held that has not expired. Otherwise a file may have another one.
@@ -182,20 +196,34 @@ impl Certificate {
             && !(self.is_usable(now) && self.held.as_ref().is_some_and(is_ours))
     }
 
-    /// Gives up a request under way after the wall clock was set, and decides again. Without a
-    /// certificate nothing seemed to be expired.
-    pub fn follow_clock(&mut self, now: Now) {
-        let Some(then) = self.signed_at.filter(|_| self.held.is_some()) else {
-            return;
+    /// Why the request under way is given up, whether the server responds or not.
+    fn end_of_request(&self, now: Now) -> Option<Fault> {
+        let (name, since) = match &self.state {
+            CertificateState::Signed(request) => (&request.name, now.mono),
+            CertificateState::Waiting(waiting) => (&waiting.name, waiting.since),
+            CertificateState::Idle | CertificateState::Issued(_) => return None,
         };
+        let then = self.signed_at?;
         let expected = then.wall.after(now.mono.since(then.mono));
         let step = expected.since(now.wall).max(now.wall.since(expected));
-        if step > CLOCK_STEP
-            && matches!(self.state, CertificateState::Signed(_) | CertificateState::Waiting(_))
-        {
-            self.state = CertificateState::Idle;
-            self.back_off(now.mono);
+        // Without a certificate nothing seemed to be expired.
+        if step > CLOCK_STEP && self.held.is_some() {
+            return Some(Fault::new(format!("the clock was set while {name} waited"), AGAIN));
         }
+        // A gateway may refuse it within TLS.
+        if self.needs_bootstrap(now.wall) && !self.needs_bootstrap(then.wall) {
+            return Some(Fault::new(format!("the certificate expired while {name} waited"), AGAIN));
+        }
+        let limit = self.kind.last_read();
+        (now.mono.since(since) >= limit).then(|| {
+            let what = format!("{name} was not signed within {} s", limit.as_secs());
+            Fault::new(what, APPROVE)
+        })
+    }
+
+    /// Gives up the request under way if it is time, and decides again.
+    pub fn give_up(&mut self, now: Now) -> Result<(), Fault> {
+        self.end_of_request(now).map_or(Ok(()), |why| self.failed(why, now.mono))
     }
 
     /// Takes a certificate that is in use in the place of the held one.
@@ -219,12 +247,12 @@ impl Certificate {
     }
 
     /// What comes next, if it is due.
-    pub fn next(&self, now: Wall) -> Next {
+    pub fn next(&self, now: Now) -> Next {
         match &self.state {
-            CertificateState::Idle if !self.is_usable(now) => Next::Files(FileTask::Find),
-            CertificateState::Idle | CertificateState::NotFound => Next::Files(FileTask::Sign {
+            _ if self.searches(now) => Next::Files(FileTask::Find),
+            CertificateState::Idle => Next::Files(FileTask::Sign {
                 new_key: self.new_key,
-                with_bootstrap: self.needs_bootstrap(now),
+                with_bootstrap: self.needs_bootstrap(now.wall),
                 is_first: self.held.is_none(),
             }),
             CertificateState::Signed(request) => Next::Send(match self.kind.is_at_supervisor() {
@@ -238,10 +266,11 @@ impl Certificate {
 
     /// Takes the result of a [`FileTask`].
     pub fn on_task(&mut self, result: TaskResult, now: Now) -> Result<(), Fault> {
-        self.search_due = now.mono.after(SEARCH_PERIOD);
+        if self.search_due <= now.mono {
+            self.search_due = now.mono.after(SEARCH_PERIOD);
+        }
         match result {
-            TaskResult::NotFound if now.mono < self.due => {}
-            TaskResult::NotFound => self.continue_with(CertificateState::NotFound, now.mono),
+            TaskResult::NotFound => {}
             TaskResult::Signed(request) => {
                 self.new_key = false;
                 self.signed_at = Some(now);
@@ -264,12 +293,16 @@ impl Certificate {
                 self.new_key = true;
                 return self.failed(why, now.mono);
             }
-            // The chain is kept and installed later: the disk may be full now.
-            TaskResult::Failed(why) if matches!(self.state, CertificateState::Issued(_)) => {
-                self.back_off(now.mono);
-                return Err(why);
-            }
-            TaskResult::Failed(why) => return self.failed(why, now.mono),
+            TaskResult::Failed(why) => match self.state {
+                CertificateState::Idle => return self.failed(why, now.mono),
+                // The chain is kept and installed later: the disk may be full now.
+                CertificateState::Issued(_) => {
+                    self.back_off(now.mono);
+                    return Err(why);
+                }
+                // The files could not be searched: a CSR does not need them.
+                CertificateState::Signed(_) | CertificateState::Waiting(_) => return Err(why),
+            },
         }
         Ok(())
     }
@@ -315,16 +348,24 @@ impl Certificate {
     fn back_off(&mut self, now: Mono) {
         let delay = self.backoff.next_delay();
         self.due = now.after(delay + self.jitter.of(delay / 10));
+        // The files are searched before each attempt.
+        self.search_due = self.search_due.min(self.due);
         debug_assert!(now < self.due, "{:?} at {now:?}", self.due);
     }
 
-    /// The Node was created at `at`. k3s deletes a node password with its Node, and one that has no
-    /// Node for ten minutes; until the next request stores it, another board may get the name.
-    pub fn node_created(&mut self, at: Mono) {
-        if self.kind.is_at_supervisor() && self.deadline > Wall::default() {
+    /// The Node was created at this time, perhaps by a process that ended soon after. k3s deletes a
+    /// node password with its Node, and one that has no Node for ten minutes; until the next request
+    /// stores it, another board may get the name. A certificate that arrived since was such a
+    /// request. Both times have whole seconds.
+    pub fn follow_node(&mut self, created: Wall, now: Mono) {
+        let is_older = |leaf: &Leaf| leaf.not_before < created.after(COLLECTED / 2);
+        if self.kind.is_at_supervisor()
+            && self.deadline > Wall::default()
+            && self.held.as_ref().is_some_and(is_older)
+        {
             self.deadline = Wall::default();
             self.backoff.reset();
-            self.continue_with(CertificateState::Idle, at.after(COLLECTED));
+            self.continue_with(CertificateState::Idle, now.after(COLLECTED));
         }
     }
 
@@ -334,7 +375,7 @@ impl Certificate {
         answer: Answer,
         now: Now,
     ) -> Result<Option<String>, RequestError> {
-        let response = answer.inspect_err(|_| self.on_silence(now))?;
+        let response = answer.inspect_err(|_| self.on_silence(now.mono))?;
         let (result, retry_after) = (response.accepted(), response.retry_after);
         let accepted = result.as_ref().map(|()| response.body.as_slice());
         let progress = match std::mem::replace(&mut self.state, CertificateState::Idle) {
@@ -358,20 +399,12 @@ impl Certificate {
     /// The server may have created the CSR, so it is sent again: a digest-named CSR is found, and a
     /// generateName CSR is orphaned and garbage-collected within 24 h. A request to the supervisor
     /// is signed again, because that reads the node password again.
-    fn on_silence(&mut self, now: Now) {
-        if self.kind.is_at_supervisor() || self.is_refused_in_tls(now.wall) {
+    fn on_silence(&mut self, now: Mono) {
+        if self.kind.is_at_supervisor() {
             self.state = CertificateState::Idle;
         }
-        self.back_off(now.mono);
-        let last = now.mono.after(self.kind.last_silence());
-        self.due = self.due.min(last);
-    }
-
-    /// Whether the CSR without a response was sent with a certificate that has expired since: a
-    /// gateway may refuse it within TLS. The next CSR has the bootstrap credentials.
-    fn is_refused_in_tls(&self, now: Wall) -> bool {
-        let had_own = self.signed_at.is_some_and(|at| !self.needs_bootstrap(at.wall));
-        self.kind.has_bootstrap() && had_own && !self.is_usable(now)
+        self.back_off(now);
+        self.due = self.due.min(now.after(self.kind.last_silence()));
     }
 
     fn on_created(
@@ -413,10 +446,9 @@ impl Certificate {
         now: Now,
     ) -> Result<Option<String>, Fault> {
         self.due = now.mono.after(waiting.polls.next_delay());
-        let limit = self.kind.last_read();
         let waited = now.mono.since(waiting.since);
         let progress = match csr::state(&waiting, accepted, now.wall) {
-            CsrState::Pending(uid) if waited < limit => {
+            CsrState::Pending(uid) => {
                 waiting.uid = Some(uid);
                 if waited < APPROVAL_TIME || std::mem::replace(&mut waiting.logged, true) {
                     Ok(None)
@@ -428,19 +460,11 @@ impl Certificate {
                 }
             }
             // The certificate expired while the CSR waited, or the bootstrap token did: the next
-            // CSR has other credentials.
+            // CSR may have other credentials.
             CsrState::Refused(refused) if refused.code == 401 && !self.is_usable(now.wall) => {
                 return self.failed(refused, now.mono);
             }
-            CsrState::Refused(refused) if waited < limit => Err(refused.into()),
-            CsrState::Pending(_) | CsrState::Refused(_) => {
-                let (name, seconds) = (waiting.name, limit.as_secs());
-                let why = Fault::new(
-                    format!("{name} was not signed within {seconds} s"),
-                    "approve the next one: kubectl get csr, then kubectl certificate approve NAME",
-                );
-                return self.failed(why, now.mono);
-            }
+            CsrState::Refused(refused) => Err(refused.into()),
             CsrState::Issued(chain) => {
                 self.continue_with(CertificateState::Issued(chain), now.mono);
                 return Ok(None);

@@ -69,7 +69,8 @@ impl Pki {
                 pki.warn(why.to_string());
             }
         }
-        let start = pki.start(now)?;
+        let (start, marks) = pki.start(now)?;
+        pki.marks = marks;
         pki.carry_out_later();
         Ok((pki, start))
     }
@@ -94,7 +95,7 @@ impl Pki {
         if let Err(why) = completed {
             self.warn(why.to_string());
         }
-        let start = self.start(now)?;
+        let (start, marks) = self.start(now)?;
         let is_usable = |leaf: &Leaf| start.bootstrap.is_none() && now <= leaf.not_after;
         let Some(leaf) = start.leaf.filter(is_usable) else {
             return Ok(None);
@@ -103,6 +104,7 @@ impl Pki {
             self.warn(format!("{}: {other}", self.source.kubeconfig.display()));
             return Ok(None);
         }
+        self.marks = marks;
         Ok(Some((start.config, leaf)))
     }
 
@@ -136,46 +138,46 @@ impl Pki {
         self.store.pending_key(new_key, stored)
     }
 
-    /// The identity after [`Store::install`]. The kubeconfig of a bootstrap is written later, and
-    /// what is old is removed later.
-    pub(super) fn installed(&mut self, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
+    /// The identity after [`Store::install`], with the server and CA of the request: those in the
+    /// files may be of another cluster by now, and count from the next start. The kubeconfig of a
+    /// bootstrap is written later, and what is old is removed later.
+    pub(super) fn installed(
+        &mut self,
+        requested: ApiConfig,
+        now: Wall,
+    ) -> Result<(ApiConfig, Leaf), Fault> {
         let stored = self.store.usable()?;
         let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
-        let mut kubeconfig = match (self.valid(now), self.load_bootstrap()) {
-            (Ok(valid), Ok(bootstrap)) if valid.is_err() || self.marks.replaced.is_some() => {
-                self.write_kubeconfig(bootstrap)
-            }
-            (Ok(Ok((kubeconfig, _))), _) => kubeconfig,
-            _ => self.load(&self.source.kubeconfig)?,
-        };
-        kubeconfig.certificate = Some(identity);
+        let is_invalid = || self.valid(now).is_ok_and(|valid| valid.is_err());
+        if self.source.bootstrap.is_some() && (self.marks.replaced.is_some() || is_invalid()) {
+            self.write_kubeconfig(&requested);
+        }
         let clean = self.store.clean();
         self.add_later("old certificates cannot be removed", clean);
-        Ok((kubeconfig, leaf))
+        Ok((ApiConfig { certificate: Some(identity), ..requested }, leaf))
     }
 
-    /// The digest of the kubeconfig, if there is one and a bootstrap writes another.
-    fn other_kubeconfig(&self, bootstrap: &ApiConfig) -> Option<String> {
-        let (found, new) = (read(&self.source.kubeconfig).ok()?, self.rendered(bootstrap).ok()?);
+    /// The digest of the kubeconfig, if there is one and that of `requested` is another.
+    fn other_kubeconfig(&self, requested: &ApiConfig) -> Option<String> {
+        let (found, new) = (read(&self.source.kubeconfig).ok()?, self.rendered(requested).ok()?);
         (found != new.as_bytes()).then(|| digest_of(&found))
     }
 
     /// A request with the own certificate follows, which replaces no kubeconfig, but for one that
     /// the stored pair was to replace and that is still there.
-    pub(super) fn keep_kubeconfig(&mut self) {
+    pub(super) fn keep_kubeconfig(&mut self, requested: &ApiConfig) {
         let Some(replaced) = self.marks.replaced.take() else {
             return;
         };
         let stored = self.store.current().ok().flatten();
         let stored = stored.as_ref().map(Marks::of_stored).unwrap_or_default().replaced;
-        let bootstrap = self.load_bootstrap().ok();
-        let found = bootstrap.and_then(|bootstrap| self.other_kubeconfig(&bootstrap));
+        let found = self.other_kubeconfig(requested);
         let is_still = [stored, found].iter().all(|it| it.as_ref() == Some(&replaced));
         self.marks.replaced = is_still.then_some(replaced);
     }
 
-    fn rendered(&self, bootstrap: &ApiConfig) -> Result<String, Fault> {
-        render(bootstrap, &KubeconfigUser::Pair(&self.store.current_path()))
+    fn rendered(&self, requested: &ApiConfig) -> Result<String, Fault> {
+        render(requested, &KubeconfigUser::Pair(&self.store.current_path()))
     }
 
     fn add_later(&mut self, failure: &'static str, ops: Result<Vec<Op>, Fault>) {
@@ -185,14 +187,13 @@ impl Pki {
         }
     }
 
-    /// The kubeconfig that replaces the bootstrap kubeconfig, still without the stored certificate.
-    /// It is written later. If that fails, the next start uses the stored certificate.
-    fn write_kubeconfig(&mut self, bootstrap: ApiConfig) -> ApiConfig {
-        let text = self.rendered(&bootstrap);
+    /// Writes the kubeconfig with the stored certificate later. If that fails, the next start uses
+    /// the stored certificate.
+    fn write_kubeconfig(&mut self, requested: &ApiConfig) {
+        let text = self.rendered(requested);
         let path = &self.source.kubeconfig;
         let ops = text.map(|text| write::replace(path, PRIVATE, text.into_bytes()));
         self.add_later("the kubeconfig cannot be written", ops);
-        ApiConfig { authorization: None, ..bootstrap }
     }
 }
 
@@ -252,6 +253,9 @@ fn is_of_former_bootstrap(kubeconfig: &ApiConfig, bootstrap: &ApiConfig) -> bool
         && Marks::authorities(kubeconfig).differs(&new)
 }
 
+/// The kubeconfig with its certificate, or why it cannot be used.
+type Valid = Result<(ApiConfig, Leaf), Fault>;
+
 /// What a run begins with.
 #[derive(Debug)]
 pub struct Start {
@@ -273,37 +277,22 @@ impl Start {
 }
 
 impl Pki {
-    fn start(&mut self, now: Wall) -> Result<Start, Fault> {
+    /// What a run begins with, and the marks of its requests.
+    fn start(&mut self, now: Wall) -> Result<(Start, Marks), Fault> {
         let Some(kind) = self.source.kind else {
-            return Ok(Start::with(self.load(&self.source.kubeconfig)?, None));
+            let kubeconfig = self.load(&self.source.kubeconfig)?;
+            return Ok((Start::with(kubeconfig, None), Marks::default()));
         };
         if self.source.bootstrap.is_none() {
             let kubeconfig = self.load(&self.source.kubeconfig)?;
-            self.marks = Marks::of(kubeconfig.certificate.as_ref(), None);
-            return Ok(self.seed(kubeconfig, now));
+            let marks = Marks::of(kubeconfig.certificate.as_ref(), None);
+            return Ok((self.seed(kubeconfig, &marks, now), marks));
         }
-        let (mut valid, bootstrap) = (self.valid(now)?, self.load_bootstrap());
-        let given = valid.as_ref().ok().and_then(|(kubeconfig, _)| kubeconfig.certificate.as_ref());
-        let replaced = bootstrap.as_ref().ok().and_then(|it| self.other_kubeconfig(it));
-        let of_stored = given.map(Marks::of_stored).unwrap_or_default();
-        self.marks = Marks::of(given, bootstrap.as_ref().ok());
-        let path = &self.source.kubeconfig;
-        if let (Ok((kubeconfig, _)), Ok(bootstrap)) = (&valid, &bootstrap)
-            && is_of_former_bootstrap(kubeconfig, bootstrap)
-        {
-            valid = Err(Fault::from("was of another cluster, and is removed").at(path.display()));
-            let ops = vec![Op::Remove(path.clone()), Op::Sync(write::parent(path))];
-            self.add_later("the kubeconfig of another cluster cannot be removed", Ok(ops));
-        } else if valid.is_ok() && replaced.is_some() && of_stored.replaced == replaced {
-            let why = "is to be replaced by that of the bootstrap";
-            valid = Err(Fault::from(why).at(path.display()));
-        }
-        if valid.is_err() {
-            self.marks.replaced = replaced;
-        }
-        match valid {
-            Ok((kubeconfig, _)) if kind.rotates() => Ok(self.seed(kubeconfig, now)),
-            Ok((kubeconfig, leaf)) => Ok(Start::with(kubeconfig, Some(leaf))),
+        let bootstrap = self.load_bootstrap();
+        let (valid, marks) = self.judge(bootstrap.as_ref().ok(), now)?;
+        let start = match valid {
+            Ok((kubeconfig, _)) if kind.rotates() => self.seed(kubeconfig, &marks, now),
+            Ok((kubeconfig, leaf)) => Start::with(kubeconfig, Some(leaf)),
             Err(why) => {
                 let bootstrap = bootstrap?;
                 // The power failed after the certificate was stored and before the kubeconfig was
@@ -314,20 +303,54 @@ impl Pki {
                     && !Marks::of_stored(&identity).differs(&Marks::authorities(&bootstrap))
                 {
                     log::info!("{why}; {} is used", identity.chain.source);
-                    let mut kubeconfig = self.write_kubeconfig(bootstrap);
-                    kubeconfig.certificate = Some(identity);
-                    return Ok(Start::with(kubeconfig, Some(leaf)));
+                    self.write_kubeconfig(&bootstrap);
+                    let certificate = Some(identity);
+                    let kubeconfig = ApiConfig { certificate, authorization: None, ..bootstrap };
+                    Start::with(kubeconfig, Some(leaf))
+                } else {
+                    Start { bootstrap: Some(why), ..Start::with(bootstrap, None) }
                 }
-                Ok(Start { bootstrap: Some(why), ..Start::with(bootstrap, None) })
             }
+        };
+        Ok((start, marks))
+    }
+
+    /// The kubeconfig, if no bootstrap is needed, or else why one is needed; and the marks of the
+    /// requests that follow. Nothing is removed before a certificate of the bootstrap replaces it.
+    pub(super) fn judge(
+        &self,
+        bootstrap: Option<&ApiConfig>,
+        now: Wall,
+    ) -> Result<(Valid, Marks), Fault> {
+        let mut valid = self.valid(now)?;
+        let given = valid.as_ref().ok().and_then(|(kubeconfig, _)| kubeconfig.certificate.as_ref());
+        let replaced = bootstrap.and_then(|it| self.other_kubeconfig(it));
+        let of_stored = given.map(Marks::of_stored).unwrap_or_default();
+        let mut marks = Marks::of(given, bootstrap);
+        if let (Ok((kubeconfig, _)), Some(bootstrap), Some(_)) = (&valid, bootstrap, &replaced) {
+            let why = if is_of_former_bootstrap(kubeconfig, bootstrap) {
+                Some("is of another cluster than the bootstrap kubeconfig")
+            } else {
+                (of_stored.replaced == replaced)
+                    .then_some("is to be replaced by that of the bootstrap")
+            };
+            let at = |why| Err(Fault::from(why).at(self.source.kubeconfig.display()));
+            valid = why.map_or(valid, at);
         }
+        if valid.is_err() {
+            marks.replaced = replaced;
+        }
+        Ok((valid, marks))
     }
 
     /// The certificate that a rotation begins with: the stored one, or else the kubeconfig's, which
     /// is then stored. Of two that seem to be expired it is the one that expires later: the clock
     /// may be ahead, and the stored one must not be lost. Of two, one of another node does not
-    /// count.
-    fn seed(&mut self, mut kubeconfig: ApiConfig, now: Wall) -> Start {
+    /// count. Beside a token there is none: a server would take the certificate first.
+    fn seed(&mut self, mut kubeconfig: ApiConfig, marks: &Marks, now: Wall) -> Start {
+        if kubeconfig.certificate.is_none() && kubeconfig.authorization.is_some() {
+            return Start::with(kubeconfig, None);
+        }
         let mut given = kubeconfig.certificate.clone();
         let mut leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
         let mut stored = self.stored();
@@ -362,7 +385,7 @@ impl Pki {
         let replace_now = identity.chain.file.is_none() && leaf.is_some();
         if replace_now {
             let ops = Key::of_pem(&identity.key.bytes)
-                .and_then(|key| self.store.update(&identity.chain.bytes, &key, &self.marks, now));
+                .and_then(|key| self.store.update(&identity.chain.bytes, &key, marks, now));
             self.add_later("the kubeconfig's certificate cannot be stored", ops);
         }
         Start { replace_now, ..Start::with(kubeconfig, leaf) }
@@ -401,7 +424,7 @@ impl Pki {
     /// The kubeconfig, if no bootstrap is needed, or else why one is needed: it is missing,
     /// unusable or another node's. Upstream: `isClientConfigStillValid` in
     /// `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
-    fn valid(&self, now: Wall) -> Result<Result<(ApiConfig, Leaf), Fault>, Fault> {
+    fn valid(&self, now: Wall) -> Result<Valid, Fault> {
         let path = &self.source.kubeconfig;
         let at = |why: Fault| why.at(path.display());
         match guard::found(path) {

@@ -22,6 +22,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA512_256, digest};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use webpki::anchor_from_trusted_cert;
 use zeroize::Zeroizing;
 
 use super::issued;
@@ -374,7 +375,7 @@ fn holds(path: &Path, text: &[u8]) -> bool {
 /// What a stored pair says of the files that it was requested with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::credentials) struct Marks {
-    /// Digests of certificates: that of the kubeconfig, unless it names the stored one, and each CA
+    /// Digests: of the certificate of the kubeconfig, unless it names the stored one, and of each CA
     /// of the bootstrap kubeconfig.
     certificates: Vec<String>,
     /// The digest of the kubeconfig that the bootstrap of this pair was to replace. It names the
@@ -393,10 +394,19 @@ impl Marks {
         Self { certificates, replaced: None }
     }
 
-    /// The CAs of a kubeconfig. A CA file has none: it may be replaced while the agent runs.
+    /// The CAs of a kubeconfig. A CA file has none: it may be replaced while the agent runs. A CA
+    /// whose certificate was renewed has the same name and key. The digest of the certificate is
+    /// the only mark of former versions.
     pub(super) fn authorities(config: &ApiConfig) -> Self {
         let inline = config.ca.iter().filter(|ca| ca.file.is_none());
-        let certificates = inline.flat_map(|ca| marks(&ca.bytes)).collect();
+        let of_both = |der: CertificateDer<'_>| {
+            let anchor = anchor_from_trusted_cert(&der).ok();
+            let name_and_key =
+                anchor.map(|it| digest_of(&[&*it.subject, &*it.subject_public_key_info].concat()));
+            [Some(digest_of(&der)), name_and_key].into_iter().flatten()
+        };
+        let certificates =
+            inline.flat_map(|ca| certificates(&ca.bytes)).flat_map(of_both).collect();
         Self { certificates, replaced: None }
     }
 
@@ -439,12 +449,11 @@ impl Marks {
 }
 
 fn mark(certificate: &ClientCertificate) -> Option<String> {
-    marks(&certificate.chain.bytes).next()
+    certificates(&certificate.chain.bytes).next().map(|der| digest_of(&der))
 }
 
-fn marks(pem: &[u8]) -> impl Iterator<Item = String> {
-    let certificates = CertificateDer::pem_slice_iter(pem).flatten();
-    certificates.map(|der| digest_of(&der))
+fn certificates(pem: &[u8]) -> impl Iterator<Item = CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).flatten()
 }
 
 pub(super) fn digest_of(bytes: &[u8]) -> String {

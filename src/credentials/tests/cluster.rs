@@ -134,6 +134,8 @@ pub(crate) struct Objects {
     pub(crate) renewed: Option<Duration>,
     version: u64,
     uids: u64,
+    /// The time of the last request.
+    now: Duration,
 }
 
 impl Objects {
@@ -146,6 +148,8 @@ impl Objects {
         metadata.insert("resourceVersion".into(), version.into());
         if anew {
             metadata.insert("uid".into(), uid.into());
+            let created = wall(self.now).time();
+            metadata.insert("creationTimestamp".into(), created.into());
         }
         object
     }
@@ -206,6 +210,7 @@ impl Objects {
     }
 
     fn carry_out(&mut self, name: &str, request: &Request, now: Duration) -> Answer {
+        self.now = now;
         let path = request.path.as_str();
         if path.contains("/events") {
             let event: Value = serde_json::from_slice(&request.body).unwrap_or_default();

@@ -56,7 +56,7 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
         assert!(matches!(result, TaskResult::Signed(_)));
         tree.write("etc/bootstrap.conf", right.as_bytes());
         current.on_answer(&Err("no route".into()));
-        let later = Mono::START.after(Duration::from_secs(5));
+        let later = Now { mono: Mono::START.after(Duration::from_secs(5)), ..Now::default() };
         assert_eq!(current.refresh(later), None);
         let endpoint = &current.signing_api().config.endpoint;
         assert_eq!(endpoint.host, "10.0.0.1", "first: {is_first}");

@@ -77,13 +77,16 @@ impl Process {
         if credentials.refresh(kubelet.moment(start)) {
             kubelet.on_new_credentials();
         }
-        let others = others(&mut credentials.rotation, kubelet.moment(start));
+        let is_apart = credentials.current.signs_apart();
+        let others = others(&mut credentials.rotation, is_apart, kubelet.moment(start));
         let (kind, budget, request) = match kubelet.next(start, others, || is_connected) {
             Action::Wait(until) => return Turn::Waits(until.since(start.mono)),
             turn @ (Action::Credentials(_) | Action::Change) => {
-                match (credentials.step(kubelet.moment(start)), turn) {
+                let step = credentials.step(kubelet.moment(start));
+                let is_apart = credentials.current.signs_apart();
+                match (step, turn) {
                     (Step::Send(request), Action::Credentials(budget)) => {
-                        (RequestKind::Certificate, budget, request)
+                        (RequestKind::Certificate { is_apart }, budget, request)
                     }
                     (Step::Send(_), _) => unreachable!("a change is no request"),
                     (step, _) => {
@@ -115,7 +118,7 @@ impl Process {
     /// The client that sends this request.
     pub(crate) fn client(&mut self, sent: &Sent) -> &mut Api {
         match sent.kind {
-            RequestKind::Certificate => self.credentials.current.signing_api(),
+            kind if is_certificate(kind) => self.credentials.current.signing_api(),
             _ => &mut self.credentials.current.api,
         }
     }
@@ -134,13 +137,17 @@ impl Process {
         let end = self.clock(now, board);
         let Self { kubelet, credentials, .. } = self;
         credentials.current.on_answer(&outcome);
-        if sent.kind == RequestKind::Certificate {
+        if is_certificate(sent.kind) {
             kubelet.on_answer(sent.kind, &outcome, end.mono);
             let _ = credentials.on_response(outcome, kubelet.moment(end));
         } else {
             kubelet.on_response(sent.kind, outcome, sent.start, end);
         }
     }
+}
+
+pub(crate) fn is_certificate(kind: RequestKind) -> bool {
+    matches!(kind, RequestKind::Certificate { .. })
 }
 
 /// Runs `live` for each seed. The variable of the environment can name others: `5`, or `51..99`.

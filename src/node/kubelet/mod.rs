@@ -36,6 +36,8 @@ use self::shutdown::Shutdown;
 pub struct Others {
     /// When the next step of the credentials is due; `None` if no certificate is renewed.
     pub credentials_due: Option<Mono>,
+    /// It does not need the Lease's server.
+    pub is_apart: bool,
     /// There are no credentials, and so no other request is possible.
     pub lacks_credentials: bool,
     /// A file change is under way.
@@ -77,8 +79,6 @@ pub struct Kubelet {
     follow_up: Option<Action>,
     /// The first turn is over.
     has_begun: bool,
-    /// When this process created the Node last.
-    node_created: Option<Mono>,
     /// SIGUSR1 announced that the machine goes down.
     shutdown: Option<Shutdown>,
     lease_log: OutageLog,
@@ -127,7 +127,6 @@ impl Kubelet {
             facts_change: None,
             follow_up: None,
             has_begun: false,
-            node_created: None,
             shutdown: None,
             lease_log: OutageLog::new("lease"),
             node_log: OutageLog::new("node"),
@@ -193,7 +192,7 @@ impl Kubelet {
             self.compute_status_by(at);
         }
         match self.schedule.next(now.mono, &self.due_times(now.mono, others), connected) {
-            Action::Send(RequestKind::Certificate, budget) => Action::Credentials(budget),
+            Action::Send(RequestKind::Certificate { .. }, budget) => Action::Credentials(budget),
             Action::Send(RequestKind::WriteNode, _) if !self.has_facts(now.mono) => {
                 Action::ReadFacts
             }
@@ -231,7 +230,7 @@ impl Kubelet {
             RequestKind::Pods => Some(self.pods.request(now.mono)),
             RequestKind::Version => Some(self.server_version.request()),
             // `credentials` has it.
-            RequestKind::Certificate => None,
+            RequestKind::Certificate { .. } => None,
             RequestKind::Time => {
                 self.time_due = now.mono.after(self.timings.renew_interval());
                 Some(object::time_probe(&self.config))
@@ -302,9 +301,10 @@ impl Kubelet {
         // The version first: it is a part of the Node.
         let version_is_due = self.server_version.is_due();
         let node = if version_is_due { RequestKind::Version } else { self.node.next() };
+        let certificate = RequestKind::Certificate { is_apart: others.is_apart };
         [
             // It is rarely due, and after its expiry every request fails.
-            (RequestKind::Certificate, others.credentials_due.filter(|_| !ends)),
+            (certificate, others.credentials_due.filter(|_| !ends)),
             (node, node_due),
             // After the first Lease: a board with many pods must not become Ready later.
             (RequestKind::Pods, self.renewed.and_then(|_| self.pods.due())),
@@ -336,7 +336,7 @@ impl Kubelet {
             now: Now { wall, ..now },
             server: self.wall_clock.server_time(now.mono),
             has_lease: self.renewed.is_some(),
-            node_created: self.node_created,
+            node_created: self.node.created(),
         }
     }
 
@@ -353,8 +353,9 @@ impl Kubelet {
         }
         match (kind, answer) {
             // The result of the Lease tells the schedule more, and the server's time is asked for
-            // before the schedule decides.
-            (RequestKind::Lease | RequestKind::Time, _) => {}
+            // before the schedule decides. A client of its own may speak to another server.
+            (RequestKind::Lease | RequestKind::Time, _)
+            | (RequestKind::Certificate { is_apart: true }, _) => {}
             (_, Ok(_)) => self.schedule.request_answered(),
             (_, Err(_)) => self.schedule.request_silent(now),
         }
@@ -366,7 +367,7 @@ impl Kubelet {
         let result = match kind {
             RequestKind::Lease => self.on_lease_response(answer, start, now.mono),
             // `credentials` takes it.
-            RequestKind::Certificate => Ok(()),
+            RequestKind::Certificate { .. } => Ok(()),
             RequestKind::ReadNode | RequestKind::WriteNode => {
                 self.on_node_response(answer, now.mono)
             }
@@ -402,7 +403,7 @@ impl Kubelet {
             RequestKind::Event if refused.is_some() => {
                 return log::info!(target: VERBOSE, "event: {why}");
             }
-            RequestKind::Event | RequestKind::Certificate => return,
+            RequestKind::Event | RequestKind::Certificate { .. } => return,
         };
         let failures = log.failed(&why.to_string(), now);
         self.leave_server(kind, error, failures);
@@ -477,7 +478,7 @@ impl Kubelet {
                 self.failed_renewals += 1;
                 match &error.refused {
                     Some(refused) => self.schedule.lease_refused(start, refused.retry_after),
-                    None => self.schedule.lease_silent(start),
+                    None => self.schedule.lease_silent(start, now),
                 }
                 return Err(error);
             }
@@ -530,7 +531,6 @@ impl Kubelet {
         }
         if is_new {
             debug_assert!(self.node.uid().is_some(), "a created Node has a uid");
-            self.node_created = Some(now);
         }
         if self.node.uid() != owner.as_deref() {
             self.follow_node_uid(now);

@@ -30,6 +30,7 @@ use crate::kube::instant::Mono;
 use crate::kube::json::{self, MAX_VALUES};
 use crate::kube::message::{self, Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object::{self, quantity};
+use crate::kube::time::Wall;
 use crate::node::Progress;
 use crate::node::conditions;
 use crate::node::events::Event;
@@ -129,6 +130,11 @@ impl Node {
             Some(seen) => Some(object::text(seen, &["metadata", "uid"])),
             None => self.partial_uid.as_deref(),
         }
+    }
+
+    /// When the Node was created, by the server's clock; `None` if it was not read.
+    pub fn created(&self) -> Option<Wall> {
+        Wall::parse(object::text(self.seen.as_ref()?, &["metadata", "creationTimestamp"]))
     }
 
     /// Whether the Node is registered and only its status is left to update.

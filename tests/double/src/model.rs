@@ -19,6 +19,7 @@ use crate::time;
 use crate::tls::{self, AnyCertificate};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
+use rustls::server::NoServerSessionStorage;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -153,7 +154,10 @@ impl Model {
         identity: &Identity,
         authorities: &[&Authority],
     ) -> Arc<ServerConfig> {
-        tls::server_config(tls::strict(authorities), identity)
+        let mut config = tls::server_config(tls::strict(authorities), identity);
+        // Of a resumed session it would not verify the certificate again.
+        Arc::make_mut(&mut config).session_storage = Arc::new(NoServerSessionStorage {});
+        config
     }
 
     /// Accepts client certificates of these authorities from now on, and of no other.

@@ -90,6 +90,13 @@ pub(super) const CLASSES: &[Class] = &[
         ..MOMENT
     },
     Class {
+        name: "expires-unsigned",
+        fits: has_bootstrap,
+        begin: |w, _| w.stop_signing_early(),
+        end: |w, _| w.sign_again(),
+        ..ASKED
+    },
+    Class {
         name: "pair-of-another-node",
         fits: has_files,
         begin: |w, _| w.write_pair_of_another_node(),

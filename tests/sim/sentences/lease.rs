@@ -3,13 +3,15 @@
 //! call; it was answered if its client has read an answer.
 //!
 //! - The next attempt follows within 15.4 s of the start of a renewal, within 10 s of that of a
-//!   refused one (15 s with `Retry-After`), and within 20 s of that of an unanswered one.
+//!   refused one (15 s with `Retry-After`), and within 20.1 s of that of an unanswered one; with a
+//!   request for a certificate or a slow file operation in between, within 25.1 s.
 //! - One read or one operation of a file change that takes longer than a call adds the rest, and a
 //!   suspend adds its time.
 //! - Rule 1: each request and each slow file operation begins with a turn, which polls unless it
 //!   polled just before.
 //! - Rule 2: nothing else is sent while the Lease is due.
-//! - Rule 3: after an unanswered request only the Lease is sent until it has an answer.
+//! - Rule 3: after an unanswered request only the Lease is sent until it has an answer, and requests
+//!   for a certificate. Which client sends these is not in the trace.
 //!
 //! And at the server's store, in a time without a fault: two renewals are 15.4 s apart at most.
 
@@ -32,6 +34,9 @@ const LONGEST_ATTEMPT: Duration = Duration::from_secs(20);
 const DUE_AFTER_SUCCESS: Duration = Duration::from_millis(10_400);
 const DUE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
 const DUE_AFTER_DELAY: Duration = Duration::from_secs(10);
+
+/// From the end of an unanswered attempt to the next one.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The law allows as much for a read or an operation of a file change.
 const CALL: Duration = Duration::from_secs(5);
@@ -95,6 +100,7 @@ struct Attempt {
     is_lease: bool,
     /// It reads or writes the Node.
     is_node: bool,
+    is_certificate: bool,
     is_read: bool,
     start: Duration,
     /// When the loop went on, if it has.
@@ -112,6 +118,8 @@ struct Agent {
     lease: Option<Attempt>,
     /// Rule 3.
     is_silent: bool,
+    /// Another turn was taken since the last attempt of the Lease.
+    shares: bool,
     /// A signal came: a shutdown has other limits.
     is_stopping: bool,
     /// The longest read or operation since the last attempt of the Lease.
@@ -149,6 +157,7 @@ impl Agent {
                 }
                 let adds = if is_read { *lasts + LOOK } else { *lasts };
                 self.slowest = self.slowest.max(adds);
+                self.shares |= !is_read;
             }
             _ => {}
         }
@@ -168,7 +177,9 @@ impl Agent {
         self.ends(at);
         self.begins_turn(at, "request", judged);
         if let Some(last) = &self.last {
-            self.is_silent = last.got.is_none();
+            if !last.is_certificate {
+                self.is_silent = last.got.is_none();
+            }
             let is_missing = last.got.is_some_and(|got| got.code == 404 && got.is_of_server);
             if last.is_node && is_missing {
                 self.lease = None;
@@ -176,9 +187,10 @@ impl Agent {
         }
         self.is_late(at, "attempt", judged);
         if attempt.is_lease {
-            self.slowest = Duration::ZERO;
+            (self.slowest, self.shares) = (Duration::ZERO, false);
         } else {
-            self.goes_before_lease(at, judged);
+            self.shares = true;
+            self.goes_before_lease(at, attempt.is_certificate, judged);
         }
         if attempt.is_lease {
             self.lease = Some(attempt.clone());
@@ -221,7 +233,10 @@ impl Agent {
         let Some(lease) = self.lease.as_ref().filter(|_| !self.is_stopping) else { return };
         let took = lease.end.unwrap_or(at).saturating_sub(lease.start);
         let limit = match lease.got {
-            None => AFTER_REFUSAL.max(took.min(LONGEST_ATTEMPT)),
+            None => {
+                let due = (took.min(LONGEST_ATTEMPT) + PAUSE).max(CALL);
+                if self.shares { due + CALL } else { due.max(AFTER_REFUSAL) }
+            }
             Some(got) if is_accepted(&got) || got.has_retry_after || got.is_odd => {
                 AFTER_SUCCESS.max(took)
             }
@@ -242,10 +257,10 @@ impl Agent {
     }
 
     /// Rules 2 and 3, for a request other than the Lease's.
-    fn goes_before_lease(&self, at: Duration, judged: &mut Judged) {
+    fn goes_before_lease(&self, at: Duration, is_certificate: bool, judged: &mut Judged) {
         let Some(lease) = self.lease.as_ref().filter(|_| !self.is_stopping) else { return };
         judged.count += 1;
-        if self.is_silent {
+        if self.is_silent && !is_certificate {
             let text = "a request other than the Lease's follows one without an answer";
             judged.breaks(at, "not the Lease after silence", text.to_owned());
         }
@@ -274,6 +289,8 @@ impl Attempt {
         is_request.then(|| Self {
             is_lease: path.contains("/leases"),
             is_node: path.starts_with("/api/v1/nodes"),
+            is_certificate: path.contains("/certificatesigningrequests")
+                || path.starts_with("/v1-k3s/"),
             is_read: method == "Get",
             start: at,
             end: None,

@@ -108,7 +108,8 @@ impl Quiet {
                 // It may have begun to register before the faults ended.
                 self.limit = self.limit.max(REGISTERED);
             }
-            What::Request(request) if is_after && request.target.contains("/certificates") => {
+            // Also one that no server hears.
+            What::Log { text, .. } if is_after && text.contains("/certificates") => {
                 self.limit = CERTIFICATE;
             }
             _ => {}

@@ -106,6 +106,19 @@ fn an_agent_of_the_former_cluster_that_renews_after_a_join_does_not_lose_the_boa
     assert_eq!(open(&joined, day(5)).1.leaf, Some(leaf));
 }
 
+/// An API server takes a certificate before a token.
+#[test]
+fn beside_a_token_no_stored_certificate_is_sent() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
+    let paths = folder.paths(false, true);
+    renewed(&paths, &signer, 2);
+    folder.write("etc/kubelet.conf", &signer.kubeconfig(TOKEN));
+    let (_, start) = open(&paths, day(3));
+    assert_eq!((start.config.certificate, start.leaf), (None, None));
+    assert!(start.config.authorization.is_some());
+}
+
 /// The same with `--bootstrap-only`; the agent also writes its kubeconfig again. Also a bootstrap
 /// kubeconfig that is replaced by hand.
 #[test]
@@ -127,8 +140,8 @@ fn a_bootstrap_kubeconfig_of_another_cluster_replaces_the_identity() {
         }
         let (mut pki, start) = open(&joined, day(3));
         assert!(start.bootstrap.is_some_and(|why| why.what.contains("of another cluster")));
-        assert!(!joined.kubeconfig.exists());
-        // After a power cut the same again.
+        // Nothing is removed before its successor has worked; after a power cut the same again.
+        assert!(joined.kubeconfig.exists());
         assert!(open(&joined, day(3)).1.bootstrap.is_some());
         let (_, leaf) = renew(&mut pki, &new, 3);
         let (_, start) = open(&joined, day(4));
@@ -164,7 +177,7 @@ fn a_bootstrap_kubeconfig_that_was_used_replaces_the_address_of_the_server() {
         assert_eq!((host(&start).as_str(), start.leaf), ("10.0.0.9", Some(leaf)));
         assert!(fs::read_to_string(&paths.kubeconfig).unwrap().contains("10.0.0.9"));
         // One that was installed since counts: the next pair does not remember the former one.
-        pki.keep_kubeconfig();
+        pki.keep_kubeconfig(&start.config);
         let request = pki.sign(false).unwrap();
         pki.install(&signer.sign(&request, 31, 60), day(63)).unwrap();
         fs::write(&paths.kubeconfig, &former).unwrap();
@@ -177,11 +190,11 @@ fn a_bootstrap_kubeconfig_that_was_used_replaces_the_address_of_the_server() {
 fn a_kubeconfig_that_only_seemed_to_be_expired_is_kept() {
     let (folder, signer, paths) = bootstrapping(true);
     let (mut pki, _) = open(&paths, day(1));
-    renew(&mut pki, &signer, 1);
+    let (own, _) = renew(&mut pki, &signer, 1);
     let moved = signer.kubeconfig(TOKEN).replace("10.0.0.1", "10.0.0.9");
     folder.write("bootstrap.conf", &moved);
     assert_eq!(pki.find(Ok(()), day(60)), Ok(None));
-    pki.keep_kubeconfig();
+    pki.keep_kubeconfig(&own);
     let (used, _) = renew(&mut pki, &signer, 9);
     assert_eq!(used.endpoint.host, "10.0.0.1");
     assert!(fs::read_to_string(&paths.kubeconfig).unwrap().contains("10.0.0.1"));
@@ -203,7 +216,7 @@ fn a_kubeconfig_of_a_former_cluster_that_cannot_be_removed_counts_no_more() {
         put_back();
         for at in 2..5 {
             let (used, leaf) = renew(&mut pki, &new, at);
-            assert_eq!(used.ca.unwrap().bytes, new.ca.as_bytes(), "{rotate} {at}");
+            assert_eq!(used.ca.as_ref().unwrap().bytes, new.ca.as_bytes(), "{rotate} {at}");
             put_back();
             let (again, start) = open(&paths, day(at));
             assert_eq!(start.config.ca.unwrap().bytes, new.ca.as_bytes(), "{rotate} {at}");
@@ -212,7 +225,7 @@ fn a_kubeconfig_of_a_former_cluster_that_cannot_be_removed_counts_no_more() {
             if at == 3 {
                 pki = again;
             }
-            pki.keep_kubeconfig();
+            pki.keep_kubeconfig(&used);
         }
     }
 }

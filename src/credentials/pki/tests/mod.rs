@@ -211,9 +211,17 @@ impl Pki {
     }
 
     fn install(&mut self, chain: &str, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
+        // Its files were read just before the request.
+        let later = std::mem::take(&mut self.later);
+        let (start, marks) = self.start(now)?;
+        self.later = later;
+        let mut requested = start.config;
+        if start.bootstrap.is_some() {
+            (requested.authorization, self.marks) = (None, marks);
+        }
         let ops = self.store.install(chain, &self.marks, now)?;
         self.disk.carry_out(ops)?;
-        let installed = self.installed(now);
+        let installed = self.installed(requested, now);
         self.carry_out_later();
         installed
     }

@@ -20,7 +20,7 @@ use rcgen::{KeyPair, PublicKeyData as _};
 use crate::config::Config;
 use crate::credentials::pki::tests::Pem;
 use crate::credentials::tests::cluster::{self, Behavior, Cluster, Fate, START, epoch, wall};
-use crate::credentials::tests::process::{Process, Sent, Turn, live_all};
+use crate::credentials::tests::process::{Process, Sent, Turn, is_certificate, live_all};
 use crate::credentials::{IdentitySource, SigningClient};
 use crate::kube::delay::Jitter;
 use crate::kube::facts::Facts;
@@ -400,7 +400,7 @@ impl Machine {
         let is_well =
             self.cluster.behavior == Behavior::Correct && ["200", "201"].contains(&what.as_str());
         let Sent { kind, request, .. } = sent;
-        if !is_well && kind != RequestKind::Certificate {
+        if !is_well && !is_certificate(kind) {
             self.steady = None;
         }
         if kind == RequestKind::Lease
@@ -411,7 +411,7 @@ impl Machine {
             let gap = start - last;
             assert!(gap <= LONGEST_GAP, "{}", self.shown(&format!("gap {gap:?}")));
         }
-        if kind == RequestKind::Certificate || !is_well {
+        if is_certificate(kind) || !is_well {
             self.tell(&format!("{kind:?} {:?}: {what}", request.method));
         }
     }

@@ -125,6 +125,9 @@ struct Files {
     later: usize,
 }
 
+/// By the client of the Lease.
+const CERTIFICATE: RequestKind = RequestKind::Certificate { is_apart: false };
+
 impl Files {
     fn ops(number: usize) -> Vec<Op> {
         vec![Op::Remove("/no-such-file".into()); number]
@@ -258,7 +261,7 @@ impl World {
     }
 
     fn next(&mut self, now: Now, connected: bool) -> Action {
-        let others = others(&mut self.rotation, self.kubelet.moment(now));
+        let others = others(&mut self.rotation, false, self.kubelet.moment(now));
         self.kubelet.next(now, others, || connected)
     }
 
@@ -267,7 +270,8 @@ impl World {
         self.files.now = self.now;
         let at = self.kubelet.moment(Now { mono: self.now, wall });
         let step = self.rotation.step(&mut self.files, at);
-        match step.unwrap() {
+        // An error is that of a request that is given up.
+        match step.unwrap_or(CredentialStep::Files) {
             CredentialStep::Files => None,
             CredentialStep::InUse(_) => {
                 self.kubelet.on_new_credentials();
@@ -331,7 +335,7 @@ impl World {
                 return Ok(());
             }
             Action::Change => unreachable!("there is none"),
-            Action::Credentials(budget) => (RequestKind::Certificate, budget),
+            Action::Credentials(budget) => (CERTIFICATE, budget),
             Action::Connect(budget) => {
                 self.now = self.now.after(budget / 1000 * step.takes);
                 if !matches!(step.behavior, Behavior::Correct) {
@@ -354,13 +358,13 @@ impl World {
         };
         let has_facts = self.kubelet.facts_at.is_some();
         let request = match work {
-            RequestKind::Certificate => self.step_credentials(wall),
+            CERTIFICATE => self.step_credentials(wall),
             _ => self.kubelet.request(work, start, &Facts::example()),
         };
         let Some(request) = request else {
             return Ok(());
         };
-        let needs_none = matches!(work, RequestKind::Certificate | RequestKind::Time);
+        let needs_none = matches!(work, CERTIFICATE | RequestKind::Time);
         prop_assert!(needs_none || !self.rotation.is_missing(), "{work:?} without a certificate");
         let needs_facts = work == RequestKind::WriteNode;
         prop_assert!(has_facts || !needs_facts, "no facts for {:?}", request.method);
@@ -387,10 +391,10 @@ impl World {
                     "an attempt {gap:?} after the previous one, {limit:?} allowed"
                 );
             }
-            self.last = Some((start.mono, LAW.longest_gap(&outcome, took)));
+            self.last = Some((start.mono, LAW.longest_gap(&outcome, took, true)));
         }
         let end = Now { mono: self.now, wall };
-        if work == RequestKind::Certificate {
+        if work == CERTIFICATE {
             self.kubelet.on_answer(work, &outcome, end.mono);
             let _ = self.rotation.on_response("", outcome, self.kubelet.moment(end));
         } else {
@@ -537,7 +541,10 @@ fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
             let certificate = certificates::holding(kind, Some(leaf));
             let mut world = World::with_certificate(Some(certificate));
             let node = json!({"kind": "Node", "metadata": {"name": "pi"}});
-            world.cluster["pi"].node = Some(world.cluster["pi"].store(node, true));
+            // It was created long before the certificate arrived.
+            let mut node = world.cluster["pi"].store(node, true);
+            node["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
+            world.cluster["pi"].node = Some(node);
             let middle = Mono::START.after(Duration::from_secs(3000));
             while world.files.renewed == 0 {
                 let clock = if world.now < middle { early } else { late };
@@ -548,7 +555,7 @@ fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
             let after = world.now.since(Mono::START).as_secs();
             let clocks = format!("{} {}", early.time(), late.time());
             assert!((6999..7020).contains(&after), "{after}: {clocks}");
-            assert_eq!(world.count(RequestKind::Certificate, ""), 1, "{:?}", world.sent);
+            assert_eq!(world.count(CERTIFICATE, ""), 1, "{:?}", world.sent);
         }
     }
 }
@@ -589,7 +596,7 @@ fn the_first_renewal_at_a_supervisor_follows_the_first_lease() {
     world.run_while(|world| world.files.renewed == 0);
     let works: Vec<RequestKind> = world.sent.iter().map(|(work, _)| *work).collect();
     let first = |work| works.iter().position(|sent| *sent == work).unwrap();
-    assert!(first(RequestKind::Lease) < first(RequestKind::Certificate), "{works:?}");
+    assert!(first(RequestKind::Lease) < first(CERTIFICATE), "{works:?}");
     assert!(world.now < Mono::START.after(Duration::from_secs(5)), "{:?}", world.now);
 }
 
@@ -598,8 +605,8 @@ fn the_first_renewal_at_a_supervisor_follows_the_first_lease() {
 #[test]
 fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_restart_by_none() {
     let second = Duration::from_secs(1);
-    let start = |cluster: Option<Cluster>| {
-        let truth = true_time(Mono::START);
+    let start = |cluster: Option<Cluster>, arrived: Duration| {
+        let truth = true_time(Mono::START.after(arrived));
         let leaf = certificates::leaf(truth, truth.after(1_000_000 * second));
         let certificate = certificates::holding(certificates::SUPERVISOR, Some(leaf));
         let mut world = World::with_certificate(Some(certificate));
@@ -610,9 +617,9 @@ fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_
     let hour = |world: &mut World| {
         world.sent.clear();
         world.run_until(world.now.after(3600 * second));
-        world.count(RequestKind::Certificate, "")
+        world.count(CERTIFICATE, "")
     };
-    let mut world = start(None);
+    let mut world = start(None, Duration::ZERO);
     world.run_while(|world| world.files.renewed == 0);
     // The garbage collector of k3s has deleted the password of a former Node by then.
     let after = world.now.since(Mono::START);
@@ -620,9 +627,15 @@ fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_
     assert_eq!(hour(&mut world), 0, "it is asked once");
     world.cluster["pi"].delete();
     assert_eq!(hour(&mut world), 1, "of a Node that was deleted");
-    // The Node stays, and the process starts again.
-    let mut again = start(Some(world.cluster));
-    assert_eq!(hour(&mut again), 0, "of a Node that exists");
+    // The Node stays, and the process starts again: it has the certificate of that request, or was
+    // killed before it.
+    let created = world.now.since(Mono::START) - 3600 * second;
+    let mut cluster = world.cluster;
+    for (arrived, asked) in [(created + 20 * second, 0), (Duration::ZERO, 1)] {
+        let mut again = start(Some(cluster), arrived);
+        assert_eq!(hour(&mut again), asked, "of a Node that exists: {arrived:?}");
+        cluster = again.cluster;
+    }
 }
 
 /// The board was off until its certificate had expired: no request succeeds, so there is never a
@@ -643,7 +656,7 @@ fn an_agent_that_starts_with_an_expired_certificate_of_a_supervisor_finds_anothe
     assert!(longest <= Some(Duration::from_secs(61)), "{longest:?}");
     assert!(world.files.searched.len() < 200, "{}", world.files.searched.len());
     // The server, which refuses it for certain, is asked ever more rarely.
-    let asked = world.count(RequestKind::Certificate, "");
+    let asked = world.count(CERTIFICATE, "");
     assert!((10..15).contains(&asked), "{asked}");
     let end = true_time(world.now).after(hour * 1000);
     world.files.in_files = Some(certificates::leaf(true_time(world.now), end));
@@ -745,7 +758,7 @@ fn after_an_unanswered_certificate_request_the_lease_is_next() {
         (now(&world), Action::Send(RequestKind::Lease, LAW.connect_and_call_budget()));
     assert_ne!(world.next(now, true), lease);
     let silent = Err("tested".into());
-    world.kubelet.on_answer(RequestKind::Certificate, &silent, now.mono);
+    world.kubelet.on_answer(CERTIFICATE, &silent, now.mono);
     assert_eq!(world.next(now, true), lease);
 }
 

@@ -71,10 +71,10 @@ fn a_dead_root_dir_costs_storage_and_the_podcidr_file_and_no_renewal() {
     let board = start(&double, &folder, &double.kubeconfig_for_node("pi"), &flags);
     let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
     admin(&double, "PATCH", "/api/v1/nodes/pi", &spec);
-    board.says_within(Duration::from_secs(20), "podCIDR cannot be written: ");
+    board.says_within(Duration::from_secs(20), "podCIDR: cannot be written: ");
     renewals_go_on(&double);
     let lines = board.log();
-    let written = lines.iter().filter(|line| line.contains("podCIDR cannot be written"));
+    let written = lines.iter().filter(|line| line.contains("podCIDR: cannot be written"));
     let written: Vec<_> = written.collect();
     assert_eq!(written.len(), 1, "{lines:?}");
     assert!(written[0].contains("is on fuse, which can block for ever"), "{written:?}");

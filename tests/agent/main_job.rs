@@ -145,7 +145,7 @@ fn systemd_is_notified_of_ready_watchdog_status_and_stopping() {
         if register.ends_with("false") {
             admin(&double, "POST", "/api/v1/nodes", &node);
         }
-        while heard() != "READY=1" {}
+        while !heard().starts_with("READY=1\nWATCHDOG=1\nSTATUS=Ready since 20") {}
         assert!(double.get("nodes/pi").is_some());
         let mut healthy = 0;
         while healthy < 5 {

@@ -51,27 +51,6 @@ fn replay(folder: &Path, before: &Path, done: &[Op], lost: &[usize], torn: Optio
     }
 }
 
-/// One power cut in `ops`; `below` chooses a number below its argument. Returns the number of
-/// operations that were done.
-pub(crate) fn cut_once(
-    folder: &Path,
-    before: &Path,
-    ops: &[Op],
-    below: &mut dyn FnMut(usize) -> usize,
-) -> usize {
-    let n = below(ops.len() + 1);
-    let done = &ops[..n];
-    let lost: Vec<usize> = volatile(done).into_iter().filter(|_| below(2) == 0).collect();
-    let torn = match ops.get(n) {
-        Some(Op::Write(path, _, content)) if below(2) == 0 => {
-            Some((path.as_path(), &content[..below(content.len() + 1)]))
-        }
-        _ => None,
-    };
-    replay(folder, before, done, &lost, torn);
-    n
-}
-
 /// Runs `act` once, which returns its operations and what `check` needs. Then runs `check` on the
 /// state of each possible power cut. Returns their number.
 pub(crate) fn survives<T>(

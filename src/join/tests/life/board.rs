@@ -28,7 +28,6 @@ use crate::kube::time::Wall;
 use crate::node::kubelet::tests::storm::take_lines;
 use crate::node::schedule::tests::Random;
 use crate::os::tree::Tree;
-use crate::os::write::Disk;
 
 /// The host name: that of a Node whose flags are lost.
 const HOSTNAME: &str = "board";
@@ -151,18 +150,6 @@ impl World {
         let _ = fs::remove_dir_all(self.tree.join(UNITS));
     }
 
-    /// The same, and cross/debian/postrm.
-    pub(super) fn purge(&mut self) {
-        self.remove();
-        for (link, _) in LINKS {
-            let _ = fs::remove_file(self.tree.join(link));
-        }
-        if fs::remove_file(self.tree.join("etc/default/nodelet-join")).is_ok() {
-            let _ = fs::remove_file(self.paths().kubeconfig());
-        }
-        let _ = fs::remove_dir_all(self.tree.join("var/lib/nodelet"));
-    }
-
     // --- systemd ---
 
     fn is_enabled(&self) -> bool {
@@ -179,11 +166,6 @@ impl World {
         fs::create_dir_all(self.tree.join("run/systemd/system")).unwrap();
         self.is_started = self.is_enabled();
         self.end_agent(Duration::ZERO);
-    }
-
-    pub(super) fn power_off(&mut self) {
-        self.stop();
-        self.is_on = false;
     }
 
     pub(super) fn stop(&mut self) {
@@ -444,13 +426,6 @@ impl View {
         }
         assert_eq!(end.is_err(), lines.iter().any(|line| line.starts_with('✗')));
         lines
-    }
-
-    /// `nodelet reset`. Returns the line of the failed step.
-    pub(super) fn reset(&self) -> Option<String> {
-        let paths = self.0.borrow().paths();
-        let (report, _) = crate::join::run_reset(&mut Disk::default(), &paths, false);
-        report.findings.iter().map(Finding::line).find(|line| line.starts_with('✗'))
     }
 }
 

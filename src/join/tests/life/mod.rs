@@ -1,24 +1,21 @@
-//! A model of a board's life: joins, resets, packages, reboots, power cuts at any file operation,
-//! full disks, wrong clocks, expired tokens, new CAs and outages, in random order. After each step
-//! nothing that worked is gone, and a person who follows the last line gets a Ready Node.
+//! Chosen moments of a board's life: joins, packages, wrong clocks and new CAs. A person who follows
+//! the last line gets a Ready Node. Lives in random order are those of `tests/sim`.
 //!
-//! Join, reset, agent and files are real. Server, systemd, the package's scripts, time and the
-//! person are models.
+//! Join, agent and files are real. Server, systemd, the package's scripts, time and the person are
+//! models.
 
 mod board;
 
 use std::time::Duration;
 
-use nix::errno::Errno;
 use serde_json::json;
 
 use self::board::{Line, View, World, wrong_clocks};
-use crate::credentials::tests::cluster::{Behavior, YEAR, wall};
-use crate::credentials::tests::process::live_all;
+use crate::credentials::tests::cluster::{YEAR, wall};
 use crate::kube::time::Wall;
 use crate::node::kubelet::tests::storm::collect_lines;
+use crate::os::recorder;
 use crate::os::write::Op;
-use crate::os::{power_cut, recorder, tree::Tree};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -27,26 +24,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 const RECOVERY: Duration = Duration::from_secs(100);
 /// Most lines that a person follows.
 const PATIENCE: usize = 8;
-const STEPS: usize = 5;
 
 #[derive(Clone, Debug)]
 enum Step {
     Join(Line),
-    Reset,
-    Remove,
-    Purge,
-    Install,
-    /// Or a downgrade: the agent is started again.
-    Upgrade,
-    Reboot,
-    Fails(Errno),
     Clock(Wall),
-    TokenExpires,
     ReplaceCa(usize),
-    Busy(usize, u16, Duration),
-    Gone(usize, Duration),
-    Off(Duration),
-    Passes(Duration),
 }
 
 /// What a person does.
@@ -98,13 +81,10 @@ fn act(line: &str) -> Option<Act> {
 struct Life {
     seed: u64,
     view: View,
-    /// What the owner wants; `None` after a reset.
+    /// What the owner wants.
     wanted: Option<Line>,
     /// The lines of the last command that have a remedy; the first one may be a failure.
     printed: Vec<String>,
-    /// The Node that the files can renew the Lease of.
-    works: Option<(usize, String)>,
-    disk: Option<Errno>,
 }
 
 impl Life {
@@ -115,15 +95,11 @@ impl Life {
         if !seed.is_multiple_of(8) {
             view.0.borrow_mut().install();
         }
-        Self { seed, view, wanted: None, printed: Vec::new(), works: None, disk: None }
+        Self { seed, view, wanted: None, printed: Vec::new() }
     }
 
     fn world(&self) -> std::cell::RefMut<'_, World> {
         self.view.0.borrow_mut()
-    }
-
-    fn below(&self, n: u64) -> u64 {
-        self.world().below(n)
     }
 
     #[track_caller]
@@ -132,168 +108,27 @@ impl Life {
         panic!("seed {}: {what}\n{shown}\nlast command: {:?}", self.seed, self.printed)
     }
 
-    fn step(&self) -> Step {
-        let cluster = usize::from(self.below(3) == 0);
-        let minutes = |n: u64| MINUTE * u32::try_from(self.below(n)).unwrap();
-        match self.below(26) {
-            0..4 => {
-                let name = if self.below(3) == 0 { "pie" } else { "pi" };
-                let (label, force) = (self.below(2), self.below(4) == 0);
-                let line = self.world().new_line(cluster, name, label);
-                Step::Join(Line { force, ..line })
-            }
-            4..7 => match &self.wanted {
-                Some(line) => Step::Join(line.clone()),
-                None => Step::Join(self.world().new_line(0, "pi", 0)),
-            },
-            7 => Step::Reset,
-            8 => Step::Remove,
-            9 => Step::Purge,
-            10 | 11 => Step::Install,
-            12 => Step::Upgrade,
-            13 | 14 => Step::Reboot,
-            15 => Step::Fails(Errno::ENOSPC),
-            16 => Step::Fails(Errno::EROFS),
-            17 => Step::Clock(wrong_clocks()[usize::from(self.below(2) == 0)]),
-            18 => Step::TokenExpires,
-            19 | 20 => Step::ReplaceCa(cluster),
-            21 => Step::Busy(cluster, if self.below(2) == 0 { 429 } else { 503 }, minutes(6)),
-            22 => Step::Gone(cluster, if self.below(3) == 0 { YEAR } else { minutes(60) }),
-            23 => Step::Off(if self.below(3) == 0 { YEAR + DAY } else { minutes(600) }),
-            24 => Step::Passes(DAY * u32::try_from(self.below(200)).unwrap()),
-            _ => Step::Passes(minutes(10)),
-        }
-    }
-
-    fn set_disk(&mut self, fault: Option<Errno>) {
-        self.disk = fault;
-        recorder::refuse(fault);
-    }
-
     fn carry_out(&mut self, step: &Step) {
         match step {
             Step::Join(line) => {
                 self.wanted = Some(line.clone());
                 self.join();
             }
-            Step::Reset => {
-                self.printed = self.view.reset().into_iter().collect();
-                if self.printed.is_empty() {
-                    self.wanted = None;
-                }
-            }
-            Step::Remove => self.world().remove(),
-            Step::Purge => self.world().purge(),
-            Step::Install | Step::Upgrade => self.world().install(),
-            Step::Reboot => self.world().boot(),
-            Step::Fails(errno) => self.set_disk(Some(*errno)),
             Step::Clock(shown) => {
                 let mut world = self.world();
                 world.wrong_clock = Some((world.now, *shown));
-            }
-            Step::TokenExpires => {
-                self.world().clusters.iter_mut().for_each(|cluster| cluster.tokens.clear());
             }
             Step::ReplaceCa(cluster) => {
                 let what = self.world().clusters[*cluster].replace_ca();
                 self.world().tell(what);
             }
-            Step::Busy(cluster, code, time) => {
-                self.outage(*cluster, Behavior::Refuses(*code, None), *time)
-            }
-            Step::Gone(cluster, time) => {
-                self.outage(*cluster, Behavior::Gone, *time);
-                self.world().pass(*time);
-            }
-            Step::Off(time) => {
-                self.world().power_off();
-                self.world().pass(*time);
-                self.world().boot();
-            }
-            Step::Passes(time) => self.world().pass(*time),
         }
         self.world().pass(MINUTE);
-    }
-
-    fn outage(&self, cluster: usize, behavior: Behavior, time: Duration) {
-        let mut world = self.world();
-        let end = world.now + time;
-        let cluster = &mut world.clusters[cluster];
-        (cluster.behavior, cluster.fault_ends) = (behavior, Some(end));
     }
 
     fn join(&mut self) {
         let line = self.wanted.clone().unwrap();
         self.printed = self.view.join(&line);
-    }
-
-    /// A step of a cluster, of time or of the owner may end what worked.
-    fn may_end(&self, step: &Step, is_cut: bool) -> bool {
-        match step {
-            Step::Reset | Step::Purge | Step::ReplaceCa(_) => true,
-            // Between flags and kubeconfig of another name; the same line again is the cure.
-            Step::Join(line) => line.force && is_cut,
-            Step::Gone(_, time) | Step::Off(time) | Step::Passes(time) => *time > DAY * 30,
-            _ => false,
-        }
-    }
-
-    /// One random step, perhaps with a power cut in it.
-    fn live(&mut self) {
-        let step = self.step();
-        let worked = self.works.take();
-        self.world().tell(&format!("{step:?}, disk {:?}", self.disk));
-        recorder::take();
-        let before = Tree::in_memory("life-before");
-        let is_cut = self.below(3) == 0;
-        if is_cut {
-            power_cut::copy(&self.world().tree, &before);
-        }
-        self.carry_out(&step);
-        let ops = recorder::take();
-        if is_cut && !ops.is_empty() && !matches!(step, Step::Remove | Step::Purge | Step::Install)
-        {
-            self.cut(&before, &ops);
-            // Nobody has seen the last line.
-            let is_join = matches!(step, Step::Join(_));
-            self.printed = if is_join { vec!["✗ join again".to_owned()] } else { Vec::new() };
-        }
-        self.check(&step, is_cut, worked);
-        if self.below(3) == 0 {
-            self.recover();
-            let works = self.world().node();
-            self.works = works;
-        }
-    }
-
-    /// The power fails at one of the operations, and returns.
-    fn cut(&mut self, before: &Tree, ops: &[Op]) {
-        let disk = self.disk.take();
-        recorder::refuse(None);
-        let tree = self.world().tree.path().to_owned();
-        let mut below = |n: usize| usize::try_from(self.below(u64::try_from(n).unwrap())).unwrap();
-        let done = power_cut::cut_once(&tree, before, ops, &mut below);
-        self.world().tell(&format!("power cut after {done} of {} operations", ops.len()));
-        self.set_disk(disk);
-        self.world().boot();
-        self.world().pass(MINUTE);
-        recorder::take();
-    }
-
-    /// The files are complete, and nothing that worked is gone.
-    fn check(&mut self, step: &Step, is_cut: bool, worked: Option<(usize, String)>) {
-        let paths = self.world().paths();
-        if paths.kubeconfig().exists() && paths.stored_flags().is_none() {
-            self.fails("a kubeconfig without the flags of its join");
-        }
-        let works = self.world().node();
-        self.works = works;
-        if let Some(node) = &worked
-            && self.works.is_none()
-            && !self.may_end(step, is_cut)
-        {
-            self.fails(&format!("{node:?} worked before {step:?}"));
-        }
     }
 
     /// The owner follows the last line, until the Node is Ready.
@@ -351,7 +186,7 @@ impl Life {
             }
             Act::Force => wanted.force = true,
             Act::SetClock => self.world().wrong_clock = None,
-            Act::MendDisk => self.set_disk(None),
+            Act::MendDisk => recorder::refuse(None),
             Act::WaitForServer => {
                 let mut world = self.world();
                 let end = world.clusters[wanted.cluster].fault_ends;
@@ -505,23 +340,4 @@ fn a_quiet_year_writes_one_pair_of_certificate_and_key() {
     // The length of an ECDSA signature differs by a few bytes from one to the next.
     assert!((255..=329).contains(day) && (700..1400).contains(bytes), "{written:?}");
     assert!(name.starts_with("kubelet-client-20") && name.ends_with(".pem.new"), "{name}");
-}
-
-/// `LIFE_SEED=5 cargo test --lib life` repeats the life of one seed.
-fn live(seed: u64) {
-    let mut life = Life::new(seed);
-    for _ in 0..STEPS {
-        life.live();
-    }
-    life.recover();
-}
-
-#[test]
-fn the_last_line_leads_a_board_of_any_life_to_a_ready_node() {
-    live_all("LIFE_SEED", 0..1000, live);
-}
-
-#[test]
-fn the_last_line_leads_a_board_of_any_other_life_to_a_ready_node() {
-    live_all("LIFE_SEED", 1000..2000, live);
 }

@@ -81,18 +81,24 @@ impl Store {
     }
 
     /// The operations that complete an interrupted update of this program or a kubelet, or that
-    /// make the newest pair current if there is no link to any.
+    /// make the newest pair current if there is no link to any. A file that was written and not
+    /// renamed has a key, and goes.
     pub(in crate::credentials) fn recover(&self) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
-        if is_there(&current)? && guard::exists(&current) {
-            return Ok(Vec::new());
-        }
         let mut ops = Vec::new();
+        self.each_file(&mut |path| {
+            if path.extension() == Some(OsStr::new("new")) && ops.len() < MOST_REMOVED {
+                ops.push(Op::Remove(path));
+            }
+        })?;
+        if is_there(&current)? && guard::exists(&current) {
+            return Ok(ops);
+        }
         if !guard::exists(&updated) {
             let mut newest = None;
             self.each_pair(&mut |pair| newest = newest.take().max(Some(pair)))?;
             let Some(newest) = newest else {
-                return Ok(Vec::new());
+                return Ok(ops);
             };
             ops.extend([Op::Remove(updated.clone()), Op::Link(newest, updated.clone())]);
         }

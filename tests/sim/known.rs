@@ -134,18 +134,6 @@ pub(crate) const ALL: &[Known] = &[
         is_it: |run, _| run.plan.classes().contains(&"notify-full"),
     },
     Known {
-        name: "B1 a value that was not read is Unknown",
-        sentence: "board",
-        kind: "",
-        is_it: |_, broken| broken.text.contains("is \"Unknown\""),
-    },
-    Known {
-        name: "B1 a value that was not read is Unknown",
-        sentence: "twin",
-        kind: "node.status.nodeInfo.",
-        is_it: |_, broken| broken.text.contains("Unknown"),
-    },
-    Known {
         name: "B2 boots that cannot be read once are overwritten",
         sentence: "board",
         kind: "a boot is forgotten",

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::grew;
-use super::reader::{HealthReader, count, is_numbered};
+use super::reader::{HealthReader, MAX_DEVICES, count, is_numbered};
 use crate::kube::facts::{Read, Sign};
 use crate::kube::instant::Mono;
 use crate::os::reread_file::RereadFile;
@@ -51,11 +51,13 @@ impl EventSources {
         self.vmstat = has_oom_kills.then_some(vmstat);
         let controllers = reader.names(MC, &|name| is_numbered(name, "mc"));
         let errors = |name: &String| RereadFile::new(format!("{MC}/{name}/ue_count"));
-        self.memory_errors = controllers.iter().map(errors).collect();
+        self.memory_errors = controllers.iter().map(errors).take(MAX_DEVICES).collect();
         self.links.clear();
         for name in reader.names(NET, &|name| name != "lo") {
             // A bridge or a tunnel has no device.
-            if reader.root.open(&format!("{NET}/{name}/device")).is_ok() {
+            if self.links.len() < MAX_DEVICES
+                && reader.root.open(&format!("{NET}/{name}/device")).is_ok()
+            {
                 let file = RereadFile::new(format!("{NET}/{name}/carrier_changes"));
                 self.links.push((name, file));
             }
@@ -83,8 +85,8 @@ impl EventSources {
         };
     }
 
-    /// The events of what happened since the last look. `is_new_boot`: no earlier process told
-    /// what ended the last boot; `None`: that is not known yet.
+    /// The events of what happened since the last look. `is_new_boot`: no earlier process of this
+    /// boot wrote the Node, so none told what ended the last boot; `None`: that is not known yet.
     pub(super) fn judge(&mut self, is_new_boot: Option<bool>, now: Mono) -> Vec<Sign> {
         let (found, mut signs) = (&self.found, Vec::new());
         let has_killed = grew(found.oom_kills, self.last_oom_kills);

@@ -8,18 +8,21 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::condition_state::{ConditionState, MAX_MESSAGE, cut};
+use super::condition_state::{ConditionState, MAX_MESSAGE, Problem, RuleResult, cut};
 use super::config::{FileCondition, HealthConfig};
 use super::events::EventSources;
 use super::reader::HealthReader;
 use super::time::{REBOOTS, Time};
-use super::{ConditionKind, KINDS, RuleInput, Source, voltage};
+use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage};
 use crate::kube::facts::{HealthCondition, HealthConditions, Sign};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::guard;
-use crate::os::read::{SMALL, read_found};
+use crate::os::mounts::{Mount, all_mounts, at};
+use crate::os::read::{SMALL, is_end, read_found};
+use crate::os::reread_file::RereadFile;
 use crate::os::root::HostRoot;
 use crate::os::write::Op;
 
@@ -33,18 +36,31 @@ const MAX_REASON: usize = 63;
 /// less than that, because a status can be computed early.
 const SLOW: Duration = Duration::from_secs(55);
 const FAST: Duration = Duration::from_secs(9);
-/// Distance of two discoveries.
+/// Distance of two discoveries; after a uevent it is that of two looks.
 const DISCOVERY: Duration = Duration::from_secs(3600);
+/// The number of the last uevent: the kernel sends one for each device that comes or goes, and for
+/// each driver that is bound to one.
+const UEVENTS: &str = "sys/kernel/uevent_seqnum";
+/// udev loads drivers after the agent was started. Before this time a source that is missing may
+/// come.
+const DRIVERS_ARE_BOUND: Duration = Duration::from_secs(120);
 
 /// All conditions about the board's health.
 #[derive(Debug)]
 pub struct Health {
     config: HealthConfig,
     reader: HealthReader,
+    first_look: Option<Mono>,
     looked: Option<Mono>,
+    /// The last discovery that could read all files that exist.
     discovered: Option<Mono>,
+    uevents: RereadFile,
+    /// The last uevent before that discovery.
+    last_uevent: Option<i64>,
     /// Those that came to their end.
     discoveries: u64,
+    /// The boot id of the Node as it was first known.
+    node_boot_id: Option<String>,
     /// One for each of [`KINDS`].
     conditions: Vec<Condition>,
     time: Time,
@@ -78,15 +94,19 @@ impl Health {
         clock: impl Fn() -> Now + 'static,
     ) -> Self {
         let condition = |kind: &'static ConditionKind| {
-            let source = kind.source.map(|new| new());
+            let source = kind.source.filter(|_| is_read(config, kind)).map(|new| new());
             Condition { kind, source, state: ConditionState::default() }
         };
         Self {
             config: config.clone(),
             reader: HealthReader::new(root.clone(), clock),
+            first_look: None,
             looked: None,
             discovered: None,
+            uevents: RereadFile::new(UEVENTS),
+            last_uevent: None,
             discoveries: 0,
+            node_boot_id: None,
             conditions: KINDS.iter().map(condition).collect(),
             time: Time::new(root, root_dir, built),
             event_sources: EventSources::default(),
@@ -107,29 +127,42 @@ impl Health {
             return false;
         }
         let look = self.reader.begin();
-        let is_first = self.looked.replace(now).is_none();
-        let is_due = |at| now.since(at) >= DISCOVERY && !self.reader.root_can_block;
+        self.looked = Some(now);
+        self.first_look.get_or_insert(now);
+        let uevent = self.reader.reread_number(&mut self.uevents).ok();
+        let distance = if uevent == self.last_uevent { DISCOVERY } else { SLOW };
+        let is_due = |at| now.since(at) >= distance && !self.reader.root_can_block;
+        let mut is_cut_off = false;
         if self.discovered.is_none_or(is_due) {
             self.discover();
-            // One that did not come to its end is repeated by the next look.
-            self.discovered = self.reader.root.may_read().is_ok().then_some(now);
-            self.discoveries += u64::from(self.discovered.is_some());
+            is_cut_off = self.reader.root.may_read().is_err();
+            self.last_uevent = uevent;
+            // One that could not read all is repeated by the next look.
+            self.discovered = (!is_cut_off && self.reader.unread.is_none()).then_some(now);
+            self.discoveries += u64::from(!is_cut_off);
         }
         self.look_at(false);
-        self.time.look(&mut self.reader, is_first);
+        self.time.look(&mut self.reader, &self.config);
         self.event_sources.look(&mut self.reader);
         self.look_at(true);
         self.reader.end(look, true);
         let now = self.reader.now();
         // Without all sources, conditions would be deleted, and changes of links forgotten.
-        if self.discovered.is_some() {
-            let signs = self.event_sources.judge(self.time.history.is_new_boot(), now.mono);
+        if !is_cut_off {
+            let is_known = self.time.history.id.is_some() && self.node_boot_id.is_some();
+            let is_new_boot = is_known.then(|| self.is_of_this_boot() != Some(true));
+            let signs = self.event_sources.judge(is_new_boot, now.mono);
             self.signs.extend(signs);
-            self.judge(true, now);
-        } else {
-            self.judge(false, now);
         }
+        self.judge(!is_cut_off, now);
         true
+    }
+
+    /// Whether an earlier process wrote the Node in this boot; `None` if the kernel tells no id of
+    /// the boot, and while that or the Node is not known.
+    fn is_of_this_boot(&self) -> Option<bool> {
+        let (own, node) = (self.time.history.id.as_ref()?, self.node_boot_id.as_ref()?);
+        (!own.is_empty() && !node.is_empty()).then(|| own == node)
     }
 
     fn look_at(&mut self, slow: bool) {
@@ -142,7 +175,12 @@ impl Health {
 
     fn discover(&mut self) {
         let reader = &mut self.reader;
-        let compatible = reader.root.bytes("proc/device-tree/compatible", SMALL);
+        let is_initramfs =
+            |mounts: &[Mount]| at(mounts, "/").is_some_and(|mount| mount.fs_type == "rootfs");
+        reader.is_initramfs =
+            reader.root.is_real() && all_mounts().is_ok_and(|mounts| is_initramfs(&mounts));
+        let mut compatible = RereadFile::new("proc/device-tree/compatible");
+        let compatible = reader.reread_bytes(&mut compatible, SMALL, &mut is_end(SMALL));
         reader.is_pi = compatible.is_ok_and(|names| {
             let vendor = b"raspberrypi,";
             names.windows(vendor.len()).any(|part| part == vendor)
@@ -151,7 +189,7 @@ impl Health {
             source.discover(reader);
         }
         self.event_sources.discover(reader, self.discoveries == 0);
-        self.time.discover(reader);
+        self.time.discover(reader, &self.config);
     }
 
     /// Takes the `Date` of a response to a request that was sent at `start`. `now.wall` is the
@@ -161,19 +199,37 @@ impl Health {
         self.judge(false, now);
     }
 
+    /// What it means that a look found no source. Only a look at all that the board has shows that
+    /// there is none.
+    fn without_source(&self, now: Mono) -> RuleResult {
+        let is_early = self.first_look.is_none_or(|at| now.since(at) < DRIVERS_ARE_BOUND);
+        if is_early || self.reader.is_initramfs {
+            RuleResult::Waiting
+        } else if self.discovered.is_none() {
+            RuleResult::Unread
+        } else {
+            RuleResult::NoSource
+        }
+    }
+
     /// Asks the rules; between two looks those of the time alone.
     fn judge(&mut self, is_look: bool, now: Now) {
+        let without_source = self.without_source(now.mono);
         for Condition { kind, source, state } in &mut self.conditions {
             let mut signs = Vec::new();
             let result = match source {
-                None => self.time.judge(kind.name, now),
+                None if kind.source.is_none() => self.time.judge(kind.name, now),
                 Some(source) if is_look => source.judge(&mut RuleInput {
                     now,
                     problem: state.get().flatten(),
                     discovery: self.discoveries,
                     signs: &mut signs,
                 }),
-                Some(_) => continue,
+                _ => continue,
+            };
+            let result = match result {
+                RuleResult::NoSource => without_source.clone(),
+                result => result,
             };
             state.step(result, |reason| kind.clear(reason), now.mono);
             if self.config.detects(kind.name) {
@@ -224,9 +280,12 @@ impl Health {
         self.files.splice(..read, lines);
     }
 
-    /// Takes the conditions of the Node as the server has them; none if it is not known. The first
-    /// ones are those of an earlier process.
-    pub fn on_node(&mut self, conditions: &[Value]) {
+    /// Takes the conditions of the Node as the server has them, and the id of the boot in which it
+    /// was written; none if it is not known. The first ones are those of an earlier process.
+    pub fn on_node(&mut self, conditions: &[Value], boot_id: Option<&str>) {
+        if self.node_boot_id.is_none() {
+            self.node_boot_id = boot_id.map(str::to_owned);
+        }
         let find = |name| object::of_type(conditions, name);
         self.leftovers.retain(|name| find(name).is_some());
         self.foreign.clear();
@@ -241,11 +300,12 @@ impl Health {
         // Each patch of this program sets the heartbeat of Ready and of all its conditions.
         let heartbeat = |condition| object::text(condition, &["lastHeartbeatTime"]);
         let last_patch = find("Ready").map(heartbeat);
+        let is_of_this_boot = self.is_of_this_boot();
         for Condition { kind, state, .. } in &mut self.conditions {
             let Some(condition) = find(kind.name) else { continue };
             let Some(problem) = kind.recognize(condition) else { continue };
             if self.config.detects(kind.name) {
-                state.adopt(problem);
+                state.adopt(problem.map(|problem| Problem { is_of_this_boot, ..problem }));
             } else if last_patch == Some(heartbeat(condition)) {
                 self.leftovers.push(kind.name);
             }
@@ -320,9 +380,9 @@ impl Health {
         if self.config.detects(REBOOTS.name) { self.time.record(now) } else { None }
     }
 
-    /// The result of recording it.
-    pub fn on_boot_recorded(&mut self, is_ok: bool) {
-        self.time.history.on_written(is_ok);
+    /// The result of recording it, or an orderly stop.
+    pub(crate) fn on_boot_recorded(&mut self, result: Result<(), Fault>) {
+        self.time.on_written(result, self.reader.now().mono);
     }
 
     /// The operations that record an orderly stop of this process.
@@ -347,6 +407,13 @@ impl Health {
         };
         paths.into_iter().take(3).map(value).collect()
     }
+}
+
+/// Whether the files of a condition type are read: also those of the mounted file systems, for their
+/// errors on record.
+fn is_read(config: &HealthConfig, kind: &ConditionKind) -> bool {
+    let is_for_errors = kind.name == filesystems::KIND.name;
+    config.detects(kind.name) || (is_for_errors && config.detects(corruption::KIND.name))
 }
 
 /// The first line of a file that was found; `None` if it is larger than 1 MiB, or no file.

@@ -65,19 +65,19 @@ impl Cluster {
         self.tree.write(ALARM, if is_on { b"1" } else { b"0" });
         for _ in 0..4 {
             self.seconds += 60;
-            self.health.on_node(&self.list);
+            self.health.on_node(&self.list, Some(""));
             self.look();
         }
     }
 
     /// Whether a problem begins or ends, so that the Node is written at once.
     fn is_urgent(&mut self) -> bool {
-        self.health.on_node(&self.list);
+        self.health.on_node(&self.list, Some(""));
         self.health.conditions().changes_status(&self.list)
     }
 
     fn report(&mut self) {
-        self.health.on_node(&self.list);
+        self.health.on_node(&self.list, Some(""));
         let (found, before) = (self.health.conditions(), self.list.clone());
         let now = at(self.seconds).wall;
         found.apply(&mut self.list, now);
@@ -235,11 +235,11 @@ fn own_leftovers_are_deleted_once_and_foreign_conditions_are_not() {
     let mut cluster = Cluster::with_problem();
     cluster.tree = Tree::new("health-gone");
     cluster.health = health(&cluster.tree, "problems", &[], &cluster.clock);
-    cluster.look();
-    assert_eq!(cluster.reported(), "True");
-    cluster.seconds += 60;
-    cluster.look();
-    assert_eq!(cluster.reported(), "absent");
+    for (seconds, want) in [(0, "True"), (60, "True"), (60, "absent")] {
+        cluster.seconds += seconds;
+        cluster.look();
+        assert_eq!(cluster.reported(), want);
+    }
 }
 
 /// node-problem-detector has the same types and reasons. Its line of exclusion is in the flags.

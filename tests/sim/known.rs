@@ -3,9 +3,7 @@
 //! row.
 
 use super::Outcome;
-use super::plan::Step;
 use super::sentences::Broken;
-use super::service::UNREAD;
 
 /// A known fault.
 pub(crate) struct Known {
@@ -15,18 +13,6 @@ pub(crate) struct Known {
     pub(crate) kind: &'static str,
     /// Whether a run that fails in this way fails by this fault.
     pub(crate) is_it: fn(&Outcome, &Broken) -> bool,
-}
-
-/// A driver of the supply binds late, or its alarm is a file that cannot be read in the first look.
-fn has_late_driver(run: &Outcome) -> bool {
-    let binds = ["voltage-driver-unbound", "driver-late"];
-    let is_unread = |step: &Step| {
-        let unread = usize::try_from(step.target).ok().and_then(|target| target.checked_sub(1));
-        let path = unread.and_then(|index| UNREAD.get(index));
-        step.class.name == "twin" && path.is_some_and(|path| path.ends_with("/in0_lcrit_alarm"))
-    };
-    run.plan.classes().iter().any(|class| binds.contains(class))
-        || run.plan.steps.iter().any(is_unread)
 }
 
 /// By row of the readings of 2026-11-28.
@@ -134,54 +120,6 @@ pub(crate) const ALL: &[Known] = &[
         is_it: |run, _| run.plan.classes().contains(&"notify-full"),
     },
     Known {
-        name: "B2 boots that cannot be read once are overwritten",
-        sentence: "board",
-        kind: "a boot is forgotten",
-        is_it: |_, _| true,
-    },
-    Known {
-        name: "B3 a driver that binds after the first look",
-        sentence: "board",
-        kind: "UnderVoltage is not told",
-        is_it: |run, _| has_late_driver(run),
-    },
-    Known {
-        name: "B3 a driver that binds after the first look",
-        sentence: "board",
-        kind: "UnderVoltage is deleted",
-        is_it: |run, _| has_late_driver(run),
-    },
-    Known {
-        name: "B3 a driver that binds after the first look",
-        sentence: "twin",
-        kind: "",
-        is_it: |run, broken| broken.kind.contains("UnderVoltage") && has_late_driver(run),
-    },
-    Known {
-        name: "B6 32 names are taken before the filter",
-        sentence: "board",
-        kind: "ThermalThrottling is not told",
-        is_it: |run, _| run.plan.setting("zones") == "61",
-    },
-    Known {
-        name: "C1 a boot medium that is edited",
-        sentence: "board",
-        kind: "ReadonlyFilesystem without a problem",
-        is_it: |run, _| run.plan.classes().contains(&"boot-edited"),
-    },
-    Known {
-        name: "C3 a cap of the CPU that an administrator has lowered",
-        sentence: "board",
-        kind: "ThermalThrottling without a problem",
-        is_it: |run, _| run.plan.classes().contains(&"cpu-capped"),
-    },
-    Known {
-        name: "C5 WatchdogReset again where boots is not written",
-        sentence: "board",
-        kind: "WatchdogReset again",
-        is_it: |_, _| true,
-    },
-    Known {
         name: "C7 each failed handshake blames the keys",
         sentence: "grounds",
         kind: "P-521 is not supported",
@@ -219,12 +157,6 @@ pub(crate) const ALL: &[Known] = &[
         sentence: "agree",
         kind: "join: the same line, other flags",
         is_it: |_, _| true,
-    },
-    Known {
-        name: "B5 a root of ext2 that turns read-only",
-        sentence: "board",
-        kind: "ReadonlyFilesystem is not told",
-        is_it: |run, _| run.plan.setting("root") == "ext2",
     },
     Known {
         name: "C8 remedies of a proxy that fails",

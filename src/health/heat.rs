@@ -233,7 +233,7 @@ fn zone_of(folder: &str, reader: &mut HealthReader) -> Option<(Zone, RereadFile)
     let critical = of("critical").min();
     let passive = of("passive").filter(|passive| critical.is_none_or(|c| *passive < c)).max();
     let zone = Zone {
-        is_pi_cpu: reader.is_pi && PI_CPU.contains(&name.as_str()),
+        is_pi_cpu: reader.is_pi == Some(true) && PI_CPU.contains(&name.as_str()),
         passive,
         name,
         temp: None,

@@ -1,7 +1,7 @@
 //! Reads of kernel files for the look at the board's health. A look ends after a second as a whole
 //! (`os/root.rs`), and what comes behind a slow file is then not read. From the third such look
-//! in a row on, each leaves out its slowest file for 50 minutes, until the rest fits into the second:
-//! a driver that waits for a bus or a firmware must neither delay the Lease nor hide other sources.
+//! in a row on, each leaves out its slowest file for 50 minutes, until the rest fits into the
+//! second: a driver that waits for a bus or a firmware must neither delay the Lease nor hide other sources.
 //! Once is no sign of that: the process may have been paused, or the machine suspended.
 
 use std::fmt;
@@ -43,8 +43,8 @@ pub(super) struct HealthReader {
     pub(super) root_can_block: bool,
     /// The root is an initramfs: what is not there may come with the root.
     pub(super) is_initramfs: bool,
-    /// The board is a Raspberry Pi; known from the first discovery on.
-    pub(super) is_pi: bool,
+    /// The board is a Raspberry Pi; `None` before that was read.
+    pub(super) is_pi: Option<bool>,
     /// What `filesystems.rs` found in this look.
     pub(super) filesystems: IfPresent<Rc<[Filesystem]>>,
 }
@@ -73,7 +73,7 @@ impl HealthReader {
             left_out: Vec::new(),
             is_cut_off: false,
             unread: None,
-            is_pi: false,
+            is_pi: None,
             filesystems: None,
         }
     }

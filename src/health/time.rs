@@ -110,10 +110,9 @@ impl Time {
         self.history.has_failed &= self.log.last_error().is_none();
         // The first look may not have come so far.
         if self.history.id.is_none() {
-            let id = reader.root.text("proc/sys/kernel/random/boot_id", SMALL);
-            if id.is_ok() || reader.root.may_read().is_ok() {
-                self.history.id = Some(id.unwrap_or_default().trim().to_owned());
-            }
+            let id = if_present(reader.root.text("proc/sys/kernel/random/boot_id", SMALL));
+            let id = id.unwrap_or_else(|| Ok(String::new()));
+            self.history.id = id.ok().map(|id| id.trim().to_owned());
         }
     }
 
@@ -180,7 +179,7 @@ impl Time {
             all_mounts().is_ok_and(|mounts| mount(&mounts))
         };
         if if_present(found).is_none_or(|found| found.is_ok_and(|path| is_lost(&path))) {
-            log::info!(target: VERBOSE, "boots is not written: {} is not there to stay", folder.display());
+            log::info!(target: VERBOSE, "boots is not written: no folder {}", folder.display());
             return None;
         }
         Some(write::publication(&self.boots, text))
@@ -421,7 +420,7 @@ impl History {
     /// Whether the board is in a series of reboots at `now`, in seconds since 1970. `None`: the
     /// clock is not known to be right.
     pub(super) fn judge(&self, now: Option<u64>) -> RuleResult {
-        let can_be_made = !self.has_failed && self.id.as_deref().is_some_and(|id| !id.is_empty());
+        let can_be_made = !self.has_failed && self.id.as_deref() != Some("");
         let now = match (self.exists, now) {
             (None, _) => return RuleResult::Unread,
             (Some(false), _) if !can_be_made => return RuleResult::NoSource,
@@ -688,7 +687,7 @@ mod tests {
         assert_eq!(none.judge(Some(T)), RuleResult::NoSource);
         assert_eq!(none.record(T + 2), None);
         assert_eq!(none.stop(), None, "a write that failed is not repeated by a stop");
-        let mut unknown = History::default();
+        let mut unknown = History { id: Some(String::new()), ..History::default() };
         unknown.load(None);
         assert_eq!(unknown.judge(Some(T)), RuleResult::NoSource);
         let mut bad = history(&boots(&[T, T + 1, T + 2], ""), "a");

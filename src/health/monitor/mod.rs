@@ -14,7 +14,7 @@ use super::events::EventSources;
 use super::reader::HealthReader;
 use super::time::{REBOOTS, Time};
 use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage};
-use crate::kube::facts::{HealthCondition, HealthConditions, Sign};
+use crate::kube::facts::{HealthCondition, HealthConditions, Sign, if_present};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
 use crate::kube::text::Fault;
@@ -181,14 +181,15 @@ impl Health {
             reader.root.is_real() && all_mounts().is_ok_and(|mounts| is_initramfs(&mounts));
         let mut compatible = RereadFile::new("proc/device-tree/compatible");
         let compatible = reader.reread_bytes(&mut compatible, SMALL, &mut is_end(SMALL));
-        reader.is_pi = compatible.is_ok_and(|names| {
+        if let Ok(names) = if_present(compatible).transpose() {
             let vendor = b"raspberrypi,";
-            names.windows(vendor.len()).any(|part| part == vendor)
-        });
+            let is_pi = |names: Vec<u8>| names.windows(vendor.len()).any(|part| part == vendor);
+            reader.is_pi = Some(names.is_some_and(is_pi));
+        }
         for source in self.conditions.iter_mut().filter_map(|one| one.source.as_mut()) {
             source.discover(reader);
         }
-        self.event_sources.discover(reader, self.discoveries == 0);
+        self.event_sources.discover(reader);
         self.time.discover(reader, &self.config);
     }
 

@@ -321,8 +321,8 @@ const CLOCK_STEP: u64 = 60;
 #[derive(Debug, Default)]
 struct FilesystemHistory {
     number: String,
-    /// Its superblock was writable at the first look. One that was read-only may be that again, after
-    /// an edit.
+    /// Its superblock was writable at the first look. One that was read-only may be that again,
+    /// after an edit.
     was_writable: bool,
     /// Its superblock turned read-only.
     read_only_since: Option<Mono>,

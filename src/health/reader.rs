@@ -1,8 +1,8 @@
 //! Reads of kernel files for the look at the board's health. A look ends after a second as a whole
 //! (`os/root.rs`), and what comes behind a slow file is then not read. From the third such look
 //! in a row on, each leaves out its slowest file for 50 minutes, until the rest fits into the
-//! second: a driver that waits for a bus or a firmware must neither delay the Lease nor hide other sources.
-//! Once is no sign of that: the process may have been paused, or the machine suspended.
+//! second: a driver that waits for a bus or a firmware must neither delay the Lease nor hide other
+//! sources. Once is no sign of that: the process may have been paused, or the machine suspended.
 
 use std::fmt;
 use std::rc::Rc;

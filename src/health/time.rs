@@ -14,7 +14,7 @@ use crate::kube::outage_log::OutageLog;
 use crate::kube::text::{Fault, VERBOSE};
 use crate::kube::time::Wall;
 use crate::os::guard;
-use crate::os::mounts::{Mount, all_mounts, over};
+use crate::os::mounts::is_in_initramfs;
 use crate::os::read::{SMALL, read_found};
 use crate::os::reread_file::RereadFile;
 use crate::os::root::{HostRoot, unread};
@@ -173,12 +173,7 @@ impl Time {
         let folder = self.boots.parent().unwrap_or(&self.boots);
         let found = guard::found(folder).map_err(|error| unread("--root-dir", &error));
         // A missing --root-dir is the default of many boards, and worth no line.
-        let is_lost = |path: &PathBuf| {
-            let mount =
-                |mounts: &[Mount]| over(mounts, path).is_some_and(|m| m.fs_type == "rootfs");
-            all_mounts().is_ok_and(|mounts| mount(&mounts))
-        };
-        if if_present(found).is_none_or(|found| found.is_ok_and(|path| is_lost(&path))) {
+        if if_present(found).is_none_or(|found| found.is_ok_and(|path| is_in_initramfs(&path))) {
             log::info!(target: VERBOSE, "boots is not written: no folder {}", folder.display());
             return None;
         }

@@ -14,16 +14,16 @@ use super::events::EventSources;
 use super::reader::HealthReader;
 use super::time::{REBOOTS, Time};
 use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage};
-use crate::kube::facts::{HealthCondition, HealthConditions, Sign, if_present};
+use crate::kube::facts::{HealthCondition, HealthConditions, IfPresent, Sign, if_present};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::guard;
-use crate::os::mounts::{Mount, all_mounts, at};
+use crate::os::mounts::is_in_initramfs;
 use crate::os::read::{SMALL, is_end, read_found};
 use crate::os::reread_file::RereadFile;
-use crate::os::root::HostRoot;
+use crate::os::root::{HostRoot, unread};
 use crate::os::write::Op;
 
 /// Reasons of `--node-condition`.
@@ -50,7 +50,6 @@ const DRIVERS_ARE_BOUND: Duration = Duration::from_secs(120);
 pub struct Health {
     config: HealthConfig,
     reader: HealthReader,
-    first_look: Option<Mono>,
     looked: Option<Mono>,
     /// The last discovery that could read all files that exist.
     discovered: Option<Mono>,
@@ -65,8 +64,8 @@ pub struct Health {
     conditions: Vec<Condition>,
     time: Time,
     event_sources: EventSources,
-    /// The first line of each `--node-condition` file; `None`: it does not exist.
-    files: Vec<Option<String>>,
+    /// The first line of each `--node-condition` file.
+    files: Vec<IfPresent<String>>,
     signs: Vec<Sign>,
     /// Types that are not detected and that an earlier process left on the Node. Deleted once:
     /// afterwards they may be another program's, which may use the same reasons.
@@ -100,7 +99,6 @@ impl Health {
         Self {
             config: config.clone(),
             reader: HealthReader::new(root.clone(), clock),
-            first_look: None,
             looked: None,
             discovered: None,
             uevents: RereadFile::new(UEVENTS),
@@ -128,7 +126,6 @@ impl Health {
         }
         let look = self.reader.begin();
         self.looked = Some(now);
-        self.first_look.get_or_insert(now);
         let uevent = self.reader.reread_number(&mut self.uevents).ok();
         let distance = if uevent == self.last_uevent { DISCOVERY } else { SLOW };
         let is_due = |at| now.since(at) >= distance && !self.reader.root_can_block;
@@ -175,10 +172,7 @@ impl Health {
 
     fn discover(&mut self) {
         let reader = &mut self.reader;
-        let is_initramfs =
-            |mounts: &[Mount]| at(mounts, "/").is_some_and(|mount| mount.fs_type == "rootfs");
-        reader.is_initramfs =
-            reader.root.is_real() && all_mounts().is_ok_and(|mounts| is_initramfs(&mounts));
+        reader.is_initramfs = reader.root.is_real() && is_in_initramfs(Path::new("/"));
         let mut compatible = RereadFile::new("proc/device-tree/compatible");
         let compatible = reader.reread_bytes(&mut compatible, SMALL, &mut is_end(SMALL));
         if let Ok(names) = if_present(compatible).transpose() {
@@ -203,8 +197,7 @@ impl Health {
     /// What it means that a look found no source. Only a look at all that the board has shows that
     /// there is none.
     fn without_source(&self, now: Mono) -> RuleResult {
-        let is_early = self.first_look.is_none_or(|at| now.since(at) < DRIVERS_ARE_BOUND);
-        if is_early || self.reader.is_initramfs {
+        if now.since(Mono::START) < DRIVERS_ARE_BOUND || self.reader.is_initramfs {
             RuleResult::Waiting
         } else if self.discovered.is_none() {
             RuleResult::Unread
@@ -266,19 +259,25 @@ impl Health {
     }
 
     /// Reads the first line of each `--node-condition` file. Ends where the look ends: what was
-    /// read of the last files is kept then.
+    /// read of the last files is kept then, and of a file that cannot be read.
     pub fn read_files(&mut self) {
         let files = self.config.files.iter();
         let lines = files.map_while(|file| {
             self.reader.root.may_read().ok()?;
-            Some(guard::found(&file.path).ok().map(|path| first_line(&path).unwrap_or_default()))
+            let found = guard::found(&file.path).map_err(|error| unread(&file.name, &error));
+            Some(if_present(found.map(|path| first_line(&path).unwrap_or_default())))
         });
         self.on_files(lines.collect());
     }
 
-    pub(super) fn on_files(&mut self, lines: Vec<Option<String>>) {
-        let read = lines.len().min(self.files.len());
-        self.files.splice(..read, lines);
+    pub(super) fn on_files(&mut self, lines: Vec<IfPresent<String>>) {
+        for (index, line) in lines.into_iter().enumerate() {
+            match self.files.get_mut(index) {
+                None => self.files.push(line),
+                Some(_) if matches!(line, Some(Err(_))) => {}
+                Some(old) => *old = line,
+            }
+        }
     }
 
     /// Takes the conditions of the Node as the server has them, and the id of the boot in which it
@@ -339,7 +338,11 @@ impl Health {
             }
         }
         let files = self.config.files.iter().zip(&self.files);
-        found.known.extend(files.map(|(file, line)| of_file(file, line.as_deref())));
+        found.known.extend(files.filter_map(|(file, line)| match line {
+            Some(Err(_)) => None,
+            Some(Ok(line)) => Some(of_file(file, Some(line))),
+            None => Some(of_file(file, None)),
+        }));
         found
     }
 
@@ -410,8 +413,8 @@ impl Health {
     }
 }
 
-/// Whether the files of a condition type are read: also those of the mounted file systems, for their
-/// errors on record.
+/// Whether the files of a condition type are read: also those of the mounted file systems, for
+/// their errors on record.
 fn is_read(config: &HealthConfig, kind: &ConditionKind) -> bool {
     let is_for_errors = kind.name == filesystems::KIND.name;
     config.detects(kind.name) || (is_for_errors && config.detects(corruption::KIND.name))

@@ -263,8 +263,8 @@ impl Kubelet {
         self.node.conditions()
     }
 
-    /// The boot in which the Node was written before this process did; empty if this process created
-    /// it, `None` if the Node is not known.
+    /// The id of the boot in which the Node was written before this process wrote it; empty if this
+    /// process created it, `None` if the Node is not known.
     pub fn found_boot_id(&self) -> Option<&str> {
         if self.node_created.is_some() { Some("") } else { self.node.boot_id() }
     }

@@ -140,11 +140,17 @@ impl Time {
         self.history.judge(is_right.then(|| now.wall.seconds()))
     }
 
+    /// When this boot began, by a clock that is not known to be wrong.
+    pub(super) fn began(&self, now: Now) -> Option<Wall> {
+        let (at, uptime) = self.booted.filter(|_| !self.ntp.is_refuted(now.wall))?;
+        let since_boot = Duration::from_secs(uptime).saturating_add(now.mono.since(at));
+        Some(now.wall.before(since_boot))
+    }
+
     /// The operations that record this boot, once: when the clock is known to be right.
     pub(super) fn record(&mut self, now: Now) -> Option<Vec<Op>> {
-        let (at, uptime) = self.booted.filter(|_| self.ntp.is_vouched())?;
-        let since_boot = Duration::from_secs(uptime).saturating_add(now.mono.since(at));
-        let text = self.history.record(now.wall.before(since_boot).seconds())?;
+        let began = self.began(now).filter(|_| self.ntp.is_vouched())?;
+        let text = self.history.record(began.seconds())?;
         let ops = self.change(text);
         if ops.is_none() {
             self.history.on_written(false);

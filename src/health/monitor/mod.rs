@@ -300,11 +300,16 @@ impl Health {
         // Each patch of this program sets the heartbeat of Ready and of all its conditions.
         let heartbeat = |condition| object::text(condition, &["lastHeartbeatTime"]);
         let last_patch = find("Ready").map(heartbeat);
-        let is_of_this_boot = self.is_of_this_boot();
+        let (is_of_this_boot, began) = (self.is_of_this_boot(), self.time.began(self.reader.now()));
         for Condition { kind, state, .. } in &mut self.conditions {
             let Some(condition) = find(kind.name) else { continue };
             let Some(problem) = kind.recognize(condition) else { continue };
             if self.config.detects(kind.name) {
+                // An agent of this boot may only have kept it, as that of an initramfs.
+                let since = Wall::parse(object::text(condition, &["lastTransitionTime"]));
+                let is_new = since.zip(began).map(|(since, began)| since >= began);
+                let is_of_this_boot =
+                    if is_of_this_boot == Some(true) { is_new } else { is_of_this_boot };
                 state.adopt(problem.map(|problem| Problem { is_of_this_boot, ..problem }));
             } else if last_patch == Some(heartbeat(condition)) {
                 self.leftovers.push(kind.name);

@@ -430,3 +430,27 @@ fn a_condition_file_gives_its_first_line() {
     assert_eq!(lines, want);
     assert!(!health.look(), "none looks at nothing");
 }
+
+/// An agent in an initramfs writes the id of the boot, and keeps what the last boot left.
+#[test]
+fn a_condition_is_of_this_boot_if_it_began_since_and_the_node_was_written_in_it() {
+    let tree = Tree::new("health-of-this-boot");
+    tree.write("proc/sys/kernel/random/boot_id", b"abc\n");
+    tree.write("proc/uptime", b"100.0 7.0\n");
+    for (node, seconds, want) in [
+        ("abc", 50, Some(true)),
+        ("abc", 150, Some(false)),
+        ("former", 50, Some(false)),
+        ("", 50, None),
+    ] {
+        let mut watch = watch(&tree);
+        watch.look(0);
+        let since = at(0).wall.before(Duration::from_secs(seconds)).time();
+        let told = json!([{"type": "UnderVoltage", "status": "True",
+            "reason": "UnderVoltageDetected", "lastTransitionTime": since}]);
+        watch.health.on_node(told.as_array().unwrap(), Some(node));
+        let mut states = watch.health.conditions.iter().map(|condition| &condition.state);
+        let problem = states.find_map(|state| state.get().flatten()).unwrap();
+        assert_eq!(problem.is_of_this_boot, want, "{node} {seconds}");
+    }
+}

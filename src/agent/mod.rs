@@ -24,7 +24,7 @@ use crate::kube::delay::Jitter;
 use crate::kube::instant::{Moment, Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::outage_log::OutageLog;
-use crate::kube::text::{Fault, VERBOSE};
+use crate::kube::text::VERBOSE;
 use crate::node::kubelet::{FAST_TICK, Kubelet, Others};
 use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
@@ -265,10 +265,8 @@ impl Agent {
     }
 
     fn stop(mut self) {
-        if let Some(ops) = self.health.record_stop()
-            && let Err(why) = Disk::default().carry_out(ops)
-        {
-            log_failed_boots(&why);
+        if let Some(ops) = self.health.record_stop() {
+            self.health.on_boot_recorded(Disk::default().carry_out(ops));
         }
         self.notify.stopping();
     }
@@ -276,7 +274,8 @@ impl Agent {
     /// Reads what the next status needs: the sources of the board's health, if that is due, or else
     /// the facts.
     fn read_facts(&mut self) {
-        self.health.on_node(self.kubelet.node_conditions());
+        let (conditions, boot_id) = (self.kubelet.node_conditions(), self.kubelet.found_boot_id());
+        self.health.on_node(conditions, boot_id);
         if self.health.look() {
             // The Lease is asked for before the facts are read.
             return;
@@ -378,12 +377,7 @@ impl Agent {
             return;
         };
         match (purpose, result) {
-            (Purpose::Boots, result) => {
-                self.health.on_boot_recorded(result.is_ok());
-                if let Err(why) = result {
-                    log_failed_boots(&why);
-                }
-            }
+            (Purpose::Boots, result) => self.health.on_boot_recorded(result),
             (Purpose::PodCidrs, result) => {
                 let remedy = |why| format!("cannot be written: {why}; make --root-dir writable");
                 let error = result.err().map(remedy);
@@ -436,8 +430,4 @@ pub(crate) fn others(rotation: &mut Rotation, signs_apart: bool, at: Moment) -> 
         lacks_credentials: rotation.is_missing(),
         has_change: rotation.has_change(),
     }
-}
-
-fn log_failed_boots(why: &Fault) {
-    log::warn!("boots cannot be written: {why}; make --root-dir writable for FrequentReboot");
 }

@@ -146,7 +146,7 @@ mod tests {
         let node = node.unwrap().config.node;
         for (root, asks) in [(HostRoot::default(), true), (HostRoot::new(tree.path()), false)] {
             let mut facts = Host::new(root.clone(), "/").read("nodelet.invalid");
-            facts.network.hosts = Vec::new();
+            facts.network.hosts = Ok(Vec::new());
             let mut name = NodeName::new("nodelet.invalid", None);
             let asked = std::cell::Cell::new(false);
             let clock = || {

@@ -6,7 +6,7 @@ use crate::kube::instant::Mono;
 use crate::kube::text::one_line;
 
 /// A source that cannot be read keeps its condition for this time.
-const UNREAD_KEEPS: Duration = Duration::from_secs(3600);
+pub(super) const UNREAD_KEEPS: Duration = Duration::from_secs(3600);
 /// Limit of a message, in characters.
 pub(super) const MAX_MESSAGE: usize = 120;
 
@@ -18,6 +18,9 @@ pub(super) struct Problem {
     pub(super) rank: u32,
     pub(super) reason: &'static str,
     pub(super) message: String,
+    /// False: an agent wrote it in an earlier boot, so it says nothing of this one. `None`: the
+    /// kernel tells no boot id.
+    pub(super) is_of_this_boot: Option<bool>,
 }
 
 impl RuleResult {
@@ -30,7 +33,8 @@ impl RuleResult {
         // Further devices rank below a worse reason.
         let more = u32::try_from(more.min(99)).unwrap_or_default();
         debug_assert!(message.chars().count() <= MAX_MESSAGE, "{message}");
-        Self::Problem(Problem { rank: rank * 100 + more, reason, message })
+        let rank = rank * 100 + more;
+        Self::Problem(Problem { rank, reason, message, is_of_this_boot: Some(true) })
     }
 }
 
@@ -221,7 +225,9 @@ mod tests {
     #[test]
     fn an_adopted_problem_stays_for_the_clear_time_from_then_on() {
         let mut state = ConditionState::default();
-        let old = || Some(Problem { rank: 0, reason: "R", message: "old".to_owned() });
+        let message = "old".to_owned();
+        let old = Problem { rank: 0, reason: "R", message, is_of_this_boot: None };
+        let old = || Some(old.clone());
         state.adopt(old());
         let rows = [
             (Waiting, 0, "old"),

@@ -47,35 +47,45 @@ impl Damage {
     }
 }
 
+/// The files of all btrfs and f2fs.
+fn damages(reader: &mut HealthReader) -> Vec<Damage> {
+    let mut damages = Vec::new();
+    for uuid in reader.names("sys/fs/btrfs", &|name| name.contains('-')) {
+        let folder = join("sys/fs/btrfs", &uuid);
+        let devices = reader.names(&join(&folder, "devices"), &|_| true);
+        let device = devices.into_iter().next().unwrap_or(uuid);
+        let files = reader.names(&join(&folder, "devinfo"), &|_| true);
+        damages.extend(files.iter().map(|id| {
+            let path = format!("{folder}/devinfo/{id}/error_stats");
+            Damage::new(&device, "btrfs", path, btrfs_errors)
+        }));
+    }
+    for device in reader.names("sys/fs/f2fs", &|name| name != "features") {
+        let path = |file: &str| format!("sys/fs/f2fs/{device}/stat/{file}");
+        damages.push(Damage::new(&device, "f2fs", path("sb_status"), f2fs_sb));
+        damages.push(Damage::new(&device, "f2fs", path("cp_status"), f2fs_cp));
+    }
+    damages.truncate(MAX_DEVICES);
+    damages
+}
+
 /// The counters are kept on disk, so the condition needs no memory, but the event does.
 #[derive(Debug, Default)]
 pub(super) struct FilesystemCorruption {
     /// What `filesystems.rs` found in this look.
     filesystems: IfPresent<Rc<[Filesystem]>>,
     damages: Vec<Damage>,
+    /// It is not known whether there are others.
+    is_unread: bool,
     /// The errors of each ext4 at the last look, by the number of the device.
     last: Vec<(String, u64)>,
 }
 
 impl Source for FilesystemCorruption {
     fn discover(&mut self, reader: &mut HealthReader) {
-        self.damages.clear();
-        for uuid in reader.names("sys/fs/btrfs", &|name| name.contains('-')) {
-            let folder = join("sys/fs/btrfs", &uuid);
-            let devices = reader.names(&join(&folder, "devices"), &|_| true);
-            let device = devices.into_iter().next().unwrap_or(uuid);
-            let files = reader.names(&join(&folder, "devinfo"), &|_| true);
-            self.damages.extend(files.iter().map(|id| {
-                let path = format!("{folder}/devinfo/{id}/error_stats");
-                Damage::new(&device, "btrfs", path, btrfs_errors)
-            }));
-        }
-        for device in reader.names("sys/fs/f2fs", &|name| name != "features") {
-            let path = |file: &str| format!("sys/fs/f2fs/{device}/stat/{file}");
-            self.damages.push(Damage::new(&device, "f2fs", path("sb_status"), f2fs_sb));
-            self.damages.push(Damage::new(&device, "f2fs", path("cp_status"), f2fs_cp));
-        }
-        self.damages.truncate(MAX_DEVICES);
+        let damages = reader.whole(damages);
+        self.is_unread = damages.is_err();
+        self.damages = damages.unwrap_or_else(|_| std::mem::take(&mut self.damages));
     }
 
     fn look(&mut self, reader: &mut HealthReader) {
@@ -95,7 +105,7 @@ impl Source for FilesystemCorruption {
             _ => &[],
         };
         let mut found = ErrorRecords {
-            is_unread: matches!(filesystems, Some(Err(_))),
+            is_unread: self.is_unread || matches!(filesystems, Some(Err(_))),
             ..ErrorRecords::default()
         };
         for fs in mounted {

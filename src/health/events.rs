@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::grew;
-use super::reader::{HealthReader, count, is_numbered};
+use super::reader::{HealthReader, MAX_DEVICES, count, is_numbered};
 use crate::kube::facts::{Read, Sign};
 use crate::kube::instant::Mono;
 use crate::os::reread_file::RereadFile;
@@ -35,9 +35,9 @@ pub(super) struct EventSources {
     memory_errors: Vec<RereadFile>,
     links: Vec<(String, RereadFile)>,
     pub(super) found: Counters,
-    /// Bit 5 of `bootstatus` of `watchdog0`, and not on a Raspberry Pi; false once it was
-    /// judged.
-    was_reset: bool,
+    /// Bit 5 of `bootstatus` of `watchdog0`, and not on a Raspberry Pi; false once it was judged,
+    /// `None` before it was read.
+    was_reset: Option<bool>,
     /// The counters at the last look.
     last_oom_kills: Option<u64>,
     last_memory_errors: Option<u64>,
@@ -45,25 +45,28 @@ pub(super) struct EventSources {
 }
 
 impl EventSources {
-    pub(super) fn discover(&mut self, reader: &mut HealthReader, is_first: bool) {
+    pub(super) fn discover(&mut self, reader: &mut HealthReader) {
         let mut vmstat = RereadFile::new(VMSTAT);
         let has_oom_kills = oom_kills(reader, &mut vmstat).is_some();
         self.vmstat = has_oom_kills.then_some(vmstat);
         let controllers = reader.names(MC, &|name| is_numbered(name, "mc"));
         let errors = |name: &String| RereadFile::new(format!("{MC}/{name}/ue_count"));
-        self.memory_errors = controllers.iter().map(errors).collect();
+        self.memory_errors = controllers.iter().map(errors).take(MAX_DEVICES).collect();
         self.links.clear();
         for name in reader.names(NET, &|name| name != "lo") {
             // A bridge or a tunnel has no device.
-            if reader.root.open(&format!("{NET}/{name}/device")).is_ok() {
+            if self.links.len() < MAX_DEVICES
+                && reader.root.open(&format!("{NET}/{name}/device")).is_ok()
+            {
                 let file = RereadFile::new(format!("{NET}/{name}/carrier_changes"));
                 self.links.push((name, file));
             }
         }
         // A Raspberry Pi reboots by its watchdog.
-        if is_first && !reader.is_pi {
-            let status = reader.value(WATCHDOG, "bootstatus");
-            self.was_reset = status.is_some_and(|status| status & CARD_RESET != 0);
+        if reader.is_pi == Some(false) && self.was_reset.is_none() {
+            let status = reader.whole(|reader| reader.value(WATCHDOG, "bootstatus"));
+            let is_reset = |status: Option<i64>| status.is_some_and(|bits| bits & CARD_RESET != 0);
+            self.was_reset = status.ok().map(is_reset);
         }
     }
 
@@ -83,15 +86,15 @@ impl EventSources {
         };
     }
 
-    /// The events of what happened since the last look. `is_new_boot`: no earlier process told
-    /// what ended the last boot; `None`: that is not known yet.
+    /// The events of what happened since the last look. `is_new_boot`: no earlier process of this
+    /// boot wrote the Node, so none told what ended the last boot; `None`: that is not known yet.
     pub(super) fn judge(&mut self, is_new_boot: Option<bool>, now: Mono) -> Vec<Sign> {
         let (found, mut signs) = (&self.found, Vec::new());
         let has_killed = grew(found.oom_kills, self.last_oom_kills);
         let has_failed = grew(found.memory_errors, self.last_memory_errors);
-        let was_reset = match is_new_boot {
-            Some(is_new) => std::mem::take(&mut self.was_reset) && is_new,
-            None => false,
+        let was_reset = match (is_new_boot, &mut self.was_reset) {
+            (Some(is_new), Some(was_reset)) => std::mem::take(was_reset) && is_new,
+            _ => false,
         };
         for (holds, reason, message) in [
             (has_killed, "OOMKilling", "the kernel killed a process for lack of memory"),
@@ -213,7 +216,7 @@ mod tests {
             assert_eq!(judged([(0, counters(|_| {})), (60, found)]), want);
         }
         for (is_new_boot, want) in [(true, &["WatchdogReset"][..]), (false, &[])] {
-            let mut sources = EventSources { was_reset: true, ..EventSources::default() };
+            let mut sources = EventSources { was_reset: Some(true), ..EventSources::default() };
             assert!(sources.judge(None, Mono::START).is_empty(), "not known yet");
             let signs = sources.judge(Some(is_new_boot), Mono::START);
             let reasons: Vec<_> = signs.into_iter().map(|(reason, _)| reason).collect();

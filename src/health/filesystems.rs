@@ -55,7 +55,8 @@ pub(super) struct Filesystem {
     pub(super) is_read_only: bool,
     /// `etc/fstab` mounts one of its points read-only.
     pub(super) is_read_only_in_fstab: bool,
-    /// ext4's record of errors; `None` for other types and for a kernel without it.
+    /// ext4's record of errors; `None` for other types, for the driver of ext2, and for a kernel
+    /// without it.
     pub(super) ext4: IfPresent<Ext4Errors>,
 }
 
@@ -147,27 +148,31 @@ impl Source for ReadonlyFilesystem {
         for fs in filesystems.iter() {
             let place = old.iter().position(|memory| memory.number == fs.number);
             let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_default();
-            // After a restart, the condition says what had turned read-only. It is known from the
-            // second look on.
-            let was_told = input.problem.is_some_and(|told| told.message.starts_with(&stopped(fs)));
-            memory.was_writable |= was_told;
-            // After a boot it is writable, in spite of the old errors.
-            memory.has_grown |= was_told && fs.is_read_only;
+            // After a restart, the condition says what has stopped in this boot. It is known from
+            // the second look on.
+            let told = input.problem.filter(|told| told.message.starts_with(&stopped(fs)));
+            let told = told.map(|told| told.is_of_this_boot);
+            let was_told = told.is_some_and(|in_this_boot| in_this_boot != Some(false));
+            memory.was_writable |= was_told || (place.is_none() && !fs.is_read_only);
             memory.number.clone_from(&fs.number);
             let errors = fs.ext4.as_ref().and_then(|read| read.as_ref().ok());
             if let Some(errors) = errors {
-                if memory.errors.is_some_and(|before| errors.count > before) {
-                    memory.has_grown = true;
-                }
-                memory.errors = Some(errors.count);
+                let before = memory.errors.replace(errors.count);
+                memory.has_failed |= match before {
+                    None => is_of_this_boot(errors, wall),
+                    Some(before) => errors.count > before,
+                };
+                // Without the id of the boot: after a boot it is writable, in spite of the errors.
+                memory.has_failed |= told == Some(Some(true)) || (was_told && fs.is_read_only);
+                memory.has_failed &= errors.count > 0;
             }
             let is_stopped = fs.is_stopped
-                || errors.is_some_and(|errors| has_stopped(errors, memory.has_grown, wall));
-            let is_ext = fs.fs_type.starts_with("ext");
-            let has_turned =
-                fs.is_read_only && memory.was_writable && !is_ext && !fs.is_read_only_in_fstab;
+                || errors.is_some_and(|errors| errors.stops_on_error && memory.has_failed);
+            let has_turned = fs.is_read_only
+                && memory.was_writable
+                && fs.ext4.is_none()
+                && !fs.is_read_only_in_fstab;
             memory.read_only_since = has_turned.then(|| memory.read_only_since.unwrap_or(now));
-            memory.was_writable |= !fs.is_read_only;
             let turned_for = memory.read_only_since.map(|since| now.since(since));
             if is_stopped || turned_for.is_some_and(|time| time >= READ_ONLY_FOR) {
                 failed.push(fs);
@@ -283,28 +288,27 @@ impl Mounted {
             return;
         };
         let read = if_present(count(reader.reread_number(errors)));
-        let read = read.map(|count| count.map(|count| self.of_count(count, reader)));
-        // What the look did not come to is not zero.
-        let cut_off = self.errors.as_ref().and_then(|file| reader.cut_off(&file.path));
-        self.fs.ext4 = read.map(|errors| cut_off.map_or(errors, Err));
+        self.fs.ext4 = read.map(|count| self.of_count(count?, reader));
     }
 
-    fn of_count(&self, errors: u64, reader: &mut HealthReader) -> Ext4Errors {
+    fn of_count(&self, errors: u64, reader: &mut HealthReader) -> Read<Ext4Errors> {
         let mut found = Ext4Errors { count: errors, ..Ext4Errors::default() };
         if errors == 0 {
-            return found;
+            return Ok(found);
         }
         let device = &self.fs.device;
-        let options = reader.word(&join("proc/fs/ext4", device), "options");
+        let options = join(&join("proc/fs/ext4", device), "options");
+        let options = if_present(reader.text(&options)).transpose()?.unwrap_or_default();
         let mut words = options.split_whitespace();
         found.stops_on_error = self.stops_on_error || words.any(|word| word == "errors=remount-ro");
         if found.stops_on_error {
-            let last = reader.value(&join("sys/fs/ext4", device), "last_error_time");
+            let last = join(&join("sys/fs/ext4", device), "last_error_time");
+            let last = if_present(reader.reread_number(&mut RereadFile::new(last))).transpose()?;
             found.last = last.unwrap_or_default().unsigned_abs();
-            let mut stat = RereadFile::new("proc/stat");
-            [found.booted] = reader.reread_values(&mut stat, ["btime "]).unwrap_or_default();
+            let stat = reader.reread_values(&mut RereadFile::new("proc/stat"), ["btime "]);
+            [found.booted] = if_present(stat).transpose()?.unwrap_or_default();
         }
-        found
+        Ok(found)
     }
 }
 
@@ -317,22 +321,22 @@ const CLOCK_STEP: u64 = 60;
 #[derive(Debug, Default)]
 struct FilesystemHistory {
     number: String,
-    /// Its superblock was writable at an earlier look.
+    /// Its superblock was writable at the first look. One that was read-only may be that again,
+    /// after an edit.
     was_writable: bool,
     /// Its superblock turned read-only.
     read_only_since: Option<Mono>,
     /// Errors of ext4 at the last look.
     errors: Option<u64>,
-    /// The errors grew while this process ran.
-    has_grown: bool,
+    /// It has an error of this boot: by its time at the first look, or the errors grew since. Later
+    /// the clock, and so the time of the boot, may be set.
+    has_failed: bool,
 }
 
-/// ext4 stopped at an error of this boot. An error of an earlier life of the card does not count.
-fn has_stopped(errors: &Ext4Errors, has_grown: bool, wall: u64) -> bool {
-    let is_of_this_boot = errors
-        .booted
-        .is_some_and(|booted| (booted..=wall.saturating_add(CLOCK_STEP)).contains(&errors.last));
-    errors.count > 0 && errors.stops_on_error && (is_of_this_boot || has_grown)
+/// Whether the last error is of this boot. One of an earlier life of the card does not count.
+fn is_of_this_boot(errors: &Ext4Errors, wall: u64) -> bool {
+    let until = wall.saturating_add(CLOCK_STEP);
+    errors.booted.is_some_and(|booted| (booted..=until).contains(&errors.last))
 }
 
 /// ext4's record of errors.
@@ -457,6 +461,28 @@ pub(super) mod tests {
         }
     }
 
+    /// The time of the boot moves with the clock.
+    #[test]
+    fn an_ext4_error_of_this_boot_stays_one_when_the_clock_is_set() {
+        let later = with_errors(|errors| errors.booted = Some(WALL + 1_000_000));
+        let mut board = new_board();
+        board.look(0, &with_errors(|_| {}));
+        assert_eq!(board.looks(3, 60, &later), "FilesystemIsReadOnly");
+        board.look(60, &mounted(&[ext4(0)]));
+        board.ends(60, &mounted(&[ext4(0)]));
+        for (is_of_this_boot, want) in [(true, "FilesystemIsReadOnly"), (false, "False")] {
+            let mut next = new_board();
+            next.look(0, &later);
+            next.adopt_of(
+                &json!({"type": "ReadonlyFilesystem", "status": "True",
+                    "reason": "FilesystemIsReadOnly",
+                    "message": "mmcblk0p2 (ext4 at /) stopped taking writes"}),
+                Some(is_of_this_boot),
+            );
+            assert_eq!(next.looks(3, 60, &later), want);
+        }
+    }
+
     #[test]
     fn another_file_system_that_turns_read_only_counts_after_60_s() {
         let mut board = new_board();
@@ -510,6 +536,24 @@ pub(super) mod tests {
                 assert_eq!(next.look(second, &mounted(&found)), "FilesystemIsReadOnly");
             }
         }
+        // Of another boot it says nothing of this one.
+        for (is_of_this_boot, want) in [(true, "FilesystemIsReadOnly"), (false, "False")] {
+            let mut next = new_board();
+            let found = mounted(&[vfat(true), ext4(0)]);
+            next.look(0, &found);
+            next.adopt_of(&told, Some(is_of_this_boot));
+            assert_eq!(next.looks(3, 60, &found), want, "{is_of_this_boot}");
+        }
+        // It is read-only but for edits, as the boot medium of Alpine Linux.
+        let mut board = new_board();
+        for is_read_only in [true, false, true, true, true] {
+            assert_eq!(board.look(60, &mounted(&[vfat(is_read_only), ext4(0)])), "False");
+        }
+        // The driver of ext2 has no record of errors.
+        let ext2 = |is_read_only| Filesystem { is_read_only, ext4: None, ..ext4(0) };
+        let mut board = new_board();
+        board.look(0, &mounted(&[ext2(false)]));
+        assert_eq!(board.looks(2, 60, &mounted(&[ext2(true)])), "FilesystemIsReadOnly");
         // An unmounted file system is forgotten: the next medium may be read-only by design.
         let mut board = new_board();
         board.look(0, &mounted(&[vfat(false), ext4(0)]));

@@ -2,7 +2,7 @@
 //! `sys/devices/system/cpu/cpufreq`.
 
 use super::condition_state::RuleResult;
-use super::reader::{HealthReader, is_numbered, join};
+use super::reader::{HealthReader, MAX_DEVICES, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::kube::facts::IfPresent;
 use crate::os::reread_file::RereadFile;
@@ -103,7 +103,7 @@ pub(super) struct ThermalThrottling {
     /// One bit for each look, the last one lowest.
     near: u8,
     slow: u8,
-    /// By the policy's name the highest cap while the CPU was not throttled, in kHz.
+    /// By the policy's name the last cap while the CPU was not throttled, in kHz.
     free_caps: Vec<(String, u64)>,
     is_suspect: bool,
 }
@@ -112,15 +112,16 @@ impl Source for ThermalThrottling {
     fn discover(&mut self, reader: &mut HealthReader) {
         let zones = reader.names(THERMAL, &|name| is_numbered(name, "thermal_zone"));
         let zone = |name: &String| zone_of(&join(THERMAL, name), reader);
-        self.zones = zones.iter().filter_map(zone).collect();
+        self.zones = zones.iter().filter_map(zone).take(MAX_DEVICES).collect();
         let coolers = reader.names(THERMAL, &|name| is_numbered(name, "cooling_device"));
         let cooler = |name: &String| cooler_of(&join(THERMAL, name), reader);
-        self.coolers = coolers.iter().filter_map(cooler).collect();
+        self.coolers = coolers.iter().filter_map(cooler).take(MAX_DEVICES).collect();
         let policies = match self.coolers.is_empty() {
             true => Vec::new(),
             false => reader.names(CPUFREQ, &|name| is_numbered(name, "policy")),
         };
-        self.policies = policies.into_iter().filter_map(|name| policy_of(name, reader)).collect();
+        let policies = policies.into_iter().filter_map(|name| policy_of(name, reader));
+        self.policies = policies.take(MAX_DEVICES).collect();
     }
 
     /// `None` if the board has no file for the rule. A file that cannot be read is left out; if the
@@ -232,7 +233,7 @@ fn zone_of(folder: &str, reader: &mut HealthReader) -> Option<(Zone, RereadFile)
     let critical = of("critical").min();
     let passive = of("passive").filter(|passive| critical.is_none_or(|c| *passive < c)).max();
     let zone = Zone {
-        is_pi_cpu: reader.is_pi && PI_CPU.contains(&name.as_str()),
+        is_pi_cpu: reader.is_pi == Some(true) && PI_CPU.contains(&name.as_str()),
         passive,
         name,
         temp: None,
@@ -269,7 +270,7 @@ fn learn_caps(free_caps: &mut Vec<(String, u64)>, heat: &Heat) {
     }
     for policy in &heat.policies {
         match free_caps.iter_mut().find(|(name, _)| *name == policy.name) {
-            Some((_, free)) => *free = policy.cap.max(*free),
+            Some((_, free)) => *free = policy.cap,
             None => free_caps.push((policy.name.clone(), policy.cap)),
         }
     }
@@ -308,6 +309,7 @@ mod tests {
 
     use crate::health::tests::{Board, FakeClock};
     use crate::kube::facts::Unread;
+    use crate::kube::instant::Now;
     use crate::os::root::HostRoot;
     use crate::os::root::NOT_REACHED;
     use crate::os::tree::Tree;
@@ -459,6 +461,11 @@ mod tests {
         board.look(60, &throttled(0, 1_000_000));
         assert_eq!(board.looks(6, 10, &throttled(1, 1_000_000)), "False");
         assert_eq!(board.looks(6, 10, &throttled(1, 750_000)), "CPUThrottledByHeat");
+        // Lowered while this process runs.
+        let mut board = new_board();
+        board.look(60, &throttled(0, 2_000_000));
+        board.look(60, &throttled(0, 1_000_000));
+        assert_eq!(board.looks(6, 10, &throttled(1, 1_000_000)), "False");
     }
 
     /// A little core has less speed than a big one.
@@ -482,6 +489,21 @@ mod tests {
         board.look(60, &hot(dead.clone()));
         assert_eq!(board.look(3599, &hot(dead.clone())), "CPUThrottledByHeat");
         assert_eq!(board.look(1, &hot(dead)), "none");
+    }
+
+    #[test]
+    fn a_zone_with_a_limit_is_found_behind_zones_without_one() {
+        let tree = Tree::new("health-zones");
+        for zone in 0..61 {
+            tree.write(&format!("sys/class/thermal/thermal_zone{zone}/temp"), b"40000");
+        }
+        let trip = "sys/class/thermal/thermal_zone45/trip_point_0";
+        tree.write(&format!("{trip}_type"), b"critical");
+        tree.write(&format!("{trip}_temp"), b"110000");
+        let mut reader = HealthReader::new(HostRoot::new(tree.path()), Now::default);
+        let mut source = ThermalThrottling::default();
+        source.discover(&mut reader);
+        assert_eq!(source.paths(), ["sys/class/thermal/thermal_zone45/temp"]);
     }
 
     #[test]

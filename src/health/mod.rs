@@ -81,9 +81,9 @@ pub struct CheckTexts {
 /// cannot wait for a bus, a device or a network; of /etc more than once only if
 /// `HealthReader::root_can_block` is false.
 trait Source: fmt::Debug {
-    /// Finds its files: at the first look and every hour. Only an absent file is left out
-    /// ([`Unread::absent`](crate::kube::facts::Unread)): one whose read failed stays, because its
-    /// condition would be deleted without it.
+    /// Finds its files: at the first look, every hour, and after the kernel told of a device. One
+    /// whose read failed makes the next look find them again (`HealthReader::unread`), and until
+    /// then no condition is deleted.
     fn discover(&mut self, _: &mut HealthReader) {}
 
     /// Reads them and keeps what was found. That is once a minute, and every 10 s while any source
@@ -162,7 +162,8 @@ impl ConditionKind {
             "True" => {
                 let (reason, _) = self.problems.iter().find(|(ours, _)| *ours == text("reason"))?;
                 // The lowest rank: what this process finds replaces it.
-                Some(Some(Problem { rank: 0, reason, message: text("message").to_owned() }))
+                let message = text("message").to_owned();
+                Some(Some(Problem { rank: 0, reason, message, is_of_this_boot: None }))
             }
             _ => None,
         }

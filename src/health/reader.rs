@@ -1,13 +1,14 @@
 //! Reads of kernel files for the look at the board's health. A look ends after a second as a whole
 //! (`os/root.rs`), and what comes behind a slow file is then not read. From the third such look
-//! in a row on, each leaves out its slowest file for an hour, until the rest fits into the second:
-//! a driver that waits for a bus or a firmware must neither delay the Lease nor hide other sources.
-//! Once is no sign of that: the process may have been paused, or the machine suspended.
+//! in a row on, each leaves out its slowest file for 50 minutes, until the rest fits into the
+//! second: a driver that waits for a bus or a firmware must neither delay the Lease nor hide other
+//! sources. Once is no sign of that: the process may have been paused, or the machine suspended.
 
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::condition_state::UNREAD_KEEPS;
 use super::filesystems::Filesystem;
 use crate::kube::facts::{IfPresent, Read, Unread};
 use crate::kube::instant::{Mono, Now};
@@ -19,9 +20,9 @@ use crate::os::scan;
 
 /// So many looks in a row may take longer than [`READ_BUDGET`] before a file is left out.
 const MOST_LONG: u8 = 3;
-/// How long a file is left out.
-const LEFT_OUT: Duration = Duration::from_secs(3600);
-/// Limit of the folders' entries that are looked at.
+/// How long a file is left out: its condition is kept until it is read again.
+const LEFT_OUT: Duration = UNREAD_KEEPS.saturating_sub(Duration::from_secs(600));
+/// Limit of the devices of a kind that are looked at.
 pub(super) const MAX_DEVICES: usize = 32;
 
 /// Reads below a root.
@@ -36,10 +37,14 @@ pub(super) struct HealthReader {
     left_out: Vec<(String, Mono)>,
     /// A file of this look was not reached.
     is_cut_off: bool,
+    /// Why the last file of this look that exists could not be read.
+    pub(super) unread: Option<Unread>,
     /// [`guard::root_can_block`].
     pub(super) root_can_block: bool,
-    /// The board is a Raspberry Pi; known from the first discovery on.
-    pub(super) is_pi: bool,
+    /// The root is an initramfs: what is not there may come with the root.
+    pub(super) is_initramfs: bool,
+    /// The board is a Raspberry Pi; `None` before that was read.
+    pub(super) is_pi: Option<bool>,
     /// What `filesystems.rs` found in this look.
     pub(super) filesystems: IfPresent<Rc<[Filesystem]>>,
 }
@@ -61,12 +66,14 @@ impl HealthReader {
         Self {
             root,
             root_can_block: guard::root_can_block(),
+            is_initramfs: false,
             clock: Rc::new(clock),
             slowest: None,
             long_looks: 0,
             left_out: Vec::new(),
             is_cut_off: false,
-            is_pi: false,
+            unread: None,
+            is_pi: None,
             filesystems: None,
         }
     }
@@ -76,6 +83,7 @@ impl HealthReader {
         let since = self.now().mono;
         self.slowest = None;
         self.is_cut_off = false;
+        self.unread = None;
         self.left_out.retain(|(_, until)| since < *until);
         let clock = Rc::clone(&self.clock);
         HealthLook { _look: self.root.begin_look(move || clock().mono), since }
@@ -95,7 +103,7 @@ impl HealthReader {
         {
             log::warn!(
                 "{path}: its read took {} ms of the {} ms of a look, which may take 1 s, the third \
-                 time in a row; it is left out for an hour; exclude its condition with \
+                 time in a row; it is left out for 50 minutes; exclude its condition with \
                  --node-problem-detection",
                 slow.as_millis(),
                 took.as_millis()
@@ -147,8 +155,8 @@ impl HealthReader {
         if self.left_out.iter().any(|(path, _)| *path == file.path) {
             // While it is open, a report that only a read ends would end each wait at once.
             *file = RereadFile::new(std::mem::take(&mut file.path));
-            let cause = "left out for an hour: it was the slowest file of three long looks";
-            return Err(Unread::new(file.path.as_str(), cause));
+            let cause = "left out for 50 minutes: it was the slowest file of three long looks";
+            return self.note(Err(Unread::new(file.path.as_str(), cause)));
         }
         let bytes = file.read_until(&self.root, limit, is_enough);
         let took = self.now().mono.since(start);
@@ -156,7 +164,30 @@ impl HealthReader {
             self.slowest = Some((took, file.path.clone()));
         }
         self.is_cut_off |= bytes.is_err() && self.root.may_read().is_err();
-        bytes.map_err(|error| unread(&file.path, &error))
+        self.note(bytes.map_err(|error| unread(&file.path, &error)))
+    }
+
+    /// Keeps why a file that exists could not be read.
+    fn note<T>(&mut self, read: Read<T>) -> Read<T> {
+        if let Err(unread) = &read
+            && !unread.absent
+        {
+            self.unread = Some(unread.clone());
+        }
+        read
+    }
+
+    /// What `look` finds, if it could read all files that exist.
+    pub(super) fn whole<T>(&mut self, look: impl FnOnce(&mut Self) -> T) -> Read<T> {
+        let before = self.unread.take();
+        let found = look(self);
+        match self.unread.clone() {
+            Some(unread) => Err(unread),
+            None => {
+                self.unread = before;
+                Ok(found)
+            }
+        }
     }
 
     /// [`Self::reread`] as a decimal number.
@@ -186,11 +217,10 @@ impl HealthReader {
 
     /// The names in a folder that `is_wanted`, in the order of their numbers; empty if there is no
     /// folder.
-    pub(super) fn names(&self, folder: &str, is_wanted: &dyn Fn(&str) -> bool) -> Vec<String> {
-        let mut names = self.root.list(folder).unwrap_or_default();
+    pub(super) fn names(&mut self, folder: &str, is_wanted: &dyn Fn(&str) -> bool) -> Vec<String> {
+        let mut names = self.note(self.root.list(folder)).unwrap_or_default();
         names.retain(|name| is_wanted(name));
         names.sort_unstable_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
-        names.truncate(MAX_DEVICES);
         names
     }
 }

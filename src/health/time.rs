@@ -5,15 +5,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::condition_state::RuleResult;
+use super::config::HealthConfig;
 use super::reader::HealthReader;
 use super::{CheckTexts, ConditionKind};
+use crate::kube::facts::if_present;
 use crate::kube::instant::{Mono, Now};
-use crate::kube::text::VERBOSE;
+use crate::kube::outage_log::OutageLog;
+use crate::kube::text::{Fault, VERBOSE};
 use crate::kube::time::Wall;
 use crate::os::guard;
-use crate::os::read::{SMALL, read};
+use crate::os::mounts::is_in_initramfs;
+use crate::os::read::{SMALL, read_found};
 use crate::os::reread_file::RereadFile;
-use crate::os::root::HostRoot;
+use crate::os::root::{HostRoot, unread};
 use crate::os::write::{self, Op};
 
 pub(super) const NTP: ConditionKind = ConditionKind {
@@ -67,6 +71,8 @@ pub(super) struct Time {
     booted: Option<(Mono, u64)>,
     /// The file `boots`.
     boots: PathBuf,
+    /// Its reads and writes.
+    log: OutageLog,
 }
 
 impl Time {
@@ -83,30 +89,46 @@ impl Time {
             uptime: RereadFile::new("proc/uptime"),
             booted: None,
             boots: folder.join("boots"),
+            log: OutageLog::new("boots"),
         }
     }
 
-    pub(super) fn discover(&mut self, reader: &HealthReader) {
-        self.has_timesync = timesync(&reader.root).is_some();
+    pub(super) fn discover(&mut self, reader: &HealthReader, config: &HealthConfig) {
+        self.has_timesync = config.detects(NTP.name) && timesync(&reader.root).is_some();
     }
 
-    pub(super) fn look(&mut self, reader: &mut HealthReader, is_first: bool) {
+    pub(super) fn look(&mut self, reader: &mut HealthReader, config: &HealthConfig) {
         let timesync = if self.has_timesync { timesync(&reader.root) } else { None };
         let uptime = uptime(&mut self.uptime, reader);
         let now = reader.now();
         self.booted = uptime.map(|uptime| (now.mono, uptime));
         self.ntp.on_look(timesync, uptime.unwrap_or_default(), now.wall);
-        if is_first {
-            let text = read(&self.boots).ok();
-            self.history.load(text.as_deref().map(String::from_utf8_lossy).as_deref());
+        if self.history.exists.is_none() && config.detects(REBOOTS.name) {
+            self.load(now.mono);
         }
+        // A write that failed is tried again, at most once for each look.
+        self.history.has_failed &= self.log.last_error().is_none();
         // The first look may not have come so far.
         if self.history.id.is_none() {
-            let id = reader.root.text("proc/sys/kernel/random/boot_id", SMALL);
-            if id.is_ok() || reader.root.may_read().is_ok() {
-                self.history.id = Some(id.unwrap_or_default().trim().to_owned());
+            let id = if_present(reader.root.text("proc/sys/kernel/random/boot_id", SMALL));
+            let id = id.unwrap_or_else(|| Ok(String::new()));
+            self.history.id = id.ok().map(|id| id.trim().to_owned());
+        }
+    }
+
+    /// Reads the file `boots`, until that succeeds: a file that cannot be read has the boots before
+    /// this one, and is not written over.
+    fn load(&mut self, now: Mono) {
+        let bytes = guard::found(&self.boots).and_then(|path| read_found(&path));
+        match if_present(bytes.map_err(|error| unread("boots", &error))) {
+            None => self.history.load(None),
+            Some(Ok(bytes)) => self.history.load(Some(&String::from_utf8_lossy(&bytes))),
+            Some(Err(unread)) => {
+                self.log.failed(&format!("cannot be read: {}", unread.cause), now);
+                return;
             }
         }
+        self.log.succeeded(now);
     }
 
     /// The rule of the condition `name`.
@@ -118,16 +140,31 @@ impl Time {
         self.history.judge(is_right.then(|| now.wall.seconds()))
     }
 
+    /// When this boot began, by a clock that is not known to be wrong.
+    pub(super) fn began(&self, now: Now) -> Option<Wall> {
+        let (at, uptime) = self.booted.filter(|_| !self.ntp.is_refuted(now.wall))?;
+        let since_boot = Duration::from_secs(uptime).saturating_add(now.mono.since(at));
+        Some(now.wall.before(since_boot))
+    }
+
     /// The operations that record this boot, once: when the clock is known to be right.
     pub(super) fn record(&mut self, now: Now) -> Option<Vec<Op>> {
-        let (at, uptime) = self.booted.filter(|_| self.ntp.is_vouched())?;
-        let since_boot = Duration::from_secs(uptime).saturating_add(now.mono.since(at));
-        let text = self.history.record(now.wall.before(since_boot).seconds())?;
+        let began = self.began(now).filter(|_| self.ntp.is_vouched())?;
+        let text = self.history.record(began.seconds())?;
         let ops = self.change(text);
         if ops.is_none() {
             self.history.on_written(false);
         }
         ops
+    }
+
+    /// Takes the result of a write.
+    pub(super) fn on_written(&mut self, result: Result<(), Fault>, now: Mono) {
+        self.history.on_written(result.is_ok());
+        let error = result.err().map(|why| {
+            format!("cannot be written: {why}; make --root-dir writable for FrequentReboot")
+        });
+        self.log.ended(error.as_deref(), now);
     }
 
     /// The operations that record an orderly stop.
@@ -137,12 +174,13 @@ impl Time {
     }
 
     /// The operations that write the file `boots`; `None` if its folder does not exist, which is
-    /// not created.
+    /// not created, or is that of an initramfs, which remembers no boot.
     fn change(&self, text: String) -> Option<Vec<Op>> {
         let folder = self.boots.parent().unwrap_or(&self.boots);
+        let found = guard::found(folder).map_err(|error| unread("--root-dir", &error));
         // A missing --root-dir is the default of many boards, and worth no line.
-        if !guard::exists(folder) {
-            log::info!(target: VERBOSE, "boots is not written: {} does not exist", folder.display());
+        if if_present(found).is_none_or(|found| found.is_ok_and(|path| is_in_initramfs(&path))) {
+            log::info!(target: VERBOSE, "boots is not written: no folder {}", folder.display());
             return None;
         }
         Some(write::publication(&self.boots, text))
@@ -318,19 +356,21 @@ struct Boot {
 pub(super) struct History {
     boots: Vec<Boot>,
     /// The id of this boot, empty if the kernel does not tell it; `None` before it was read.
-    id: Option<String>,
-    /// The file exists.
-    exists: bool,
+    pub(super) id: Option<String>,
+    /// Whether the file exists; `None` before it was read.
+    pub(super) exists: Option<bool>,
     /// The file cannot be written.
     has_failed: bool,
-    /// This boot's line is in the file, without `orderly`.
+    /// This boot has a line, without `orderly`.
     is_recorded: bool,
+    /// The file has other lines than `boots`.
+    is_unsaved: bool,
 }
 
 impl History {
     /// Takes the file, if it exists.
     pub(super) fn load(&mut self, text: Option<&str>) {
-        self.exists = text.is_some();
+        self.exists = Some(text.is_some());
         self.boots = text.unwrap_or_default().lines().filter_map(parse).collect();
         self.trim();
     }
@@ -341,37 +381,29 @@ impl History {
         self.boots.drain(..excess);
     }
 
-    /// Whether the file has no line of this boot: no other process ran since it. `None`: the id of
-    /// this boot is not known yet.
-    pub(super) fn is_new_boot(&self) -> Option<bool> {
-        let id = self.id.as_ref()?;
-        Some(self.boots.last().is_none_or(|last| last.id != *id))
-    }
-
-    /// The file with a line of this boot, which began `at`; `None` if it has one.
+    /// The file with a line of this boot, which began `at`; `None` if it has one, or was not read.
     pub(super) fn record(&mut self, at: u64) -> Option<String> {
-        let id = self.id.as_ref().filter(|id| !id.is_empty())?;
+        let id = self.id.as_ref().filter(|id| !id.is_empty() && self.exists.is_some())?;
         if self.is_recorded || self.has_failed {
             return None;
         }
         match self.boots.last_mut() {
+            // An earlier process of this boot was stopped; the boot goes on.
             Some(last) if last.id == *id => {
-                // An earlier process of this boot was stopped; the boot goes on.
-                if !std::mem::take(&mut last.is_orderly) {
-                    self.is_recorded = true;
-                    return None;
-                }
+                self.is_unsaved |= std::mem::take(&mut last.is_orderly);
             }
             _ => {
                 self.boots.push(Boot { at, id: id.clone(), is_orderly: false });
                 self.trim();
+                self.is_unsaved = true;
             }
         }
         self.is_recorded = true;
-        Some(self.text())
+        self.is_unsaved.then(|| self.text())
     }
 
-    /// The file at the end of this process; `None` if it has no line of this boot.
+    /// The file at the end of this process; `None` if it has no line of this boot. A write that
+    /// failed is not tried once more.
     pub(super) fn stop(&mut self) -> Option<String> {
         let last = self.boots.last_mut().filter(|_| self.is_recorded)?;
         last.is_orderly = true;
@@ -380,20 +412,21 @@ impl History {
 
     /// Takes the result of the write.
     pub(super) fn on_written(&mut self, is_ok: bool) {
-        self.exists |= is_ok;
+        self.exists = self.exists.map(|exists| exists | is_ok);
         self.has_failed = !is_ok;
-        // It has failed and was logged: the end of this process does not try it again.
         self.is_recorded &= is_ok;
+        self.is_unsaved &= !is_ok;
     }
 
     /// Whether the board is in a series of reboots at `now`, in seconds since 1970. `None`: the
     /// clock is not known to be right.
     pub(super) fn judge(&self, now: Option<u64>) -> RuleResult {
-        if self.has_failed || (!self.exists && self.id.as_deref().is_none_or(str::is_empty)) {
-            return RuleResult::NoSource;
-        }
-        let Some(now) = now.filter(|_| self.exists) else {
-            return RuleResult::Waiting;
+        let can_be_made = !self.has_failed && self.id.as_deref() != Some("");
+        let now = match (self.exists, now) {
+            (None, _) => return RuleResult::Unread,
+            (Some(false), _) if !can_be_made => return RuleResult::NoSource,
+            (Some(true), Some(now)) => now,
+            _ => return RuleResult::Waiting,
         };
         let pairs = self.boots.iter().zip(self.boots.iter().skip(1));
         let times: Vec<u64> =
@@ -626,14 +659,12 @@ mod tests {
 
         // A restart in the same boot: it is not over.
         let mut again = history("7 a orderly\n", "a");
-        assert_eq!(again.is_new_boot(), Some(false));
         assert_eq!(again.record(9).as_deref(), Some("7 a\n"));
         let mut crashed = history("7 a\n", "a");
         assert_eq!(crashed.record(9), None);
         assert_eq!(crashed.stop().as_deref(), Some("7 a orderly\n"));
 
         let mut next = history("7 a orderly\n", "b");
-        assert_eq!(next.is_new_boot(), Some(true));
         assert_eq!(next.stop(), None, "the last line is of another boot");
         assert_eq!(next.record(9).as_deref(), Some("7 a orderly\n9 b\n"));
     }
@@ -648,15 +679,37 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_no_source() {
-        let mut history = history("", "a");
-        assert!(history.record(1).is_some());
-        history.on_written(false);
-        assert_eq!(history.judge(Some(5)), RuleResult::NoSource);
-        assert_eq!(history.record(2), None);
-        assert_eq!(history.stop(), None, "a write that failed is not repeated");
-        let unknown = History::default();
-        assert_eq!(unknown.judge(Some(5)), RuleResult::NoSource);
+    fn a_file_that_cannot_be_made_is_no_source_and_one_that_was_read_stays_one() {
+        const T: u64 = 1_783_000_000;
+        let mut none = History { id: Some("a".to_owned()), ..History::default() };
+        none.load(None);
+        assert!(none.record(T).is_some());
+        none.on_written(false);
+        assert_eq!(none.judge(Some(T)), RuleResult::NoSource);
+        assert_eq!(none.record(T + 2), None);
+        assert_eq!(none.stop(), None, "a write that failed is not repeated by a stop");
+        let mut unknown = History { id: Some(String::new()), ..History::default() };
+        unknown.load(None);
+        assert_eq!(unknown.judge(Some(T)), RuleResult::NoSource);
+        let mut bad = history(&boots(&[T, T + 1, T + 2], ""), "a");
+        assert!(bad.record(T + 3).is_some());
+        bad.on_written(false);
+        assert!(matches!(bad.judge(Some(T + 4)), RuleResult::Problem(_)), "this boot counts, too");
+        bad.has_failed = false;
+        let text = boots(&[T, T + 1, T + 2], "") + &format!("{} a\n", T + 3);
+        assert_eq!(bad.record(T + 60), Some(text), "this boot has one line");
+        bad.on_written(true);
+        assert_eq!(bad.record(T + 120), None);
+    }
+
+    /// The lines in it are the boots before this one.
+    #[test]
+    fn a_file_that_was_not_read_says_nothing_and_is_not_written_over() {
+        let mut history = History { id: Some("a".to_owned()), ..History::default() };
+        assert_eq!(history.judge(Some(5)), RuleResult::Unread);
+        assert_eq!(history.record(5), None);
+        history.load(Some("1 old\n"));
+        assert_eq!(history.record(5).as_deref(), Some("1 old\n5 a\n"));
     }
 
     #[test]

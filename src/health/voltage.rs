@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::kube::facts::{IfPresent, Read};
+use crate::kube::facts::{IfPresent, Read, Unread};
 use crate::kube::instant::Mono;
 use crate::os::reread_file::RereadFile;
 
@@ -58,6 +58,8 @@ struct Alarm {
 #[derive(Debug, Default)]
 pub(super) struct UnderVoltage {
     alarm: Option<Alarm>,
+    /// Why it is not known whether there is an alarm.
+    unread: Option<Unread>,
     pub(super) found: IfPresent<Voltage>,
     /// Looks in a row with the alarm on.
     looks: u32,
@@ -67,8 +69,10 @@ pub(super) struct UnderVoltage {
 
 impl Source for UnderVoltage {
     fn discover(&mut self, reader: &mut HealthReader) {
+        let found = reader.whole(Alarm::discover);
+        self.unread = found.as_ref().err().cloned();
         // The alarm's last value is kept. A driver that was bound again has another number.
-        if let Some(found) = Alarm::discover(reader)
+        if let Ok(Some(found)) = found
             && self.alarm.as_ref().is_none_or(|alarm| alarm.file.path != found.file.path)
         {
             self.alarm = Some(found);
@@ -76,10 +80,11 @@ impl Source for UnderVoltage {
     }
 
     fn look(&mut self, reader: &mut HealthReader) {
-        self.found = self.alarm.as_mut().map(|alarm| {
+        let found = self.alarm.as_mut().map(|alarm| {
             let is_on = alarm.read(reader)?;
             Ok(Voltage { alarm: is_on, dips: std::mem::take(&mut alarm.dips) })
         });
+        self.found = found.or_else(|| self.unread.clone().map(Err));
     }
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, hex, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::kube::facts::{IfPresent, Unread};
+use crate::kube::facts::IfPresent;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "StorageWornOut",
@@ -58,17 +58,14 @@ pub(super) struct StorageWornOut {
 impl Source for StorageWornOut {
     fn discover(&mut self, reader: &mut HealthReader) {
         // mmcblk0boot0 is the same device.
-        let emmcs = reader.names("sys/block", &|name| is_numbered(name, "mmcblk"));
-        let mut found: Vec<Wear> = emmcs.iter().filter_map(|name| emmc(name, reader)).collect();
-        let ubis = reader.names("sys/class/ubi", &|name| is_numbered(name, "ubi"));
-        found.extend(ubis.iter().filter_map(|name| ubi(name, reader)));
-        // Wear data that vanish are unreadable until the next discovery.
-        self.found = match self.found {
-            Some(Ok(_)) if found.is_empty() => {
-                Some(Err(Unread::new("sys", "the wear data are gone")))
-            }
-            _ => (!found.is_empty()).then_some(Ok(found)),
-        };
+        let found = reader.whole(|reader| {
+            let emmcs = reader.names("sys/block", &|name| is_numbered(name, "mmcblk"));
+            let mut found: Vec<Wear> = emmcs.iter().filter_map(|name| emmc(name, reader)).collect();
+            let ubis = reader.names("sys/class/ubi", &|name| is_numbered(name, "ubi"));
+            found.extend(ubis.iter().filter_map(|name| ubi(name, reader)));
+            found
+        });
+        self.found = Some(found).filter(|found| !found.as_ref().is_ok_and(Vec::is_empty));
     }
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {

@@ -96,7 +96,7 @@ impl Host {
     /// Reads all facts, each file once.
     pub fn read(&mut self, hostname: &str) -> Facts {
         self.sources = None;
-        let hosts = network::hosts(&self.root, hostname).unwrap_or_default();
+        let hosts = network::hosts(&self.root, hostname);
         let mut facts = Facts::unread(network::read(&self.root, hosts));
         system::refresh(&self.root, &mut facts);
         self.read_unannounced(&mut facts);
@@ -140,8 +140,7 @@ impl Host {
         self.read_unannounced(facts);
         if !self.root_can_block() {
             system::refresh(&self.root, facts);
-            let hosts = &mut facts.network.hosts;
-            *hosts = network::hosts(&self.root, hostname).unwrap_or(std::mem::take(hosts));
+            facts.network.hosts = network::hosts(&self.root, hostname);
         }
     }
 
@@ -159,11 +158,10 @@ impl Host {
 
     /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.
     pub fn refresh_network(&mut self, facts: &mut Facts, hostname: &str) {
-        let Network { hosts, dns, .. } = &mut facts.network;
-        let (old, dns) = (std::mem::take(hosts), std::mem::take(dns));
+        let Network { hosts, dns, .. } = &facts.network;
         let (hosts, dns) = match self.root_can_block() {
-            true => (old, dns),
-            false => (network::hosts(&self.root, hostname).unwrap_or(old), Vec::new()),
+            true => (hosts.clone(), dns.clone()),
+            false => (network::hosts(&self.root, hostname), Vec::new()),
         };
         facts.network = Network { dns, ..network::read(&self.root, hosts) };
     }

@@ -5,8 +5,7 @@
 //! decide the node address: one malformed IPv4 line makes the fact unread, every IPv6 error is
 //! ignored. procfs is not used: it has no IPv6 routes, and accepts lines that the kubelet rejects.
 //!
-//! getifaddrs uses netlink: a sandbox must permit AF_NETLINK. An unreadable hosts file counts as
-//! empty.
+//! getifaddrs uses netlink: a sandbox must permit AF_NETLINK.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -25,16 +24,15 @@ const ROUTE: &str = "proc/net/route";
 const IPV6_ROUTE: &str = "proc/net/ipv6_route";
 
 /// All inputs but the addresses from DNS; `hosts` are those of `etc/hosts`.
-pub(super) fn read(root: &HostRoot, hosts: Vec<IpAddr>) -> Network {
+pub(super) fn read(root: &HostRoot, hosts: Read<Vec<IpAddr>>) -> Network {
     Network { default_routes: routes(root), interfaces: interfaces(), hosts, dns: Vec::new() }
 }
 
-/// The addresses of `hostname` in `etc/hosts`; `None` if the look did not come to that file.
-pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Option<Vec<IpAddr>> {
-    match root.open(HOSTS).and_then(|file| hosts::in_file(&file, hostname)) {
-        Ok(found) => Some(found),
-        Err(_) => root.may_read().ok().map(|()| Vec::new()),
-    }
+/// The addresses of `hostname` in `etc/hosts`; none without the file.
+pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Read<Vec<IpAddr>> {
+    let found = root.open(HOSTS).and_then(|file| hosts::in_file(&file, hostname));
+    let found = if_present(found.map_err(|error| unread(HOSTS, &error)));
+    found.unwrap_or_else(|| Ok(Vec::new()))
 }
 
 /// The interfaces of this process's network namespace, in the kernel's order.
@@ -154,8 +152,13 @@ mod tests {
         let blocked = "0.0.0.0 advertisements.example\n".repeat(50_000);
         let text = [b"10.0.0.2 pi # caf\xe9\n", blocked.as_bytes(), b"10.0.0.1 api pi"].concat();
         tree.write(HOSTS, &text);
-        let found = hosts(&HostRoot::new(tree.path()), "pi").unwrap();
+        let root = HostRoot::new(tree.path());
+        let found = hosts(&root, "pi").unwrap();
         assert_eq!(found, [2, 1].map(|last| IpAddr::from([10, 0, 0, last])));
+        std::fs::remove_file(tree.join(HOSTS)).unwrap();
+        assert_eq!(hosts(&root, "pi"), Ok(Vec::new()));
+        std::fs::create_dir(tree.join(HOSTS)).unwrap();
+        assert!(hosts(&root, "pi").is_err());
     }
 
     #[test]
@@ -250,16 +253,16 @@ mod tests {
         let mut host = crate::host::Host::new(root.clone(), "/");
         let mut facts = host.read("pi");
         let hosts: Vec<IpAddr> = vec![[192, 0, 2, 7].into()];
-        assert_eq!(facts.network.hosts, hosts);
+        assert_eq!(facts.network.hosts, Ok(hosts));
         let look = ends_after(0);
         host.refresh_unannounced(&mut facts, "pi");
-        assert_eq!(facts.network.hosts, hosts);
+        assert!(facts.network.hosts.is_err());
         host.refresh_network(&mut facts, "pi");
-        assert_eq!(facts.network.hosts, hosts);
+        assert!(facts.network.hosts.is_err());
         drop(look);
         tree.write(HOSTS, b"");
         host.refresh_network(&mut facts, "pi");
-        assert!(facts.network.hosts.is_empty());
+        assert_eq!(facts.network.hosts, Ok(Vec::new()));
     }
 
     const ZERO: &str = "00000000000000000000000000000000";

@@ -250,8 +250,8 @@ pub struct Network {
     pub default_routes: Read<Option<Vec<DefaultRoute>>>,
     /// Interfaces in index order.
     pub interfaces: Read<Vec<Interface>>,
-    /// `etc/hosts`: addresses of the node's own name, in file order.
-    pub hosts: Vec<IpAddr>,
+    /// `etc/hosts`: addresses of the node's own name, in file order; empty without the file.
+    pub hosts: Read<Vec<IpAddr>>,
     /// Addresses of the node's own name from DNS, if `status::needs_lookup`. They come from
     /// `client::dns`, not from `Host`.
     pub dns: Vec<IpAddr>,
@@ -351,7 +351,7 @@ impl Facts {
                     interface("lo", &["127.0.0.1", "::1"]),
                     interface("eth0", &["192.0.2.10", "fe80::2"]),
                 ]),
-                hosts: Vec::new(),
+                hosts: Ok(Vec::new()),
                 dns: Vec::new(),
             },
             unhealthy: Vec::new(),

@@ -154,6 +154,12 @@ pub fn all_mounts() -> io::Result<Rc<[Mount]>> {
     Ok(mounts)
 }
 
+/// Whether `path` is on the file system of an initramfs, which is lost when the root is mounted.
+pub fn is_in_initramfs(path: &Path) -> bool {
+    let is_it = |mounts: Rc<[Mount]>| over(&mounts, path).is_some_and(|m| m.fs_type == "rootfs");
+    all_mounts().is_ok_and(is_it)
+}
+
 /// [`all_mounts`] for the check of a path. Without the table no path may be touched: the error is
 /// not that of a missing file.
 pub fn own_mounts() -> io::Result<Rc<[Mount]>> {

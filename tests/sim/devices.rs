@@ -400,6 +400,9 @@ impl Hardware {
             put("sys/block/mmcblk0/device/pre_eol_info", format!("0x{pre_eol:02x}\n"));
         }
         put("sys/class/hwmon/hwmon0/name", "cpu_thermal\n".to_owned());
+        // Each driver that is bound or unbound is a uevent.
+        let uevents = 1000 + 2 * self.voltage_chip + u64::from(self.has_voltage_driver);
+        put("sys/kernel/uevent_seqnum", format!("{uevents}\n"));
         if self.has_voltage_driver {
             let folder = format!("sys/class/hwmon/hwmon{}", self.voltage_chip);
             put(&format!("{folder}/name"), "rpi_volt\n".to_owned());

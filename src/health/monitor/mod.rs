@@ -8,19 +8,22 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::condition_state::{ConditionState, MAX_MESSAGE, cut};
+use super::condition_state::{ConditionState, MAX_MESSAGE, Problem, RuleResult, cut};
 use super::config::{FileCondition, HealthConfig};
 use super::events::EventSources;
 use super::reader::HealthReader;
 use super::time::{REBOOTS, Time};
-use super::{ConditionKind, KINDS, RuleInput, Source, voltage};
-use crate::kube::facts::{HealthCondition, HealthConditions, Sign};
+use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage};
+use crate::kube::facts::{HealthCondition, HealthConditions, IfPresent, Sign, if_present};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
+use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::guard;
-use crate::os::read::{SMALL, read_found};
-use crate::os::root::HostRoot;
+use crate::os::mounts::is_in_initramfs;
+use crate::os::read::{SMALL, is_end, read_found};
+use crate::os::reread_file::RereadFile;
+use crate::os::root::{HostRoot, unread};
 use crate::os::write::Op;
 
 /// Reasons of `--node-condition`.
@@ -33,8 +36,14 @@ const MAX_REASON: usize = 63;
 /// less than that, because a status can be computed early.
 const SLOW: Duration = Duration::from_secs(55);
 const FAST: Duration = Duration::from_secs(9);
-/// Distance of two discoveries.
+/// Distance of two discoveries; after a uevent it is that of two looks.
 const DISCOVERY: Duration = Duration::from_secs(3600);
+/// The number of the last uevent: the kernel sends one for each device that comes or goes, and for
+/// each driver that is bound to one.
+const UEVENTS: &str = "sys/kernel/uevent_seqnum";
+/// udev loads drivers after the agent was started. Before this time a source that is missing may
+/// come.
+const DRIVERS_ARE_BOUND: Duration = Duration::from_secs(120);
 
 /// All conditions about the board's health.
 #[derive(Debug)]
@@ -42,15 +51,21 @@ pub struct Health {
     config: HealthConfig,
     reader: HealthReader,
     looked: Option<Mono>,
+    /// The last discovery that could read all files that exist.
     discovered: Option<Mono>,
+    uevents: RereadFile,
+    /// The last uevent before that discovery.
+    last_uevent: Option<i64>,
     /// Those that came to their end.
     discoveries: u64,
+    /// The boot id of the Node as it was first known.
+    node_boot_id: Option<String>,
     /// One for each of [`KINDS`].
     conditions: Vec<Condition>,
     time: Time,
     event_sources: EventSources,
-    /// The first line of each `--node-condition` file; `None`: it does not exist.
-    files: Vec<Option<String>>,
+    /// The first line of each `--node-condition` file.
+    files: Vec<IfPresent<String>>,
     signs: Vec<Sign>,
     /// Types that are not detected and that an earlier process left on the Node. Deleted once:
     /// afterwards they may be another program's, which may use the same reasons.
@@ -78,7 +93,7 @@ impl Health {
         clock: impl Fn() -> Now + 'static,
     ) -> Self {
         let condition = |kind: &'static ConditionKind| {
-            let source = kind.source.map(|new| new());
+            let source = kind.source.filter(|_| is_read(config, kind)).map(|new| new());
             Condition { kind, source, state: ConditionState::default() }
         };
         Self {
@@ -86,7 +101,10 @@ impl Health {
             reader: HealthReader::new(root.clone(), clock),
             looked: None,
             discovered: None,
+            uevents: RereadFile::new(UEVENTS),
+            last_uevent: None,
             discoveries: 0,
+            node_boot_id: None,
             conditions: KINDS.iter().map(condition).collect(),
             time: Time::new(root, root_dir, built),
             event_sources: EventSources::default(),
@@ -107,29 +125,41 @@ impl Health {
             return false;
         }
         let look = self.reader.begin();
-        let is_first = self.looked.replace(now).is_none();
-        let is_due = |at| now.since(at) >= DISCOVERY && !self.reader.root_can_block;
+        self.looked = Some(now);
+        let uevent = self.reader.reread_number(&mut self.uevents).ok();
+        let distance = if uevent == self.last_uevent { DISCOVERY } else { SLOW };
+        let is_due = |at| now.since(at) >= distance && !self.reader.root_can_block;
+        let mut is_cut_off = false;
         if self.discovered.is_none_or(is_due) {
             self.discover();
-            // One that did not come to its end is repeated by the next look.
-            self.discovered = self.reader.root.may_read().is_ok().then_some(now);
-            self.discoveries += u64::from(self.discovered.is_some());
+            is_cut_off = self.reader.root.may_read().is_err();
+            self.last_uevent = uevent;
+            // One that could not read all is repeated by the next look.
+            self.discovered = (!is_cut_off && self.reader.unread.is_none()).then_some(now);
+            self.discoveries += u64::from(!is_cut_off);
         }
         self.look_at(false);
-        self.time.look(&mut self.reader, is_first);
+        self.time.look(&mut self.reader, &self.config);
         self.event_sources.look(&mut self.reader);
         self.look_at(true);
         self.reader.end(look, true);
         let now = self.reader.now();
         // Without all sources, conditions would be deleted, and changes of links forgotten.
-        if self.discovered.is_some() {
-            let signs = self.event_sources.judge(self.time.history.is_new_boot(), now.mono);
+        if !is_cut_off {
+            let is_known = self.time.history.id.is_some() && self.node_boot_id.is_some();
+            let is_new_boot = is_known.then(|| self.is_of_this_boot() != Some(true));
+            let signs = self.event_sources.judge(is_new_boot, now.mono);
             self.signs.extend(signs);
-            self.judge(true, now);
-        } else {
-            self.judge(false, now);
         }
+        self.judge(!is_cut_off, now);
         true
+    }
+
+    /// Whether an earlier process wrote the Node in this boot; `None` if the kernel tells no id of
+    /// the boot, and while that or the Node is not known.
+    fn is_of_this_boot(&self) -> Option<bool> {
+        let (own, node) = (self.time.history.id.as_ref()?, self.node_boot_id.as_ref()?);
+        (!own.is_empty() && !node.is_empty()).then(|| own == node)
     }
 
     fn look_at(&mut self, slow: bool) {
@@ -142,16 +172,19 @@ impl Health {
 
     fn discover(&mut self) {
         let reader = &mut self.reader;
-        let compatible = reader.root.bytes("proc/device-tree/compatible", SMALL);
-        reader.is_pi = compatible.is_ok_and(|names| {
+        reader.is_initramfs = reader.root.is_real() && is_in_initramfs(Path::new("/"));
+        let mut compatible = RereadFile::new("proc/device-tree/compatible");
+        let compatible = reader.reread_bytes(&mut compatible, SMALL, &mut is_end(SMALL));
+        if let Ok(names) = if_present(compatible).transpose() {
             let vendor = b"raspberrypi,";
-            names.windows(vendor.len()).any(|part| part == vendor)
-        });
+            let is_pi = |names: Vec<u8>| names.windows(vendor.len()).any(|part| part == vendor);
+            reader.is_pi = Some(names.is_some_and(is_pi));
+        }
         for source in self.conditions.iter_mut().filter_map(|one| one.source.as_mut()) {
             source.discover(reader);
         }
-        self.event_sources.discover(reader, self.discoveries == 0);
-        self.time.discover(reader);
+        self.event_sources.discover(reader);
+        self.time.discover(reader, &self.config);
     }
 
     /// Takes the `Date` of a response to a request that was sent at `start`. `now.wall` is the
@@ -161,19 +194,36 @@ impl Health {
         self.judge(false, now);
     }
 
+    /// What it means that a look found no source. Only a look at all that the board has shows that
+    /// there is none.
+    fn without_source(&self, now: Mono) -> RuleResult {
+        if now.since(Mono::START) < DRIVERS_ARE_BOUND || self.reader.is_initramfs {
+            RuleResult::Waiting
+        } else if self.discovered.is_none() {
+            RuleResult::Unread
+        } else {
+            RuleResult::NoSource
+        }
+    }
+
     /// Asks the rules; between two looks those of the time alone.
     fn judge(&mut self, is_look: bool, now: Now) {
+        let without_source = self.without_source(now.mono);
         for Condition { kind, source, state } in &mut self.conditions {
             let mut signs = Vec::new();
             let result = match source {
-                None => self.time.judge(kind.name, now),
+                None if kind.source.is_none() => self.time.judge(kind.name, now),
                 Some(source) if is_look => source.judge(&mut RuleInput {
                     now,
                     problem: state.get().flatten(),
                     discovery: self.discoveries,
                     signs: &mut signs,
                 }),
-                Some(_) => continue,
+                _ => continue,
+            };
+            let result = match result {
+                RuleResult::NoSource => without_source.clone(),
+                result => result,
             };
             state.step(result, |reason| kind.clear(reason), now.mono);
             if self.config.detects(kind.name) {
@@ -209,24 +259,33 @@ impl Health {
     }
 
     /// Reads the first line of each `--node-condition` file. Ends where the look ends: what was
-    /// read of the last files is kept then.
+    /// read of the last files is kept then, and of a file that cannot be read.
     pub fn read_files(&mut self) {
         let files = self.config.files.iter();
         let lines = files.map_while(|file| {
             self.reader.root.may_read().ok()?;
-            Some(guard::found(&file.path).ok().map(|path| first_line(&path).unwrap_or_default()))
+            let found = guard::found(&file.path).map_err(|error| unread(&file.name, &error));
+            Some(if_present(found.map(|path| first_line(&path).unwrap_or_default())))
         });
         self.on_files(lines.collect());
     }
 
-    pub(super) fn on_files(&mut self, lines: Vec<Option<String>>) {
-        let read = lines.len().min(self.files.len());
-        self.files.splice(..read, lines);
+    pub(super) fn on_files(&mut self, lines: Vec<IfPresent<String>>) {
+        for (index, line) in lines.into_iter().enumerate() {
+            match self.files.get_mut(index) {
+                None => self.files.push(line),
+                Some(_) if matches!(line, Some(Err(_))) => {}
+                Some(old) => *old = line,
+            }
+        }
     }
 
-    /// Takes the conditions of the Node as the server has them; none if it is not known. The first
-    /// ones are those of an earlier process.
-    pub fn on_node(&mut self, conditions: &[Value]) {
+    /// Takes the conditions of the Node as the server has them, and the id of the boot in which it
+    /// was written; none if it is not known. The first ones are those of an earlier process.
+    pub fn on_node(&mut self, conditions: &[Value], boot_id: Option<&str>) {
+        if self.node_boot_id.is_none() {
+            self.node_boot_id = boot_id.map(str::to_owned);
+        }
         let find = |name| object::of_type(conditions, name);
         self.leftovers.retain(|name| find(name).is_some());
         self.foreign.clear();
@@ -241,11 +300,17 @@ impl Health {
         // Each patch of this program sets the heartbeat of Ready and of all its conditions.
         let heartbeat = |condition| object::text(condition, &["lastHeartbeatTime"]);
         let last_patch = find("Ready").map(heartbeat);
+        let (is_of_this_boot, began) = (self.is_of_this_boot(), self.time.began(self.reader.now()));
         for Condition { kind, state, .. } in &mut self.conditions {
             let Some(condition) = find(kind.name) else { continue };
             let Some(problem) = kind.recognize(condition) else { continue };
             if self.config.detects(kind.name) {
-                state.adopt(problem);
+                // An agent of this boot may only have kept it, as that of an initramfs.
+                let since = Wall::parse(object::text(condition, &["lastTransitionTime"]));
+                let is_new = since.zip(began).map(|(since, began)| since >= began);
+                let is_of_this_boot =
+                    if is_of_this_boot == Some(true) { is_new } else { is_of_this_boot };
+                state.adopt(problem.map(|problem| Problem { is_of_this_boot, ..problem }));
             } else if last_patch == Some(heartbeat(condition)) {
                 self.leftovers.push(kind.name);
             }
@@ -278,7 +343,11 @@ impl Health {
             }
         }
         let files = self.config.files.iter().zip(&self.files);
-        found.known.extend(files.map(|(file, line)| of_file(file, line.as_deref())));
+        found.known.extend(files.filter_map(|(file, line)| match line {
+            Some(Err(_)) => None,
+            Some(Ok(line)) => Some(of_file(file, Some(line))),
+            None => Some(of_file(file, None)),
+        }));
         found
     }
 
@@ -320,9 +389,9 @@ impl Health {
         if self.config.detects(REBOOTS.name) { self.time.record(now) } else { None }
     }
 
-    /// The result of recording it.
-    pub fn on_boot_recorded(&mut self, is_ok: bool) {
-        self.time.history.on_written(is_ok);
+    /// The result of recording it, or an orderly stop.
+    pub(crate) fn on_boot_recorded(&mut self, result: Result<(), Fault>) {
+        self.time.on_written(result, self.reader.now().mono);
     }
 
     /// The operations that record an orderly stop of this process.
@@ -347,6 +416,13 @@ impl Health {
         };
         paths.into_iter().take(3).map(value).collect()
     }
+}
+
+/// Whether the files of a condition type are read: also those of the mounted file systems, for
+/// their errors on record.
+fn is_read(config: &HealthConfig, kind: &ConditionKind) -> bool {
+    let is_for_errors = kind.name == filesystems::KIND.name;
+    config.detects(kind.name) || (is_for_errors && config.detects(corruption::KIND.name))
 }
 
 /// The first line of a file that was found; `None` if it is larger than 1 MiB, or no file.

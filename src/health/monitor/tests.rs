@@ -4,6 +4,7 @@ use super::*;
 use crate::health::tests::{FakeClock, at, health};
 use crate::os::tree::Tree;
 use crate::os::write::Disk;
+use serde_json::json;
 
 const ALARM: &str = "sys/class/hwmon/hwmon3/in0_lcrit_alarm";
 
@@ -126,6 +127,7 @@ fn what_the_first_look_does_not_come_to_is_read_by_the_next_one() {
     let mut watch = watch(&tree);
     watch.cut_off_look(0, 2);
     assert!(watch.health.take_signs().is_empty());
+    watch.health.on_node(&[], Some("former"));
     assert!(watch.look(60));
     let signs = watch.health.take_signs();
     assert!(signs.iter().any(|(reason, _)| *reason == "WatchdogReset"), "{signs:?}");
@@ -144,15 +146,19 @@ fn a_reset_by_the_watchdog_is_one_event_of_its_boot_wherever_the_first_look_ends
     tree.write("proc/device-tree/compatible", b"radxa,rock-4\0");
     tree.write("sys/class/watchdog/watchdog0/bootstatus", b"32\n");
     tree.write("proc/sys/kernel/random/boot_id", b"abc\n");
-    for (boots, want) in [("1 old\n", &["WatchdogReset"][..]), ("1 old\n2 abc\n", &[])] {
-        tree.write("var/lib/nodelet/boots", boots.as_bytes());
+    // Whether the file `boots` can be written makes no difference.
+    for (node, want) in [("former", &["WatchdogReset"][..]), ("", &["WatchdogReset"]), ("abc", &[])]
+    {
         for questions in 1..150 {
             let mut watch = watch(&tree);
             watch.cut_off_look(0, questions);
-            for second in [60, 120] {
+            watch.look(60);
+            assert_eq!(reasons(&mut watch), [""; 0], "the Node is not known");
+            for (second, node) in [(120, node), (180, "abc")] {
+                watch.health.on_node(&[], Some(node));
                 watch.look(second);
             }
-            assert_eq!(reasons(&mut watch), want, "{questions} {boots}");
+            assert_eq!(reasons(&mut watch), want, "{questions} {node}");
         }
     }
 }
@@ -211,14 +217,30 @@ fn two_looks_that_end_early_end_no_condition_of_a_file_system() {
     }
 }
 
+/// The driver of the alarm is bound.
+fn bind(tree: &Tree, alarm: &str) {
+    for (file, bytes) in [("name", "rpi_volt"), ("in0_lcrit_alarm", alarm)] {
+        tree.write(&format!("sys/class/hwmon/hwmon0/{file}"), bytes.as_bytes());
+    }
+}
+
 #[test]
-fn a_source_is_found_at_the_next_discovery() {
+fn a_source_is_found_at_the_next_discovery_or_after_a_uevent() {
+    let tree = Tree::new("health-uevent");
+    tree.write(UEVENTS, b"700\n");
+    let mut watch_it = watch(&tree);
+    watch_it.look(0);
+    bind(&tree, "0");
+    watch_it.look(60);
+    assert_eq!(watch_it.status("UnderVoltage"), None);
+    tree.write(UEVENTS, b"702\n");
+    watch_it.look(120);
+    assert_eq!(watch_it.status("UnderVoltage"), Some(false));
+
     let tree = Tree::new("health-discovery");
     let mut watch = watch(&tree);
     watch.look(0);
-    for (file, bytes) in [("name", "rpi_volt"), ("in0_lcrit_alarm", "0")] {
-        tree.write(&format!("sys/class/hwmon/hwmon0/{file}"), bytes.as_bytes());
-    }
+    bind(&tree, "0");
     watch.look(3599);
     assert_eq!(watch.status("UnderVoltage"), None);
     watch.look(3600 + 60);
@@ -231,8 +253,80 @@ fn a_source_is_found_at_the_next_discovery() {
     assert_eq!(sources, ["sys/class/hwmon/hwmon1/in0_lcrit_alarm is 0"]);
 }
 
+/// A board after a brown-out, whose agent starts before the driver: the True of the last boot.
+fn with_old_problem(tree: &Tree) -> Watch {
+    let mut watch = watch(tree);
+    watch.look(0);
+    let old = json!([{"type": "Ready"}, {"type": "UnderVoltage", "status": "True",
+        "reason": "UnderVoltageDetected"}]);
+    watch.health.on_node(old.as_array().unwrap(), Some("former"));
+    watch
+}
+
 #[test]
-fn wear_data_that_vanish_are_unreadable_for_an_hour() {
+fn only_a_look_at_all_that_there_is_shows_that_a_source_is_missing() {
+    let tree = Tree::new("health-late");
+    let mut watch = with_old_problem(&tree);
+    for (second, want) in [(60, Some(true)), (119, Some(true)), (180, None)] {
+        watch.look(second);
+        assert_eq!(watch.status("UnderVoltage"), want, "{second}");
+    }
+    // The name of the driver, which is no file here, or the alarm cannot be read.
+    for file in ["name", "in0_lcrit_alarm"] {
+        let tree = Tree::new("health-unread-driver");
+        bind(&tree, "0");
+        let path = tree.join("sys/class/hwmon/hwmon0").join(file);
+        let bytes = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        let mut watch = with_old_problem(&tree);
+        for second in [60, 120, 180, 3500] {
+            watch.look(second);
+            assert_eq!(watch.status("UnderVoltage"), Some(true), "{file} {second}");
+        }
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        watch.look(3660);
+        assert!(!watch.health.sources(&voltage::KIND).is_empty(), "{file}");
+        watch.look(3720);
+        watch.look(3660 + 3600);
+        assert_eq!(watch.status("UnderVoltage"), Some(false), "{file}");
+    }
+}
+
+/// It waits for a passphrase.
+#[test]
+fn an_agent_in_an_initramfs_deletes_nothing() {
+    let tree = Tree::new("health-initramfs");
+    let mut watch = with_old_problem(&tree);
+    watch.health.discovered = Some(at(0).mono);
+    watch.health.reader.is_initramfs = true;
+    for second in [60, 180, 7200] {
+        watch.clock.show(second);
+        watch.health.judge(true, at(second));
+        assert_eq!(watch.status("UnderVoltage"), Some(true), "{second}");
+    }
+}
+
+#[test]
+fn the_files_of_an_excluded_type_are_not_read() {
+    let tree = with_ext4_error("health-excluded");
+    tree.write("var/lib/nodelet/boots", b"1 old\n");
+    for kind in KINDS {
+        let mut health = health(&tree, &format!("all,-{}", kind.name), &[], &FakeClock::default());
+        health.look();
+        let is_read = kind.name == filesystems::KIND.name;
+        let has_source = health
+            .conditions
+            .iter()
+            .any(|condition| condition.kind.name == kind.name && condition.source.is_some());
+        assert_eq!(has_source, is_read, "{}", kind.name);
+        assert_eq!(health.time.history.exists.is_none(), kind.name == REBOOTS.name);
+    }
+}
+
+#[test]
+fn wear_data_that_are_gone_or_unread() {
     let tree = Tree::new("health-wear");
     for (file, bytes) in [("type", "MMC"), ("life_time", "0x03 0x0b")] {
         tree.write(&format!("sys/block/mmcblk0/device/{file}"), bytes.as_bytes());
@@ -242,11 +336,20 @@ fn wear_data_that_vanish_are_unreadable_for_an_hour() {
     let mut watch = watch(&tree);
     watch.look(0);
     assert_eq!(watch.status("StorageWornOut"), Some(true));
-    std::fs::remove_dir_all(tree.join("sys/block")).unwrap();
+    let life = tree.join("sys/block/mmcblk0/device/life_time");
+    std::fs::remove_file(&life).unwrap();
+    std::fs::create_dir(&life).unwrap();
     for (second, want) in [(3600, Some(true)), (7100, Some(true)), (7200, None)] {
         watch.look(second);
         assert_eq!(watch.status("StorageWornOut"), want, "{second}");
     }
+    std::fs::remove_dir(&life).unwrap();
+    std::fs::write(&life, "0x0b 0x0b").unwrap();
+    watch.look(7300);
+    assert_eq!(watch.status("StorageWornOut"), Some(true));
+    std::fs::remove_dir_all(tree.join("sys/block")).unwrap();
+    watch.look(7300 + 3600);
+    assert_eq!(watch.status("StorageWornOut"), None);
 }
 
 #[test]
@@ -272,6 +375,40 @@ fn boots_are_written_once_where_they_are_read_and_to_no_missing_folder() {
     assert_eq!(record(), None);
 }
 
+/// On a full disk, or a card that cannot be read for a moment.
+#[test]
+fn boots_are_read_and_written_again_until_that_succeeds() {
+    let tree = Tree::new("health-boots-again");
+    tree.write("proc/sys/kernel/random/boot_id", b"abc\n");
+    tree.write("proc/uptime", b"10.0 7.0\n");
+    let boots = tree.join("var/lib/nodelet/boots");
+    std::fs::create_dir_all(&boots).unwrap();
+    let mut watch = watch(&tree);
+    let mut record = |second| {
+        watch.look(second);
+        watch.health.on_date(at(second).wall, at(second).mono, at(second));
+        let ops = watch.health.record_boot(at(second));
+        assert!(watch.health.record_boot(at(second)).is_none());
+        ops.map(|ops| {
+            let result = Disk::default().carry_out(ops);
+            watch.health.on_boot_recorded(result.clone());
+            assert!(watch.health.record_boot(at(second)).is_none(), "once for each look");
+            result.is_ok()
+        })
+    };
+    assert_eq!(record(0), None, "it cannot be read");
+    std::fs::remove_dir(&boots).unwrap();
+    tree.write("var/lib/nodelet/boots", b"1 old\n");
+    // What takes the place of the new file.
+    let in_the_way = tree.join("var/lib/nodelet/boots.new");
+    std::fs::create_dir_all(in_the_way.join("x")).unwrap();
+    assert_eq!([record(60), record(120)], [Some(false); 2]);
+    std::fs::remove_dir_all(in_the_way).unwrap();
+    assert_eq!([record(180), record(240)], [Some(true), None]);
+    let text = std::fs::read_to_string(&boots).unwrap();
+    assert_eq!(text, format!("1 old\n{} abc\n", at(60).wall.seconds() - 10));
+}
+
 #[test]
 fn a_condition_file_gives_its_first_line() {
     let tree = Tree::new("health-files");
@@ -287,8 +424,33 @@ fn a_condition_file_gives_its_first_line() {
         .collect();
     let mut health = health(&tree, "none", &items, &FakeClock::default());
     health.read_files();
-    let lines: Vec<Option<&str>> = health.files.iter().map(Option::as_deref).collect();
+    let lines = health.files.iter().map(|line| line.as_ref().map(|line| &**line.as_ref().unwrap()));
+    let lines: Vec<Option<&str>> = lines.collect();
     let want = [Some("OnBattery: 20 %"), Some(""), Some("caf\u{fffd}"), Some(""), None];
     assert_eq!(lines, want);
     assert!(!health.look(), "none looks at nothing");
+}
+
+/// An agent in an initramfs writes the id of the boot, and keeps what the last boot left.
+#[test]
+fn a_condition_is_of_this_boot_if_it_began_since_and_the_node_was_written_in_it() {
+    let tree = Tree::new("health-of-this-boot");
+    tree.write("proc/sys/kernel/random/boot_id", b"abc\n");
+    tree.write("proc/uptime", b"100.0 7.0\n");
+    for (node, seconds, want) in [
+        ("abc", 50, Some(true)),
+        ("abc", 150, Some(false)),
+        ("former", 50, Some(false)),
+        ("", 50, None),
+    ] {
+        let mut watch = watch(&tree);
+        watch.look(0);
+        let since = at(0).wall.before(Duration::from_secs(seconds)).time();
+        let told = json!([{"type": "UnderVoltage", "status": "True",
+            "reason": "UnderVoltageDetected", "lastTransitionTime": since}]);
+        watch.health.on_node(told.as_array().unwrap(), Some(node));
+        let mut states = watch.health.conditions.iter().map(|condition| &condition.state);
+        let problem = states.find_map(|state| state.get().flatten()).unwrap();
+        assert_eq!(problem.is_of_this_boot, want, "{node} {seconds}");
+    }
 }

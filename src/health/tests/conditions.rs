@@ -65,19 +65,19 @@ impl Cluster {
         self.tree.write(ALARM, if is_on { b"1" } else { b"0" });
         for _ in 0..4 {
             self.seconds += 60;
-            self.health.on_node(&self.list);
+            self.health.on_node(&self.list, Some(""));
             self.look();
         }
     }
 
     /// Whether a problem begins or ends, so that the Node is written at once.
     fn is_urgent(&mut self) -> bool {
-        self.health.on_node(&self.list);
+        self.health.on_node(&self.list, Some(""));
         self.health.conditions().changes_status(&self.list)
     }
 
     fn report(&mut self) {
-        self.health.on_node(&self.list);
+        self.health.on_node(&self.list, Some(""));
         let (found, before) = (self.health.conditions(), self.list.clone());
         let now = at(self.seconds).wall;
         found.apply(&mut self.list, now);
@@ -235,11 +235,12 @@ fn own_leftovers_are_deleted_once_and_foreign_conditions_are_not() {
     let mut cluster = Cluster::with_problem();
     cluster.tree = Tree::new("health-gone");
     cluster.health = health(&cluster.tree, "problems", &[], &cluster.clock);
-    cluster.look();
-    assert_eq!(cluster.reported(), "True");
-    cluster.seconds += 60;
-    cluster.look();
-    assert_eq!(cluster.reported(), "absent");
+    cluster.seconds = 0;
+    for (seconds, want) in [(0, "True"), (60, "True"), (60, "absent")] {
+        cluster.seconds += seconds;
+        cluster.look();
+        assert_eq!(cluster.reported(), want);
+    }
 }
 
 /// node-problem-detector has the same types and reasons. Its line of exclusion is in the flags.
@@ -303,7 +304,7 @@ fn with_file() -> Health {
 
 fn of_file(line: Option<&str>) -> HealthCondition {
     let mut health = with_file();
-    health.on_files(vec![line.map(str::to_owned)]);
+    health.on_files(vec![line.map(|line| Ok(line.to_owned()))]);
     health.conditions().known.remove(0)
 }
 
@@ -325,6 +326,9 @@ fn the_file_of_a_node_condition_gives_status_reason_and_message() {
     }
     assert_eq!(of_file(Some(&"ä".repeat(200))).message.chars().count(), 120);
     assert_eq!(of_file(Some(&format!("{}: x", "A".repeat(64)))).reason, "FileExists");
+    let mut health = with_file();
+    health.on_files(vec![unread()]);
+    assert!(health.conditions().known.is_empty(), "what it was stays on the Node");
     let missing = of_file(None);
     assert!(!missing.is_true);
     let texts = (&*missing.reason, &*missing.message);
@@ -341,11 +345,14 @@ fn a_node_condition_is_always_listed_and_its_text_moves_with_reports_alone() {
         json!({"type": "Ups", "status": "True", "reason": "Low", "message": "9 %",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}),
     );
-    cluster.health.on_files(vec![Some("Low: 8 %".to_owned())]);
+    cluster.health.on_files(vec![Some(Ok("Low: 8 %".to_owned()))]);
     cluster.report();
     assert_eq!(cluster.list[0]["message"], "8 %");
     assert_eq!(cluster.list[0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
-    cluster.health.on_files(vec![Some("Low: 7 %".to_owned())]);
+    cluster.health.on_files(vec![Some(Ok("Low: 7 %".to_owned()))]);
+    assert!(!cluster.is_urgent());
+    // It cannot be read.
+    cluster.health.on_files(vec![unread()]);
     assert!(!cluster.is_urgent());
     cluster.health.on_files(vec![None]);
     assert!(cluster.is_urgent());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::condition_state::ConditionState;
+use super::condition_state::{ConditionState, Problem};
 use super::config::HealthConfig;
 use super::monitor::Health;
 use super::{ConditionKind, KINDS, RuleInput, Source};
@@ -115,7 +115,13 @@ impl<S: Source + Default, F> Board<S, F> {
 
     /// Takes over the condition of an earlier process.
     pub(super) fn adopt(&mut self, condition: &Value) {
-        self.state.adopt(self.kind.recognize(condition).unwrap());
+        self.adopt_of(condition, None);
+    }
+
+    /// The same, if it is known whether that was in this boot.
+    pub(super) fn adopt_of(&mut self, condition: &Value, is_of_this_boot: Option<bool>) {
+        let problem = self.kind.recognize(condition).unwrap();
+        self.state.adopt(problem.map(|problem| Problem { is_of_this_boot, ..problem }));
     }
 
     /// The reason if the condition is True, `False`, or `none` if there is no condition.

@@ -262,6 +262,12 @@ impl Kubelet {
         self.node.conditions()
     }
 
+    /// The id of the boot in which the Node was written before this process wrote it; empty if this
+    /// process created it, `None` if the Node is not known.
+    pub fn found_boot_id(&self) -> Option<&str> {
+        if self.node_created.is_some() { Some("") } else { self.node.boot_id() }
+    }
+
     /// Takes the signs about the board's health that were found since the last call.
     pub fn on_signs(&mut self, signs: Vec<Sign>, now: Mono) {
         for sign in signs {

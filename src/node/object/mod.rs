@@ -124,6 +124,12 @@ impl Node {
         self.seen.as_ref().map_or(&[], |node| object::list(node, &["status", "conditions"]))
     }
 
+    /// The boot id of the Node as last read or written; `None` if it is not known.
+    pub fn boot_id(&self) -> Option<&str> {
+        let seen = self.seen.as_ref()?;
+        Some(object::text(seen, &["status", "nodeInfo", "bootID"]))
+    }
+
     /// The uid of the Node on the server, if known.
     pub fn uid(&self) -> Option<&str> {
         match &self.seen {

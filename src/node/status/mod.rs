@@ -94,6 +94,10 @@ pub fn desired(
             [] => format!("{error}; no addresses"),
             _ => format!("{error}; the addresses are unchanged"),
         });
+    } else if let Err(unread) = &facts.network.hosts
+        && addresses::is_by_name(&config.node)
+    {
+        missing.push(format!("{unread}; no address from it"));
     }
     resources::set(&mut node, config, facts, &mut missing);
     set_version_info(&mut node, &config.node.kubelet_version, facts, &mut missing);
@@ -124,11 +128,16 @@ fn set_version_info(
 ) {
     let info = object::members(node, &["status", "nodeInfo"]);
     for (key, fact) in [("kernelVersion", &facts.kernel_version), ("osImage", &facts.os_image)] {
-        let text = fact.as_deref().unwrap_or_else(|unread| {
-            missing.push(format!("{unread}; {key} is Unknown"));
-            "Unknown"
-        });
-        info.insert(key.into(), text.into());
+        match fact {
+            Ok(text) => {
+                info.insert(key.into(), text.as_str().into());
+            }
+            Err(unread) => {
+                missing.push(format!("{unread}; no {key}"));
+                let kept = info.remove(key).filter(|_| !unread.absent);
+                info.insert(key.into(), kept.unwrap_or_else(|| "Unknown".into()));
+            }
+        }
     }
     for (key, text) in [
         ("kubeletVersion", kubelet_version),

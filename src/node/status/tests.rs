@@ -165,8 +165,8 @@ fn the_spec_has_taints_and_provider_id_alone() {
     assert_eq!(spec, json!({"providerID": "x://1"}));
 }
 
-/// setters_test.go TestVersionInfo (version error: here Unknown; proxy version cleared) and
-/// TestDaemonEndpoints (5678).
+/// setters_test.go TestVersionInfo (version error: here unchanged, or Unknown; proxy version
+/// cleared) and TestDaemonEndpoints (5678).
 #[test]
 fn test_version_info_and_daemon_endpoints() {
     let unread = |file: &str| Err(Unread::new(file, "permission denied"));
@@ -180,16 +180,21 @@ fn test_version_info_and_daemon_endpoints() {
     let desired = desired(&config, &facts, Pressures::default(), &seen, at(NOW));
     let status = &desired.node["status"];
     let info = initial_node(&[])["status"]["nodeInfo"].take();
-    let unknown = json!({"kernelVersion": "Unknown", "osImage": "Unknown"});
+    let unknown = json!({"kernelVersion": "old", "osImage": "Unknown"});
     assert_eq!(status["nodeInfo"], apply(info, &unknown));
     assert_eq!(status["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 5678}}));
     assert_eq!(
         desired.missing,
         [
-            "proc/version: permission denied; kernelVersion is Unknown",
-            "etc/os-release: permission denied; osImage is Unknown",
+            "proc/version: permission denied; no kernelVersion",
+            "etc/os-release: permission denied; no osImage",
         ]
     );
+    // A file that does not exist was read.
+    let absent = Unread { absent: true, ..Unread::new("proc/version", "no such file") };
+    let facts = Facts { kernel_version: Err(absent), ..facts };
+    let node = super::desired(&config, &facts, Pressures::default(), &seen, at(NOW)).node;
+    assert_eq!(node["status"]["nodeInfo"]["kernelVersion"], "Unknown");
 }
 
 /// An old Node with members of other clients.

@@ -1,6 +1,7 @@
 //! The Node's addresses: from `--node-ip`, from its name, or from the default route.
 //!
-//! After a failure the addresses are unchanged and the Node stays ready.
+//! After a failure the addresses are unchanged and the Node stays ready. If etc/hosts cannot be
+//! read, the address is unchanged while an interface has it.
 //! Upstream: setters.go NodeAddress, `validateNodeIP` in kubelet_node_status.go, and
 //! apimachinery `pkg/util/net/interface.go` for the route.
 
@@ -30,7 +31,7 @@ pub(super) fn set(node: &mut Value, config: &NodeConfig, network: &Network) -> R
         return Ok(());
     }
     let ips = if specified.is_empty() {
-        let ip = choose(config, network)
+        let ip = choose(node, config, network)
             .map_err(|e| format!("can't get ip address of node {}. error: {e}", config.name))?;
         vec![ip]
     } else {
@@ -81,22 +82,32 @@ fn annotate(node: &mut Value, config: &NodeConfig, specified: &[IpAddr]) {
 /// Whether the choice needs a DNS lookup of the Node's name. As in Go's resolver, an entry in
 /// etc/hosts prevents it, even if the address is unusable, as Debian's `127.0.1.1`.
 pub fn needs_lookup(config: &NodeConfig, network: &Network) -> bool {
+    is_by_name(config) && network.hosts.as_ref().is_ok_and(Vec::is_empty)
+}
+
+/// Whether the address is that of the Node's name.
+pub(super) fn is_by_name(config: &NodeConfig) -> bool {
     let is_specified = config.node_ips.iter().any(|ip| !ip.is_unspecified());
     let is_left_to_cloud = config.external_cloud && config.node_ips.is_empty() && !config.is_of_k3s;
-    !is_specified
-        && !is_left_to_cloud
-        && config::parse_ip(&config.name).is_none()
-        && network.hosts.is_empty()
+    !is_specified && !is_left_to_cloud && config::parse_ip(&config.name).is_none()
 }
 
 /// An address for a Node without `--node-ip`: its name, if that is an IP; else the name's address
-/// from etc/hosts or, without an entry, from DNS; else that of the default route.
-fn choose(config: &NodeConfig, network: &Network) -> Result<IpAddr, String> {
+/// from etc/hosts or, without an entry, from DNS; else that of the default route. An entry that was
+/// not read may be the one of the address that the Node has.
+fn choose(node: &Value, config: &NodeConfig, network: &Network) -> Result<IpAddr, String> {
     if let Some(ip) = config::parse_ip(&config.name) {
         return Ok(ip);
     }
     let prefers_v6 = config.node_ips.first().is_some_and(IpAddr::is_ipv6);
-    let named = if network.hosts.is_empty() { &network.dns } else { &network.hosts };
+    let addresses = object::list(node, &["status", "addresses"]).iter();
+    let internal = addresses.filter(|address| object::text(address, &["type"]) == "InternalIP");
+    let own = || internal.filter_map(|ip| object::text(ip, &["address"]).parse().ok()).collect();
+    let named = match &network.hosts {
+        Ok(hosts) if hosts.is_empty() => &network.dns,
+        Ok(hosts) => hosts,
+        Err(_) => &own(),
+    };
     let mut named = named.iter().map(IpAddr::to_canonical);
     let usable = |ip: &IpAddr| validate(*ip, network).is_ok();
     let preferred = named.clone().find(|ip| ip.is_ipv6() == prefers_v6 && usable(ip));

@@ -28,7 +28,7 @@ fn network(routes: &[&str], lines: &[&str]) -> Network {
     Network {
         default_routes: Ok(Some(routes.iter().map(route).collect())),
         interfaces: interfaces(lines),
-        hosts: Vec::new(),
+        hosts: Ok(Vec::new()),
         dns: Vec::new(),
     }
 }
@@ -219,8 +219,8 @@ fn the_host_name_comes_before_the_default_route_and_etc_hosts_before_dns() {
         ("fd00::5", "192.0.2.11", "", "fd00::5"),
         ("127.0.1.1", "192.0.2.11", "", "192.0.2.10"),
     ] {
-        let network = Network { hosts: list(hosts), dns: list(dns), ..network.clone() };
-        let chosen = choose(&config(node_ip, ""), &network);
+        let network = Network { hosts: Ok(list(hosts)), dns: list(dns), ..network.clone() };
+        let chosen = choose(&json!({}), &config(node_ip, ""), &network);
         assert_eq!(chosen, Ok(want.parse().unwrap()), "{hosts:?} {dns:?} {node_ip}");
     }
     // A name that is an IP is not compared with the interfaces.
@@ -239,11 +239,34 @@ fn the_host_name_comes_before_the_default_route_and_etc_hosts_before_dns() {
         ("", "", "10.0.0.9", "", false),
         ("", "", "pi", "127.0.1.1", false),
     ] {
-        let network = Network { hosts: list(hosts), ..network.clone() };
+        let network = Network { hosts: Ok(list(hosts)), ..network.clone() };
         let named = NodeConfig { name: name.to_owned(), ..config(node_ip, cloud) };
         let needs = needs_lookup(&named, &network);
         assert_eq!(needs, want, "{node_ip} {cloud} {name} {hosts:?}");
     }
+}
+
+/// A card that cannot be read has no other entry than before.
+#[test]
+fn while_etc_hosts_cannot_be_read_the_node_keeps_an_address_that_an_interface_has() {
+    let found = &["eth0 192.0.2.10 192.0.2.11 fd00::5"];
+    let network = network(&["eth0 192.0.2.1"], found);
+    let unread = Err(Unread::new("etc/hosts", "I/O error"));
+    let network = Network { hosts: unread, dns: vec![[192, 0, 2, 12].into()], ..network };
+    for (had, node_ip, want) in [
+        ("192.0.2.11", "", "192.0.2.11"),
+        ("fd00::5", "", "fd00::5"),
+        ("198.51.100.7", "", "192.0.2.10"),
+        ("192.0.2.10", "192.0.2.11", "192.0.2.11"),
+    ] {
+        let mut node = json!({"status": {"addresses": addresses(&[had])}});
+        assert_eq!(set(&mut node, &config(node_ip, ""), &network), Ok(()));
+        assert_eq!(node["status"]["addresses"], addresses(&[want]), "{had} {node_ip}");
+    }
+    let mut node = json!({});
+    assert_eq!(set(&mut node, &config("", ""), &network), Ok(()));
+    assert_eq!(node["status"]["addresses"], addresses(&["192.0.2.10"]));
+    assert!(!needs_lookup(&config("", ""), &network));
 }
 
 /// interface_test.go TestChooseHostInterfaceFromRoute, TestGetIPFromInterface (v4, v6, wrong

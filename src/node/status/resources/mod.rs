@@ -33,16 +33,14 @@ fn set_capacity(
         Err(unread) => missing.push(format!("{unread}; no capacity {name}")),
     };
     let pods = u64::from(config.node.max_pods);
+    let of_cores = |cpus: u64| cpus.saturating_mul(u64::from(config.node.pods_per_core));
     set("cpu", facts.cpus.clone().map(Quantity::count));
     set("memory", facts.memory.clone().map(|m| Quantity::bytes(m.total_bytes)));
     set(
         "pods",
-        match (config.node.pods_per_core, &facts.cpus) {
-            (0, _) | (_, Err(_)) => Ok(Quantity::count(pods)),
-            (per_core, Ok(cpus)) => {
-                let most = cpus.saturating_mul(u64::from(per_core));
-                Ok(Quantity::count(pods.min(most)))
-            }
+        match config.node.pods_per_core {
+            0 => Ok(Quantity::count(pods)),
+            _ => facts.cpus.clone().map(|cpus| Quantity::count(pods.min(of_cores(cpus)))),
         },
     );
     if config.local_storage

@@ -176,9 +176,8 @@ fn a_missing_fact_is_a_missing_capacity() {
     assert_eq!(
         node,
         json!({"status": {
-            // Without the number of CPUs, pods per core have no effect.
-            "capacity": {"pods": "110"},
-            "allocatable": {"pods": "110"},
+            "capacity": {},
+            "allocatable": {},
             "nodeInfo": {"machineID": "", "systemUUID": "", "bootID": ""},
         }})
     );
@@ -187,6 +186,7 @@ fn a_missing_fact_is_a_missing_capacity() {
         [
             "no capacity cpu",
             "no capacity memory",
+            "no capacity pods",
             "no capacity ephemeral-storage",
             "no capacity hugepages-*",
             "no machineID",
@@ -209,6 +209,7 @@ fn a_fact_that_becomes_missing_changes_nothing() {
     set(&mut node, &config, &facts, &mut Vec::new());
     let before = node.clone();
     for facts in [
+        Facts { cpus: unread(), ..facts.clone() },
         Facts { memory: unread(), ..facts.clone() },
         Facts { node_fs: unread(), ..facts.clone() },
         Facts { huge_pages: unread(), ..facts.clone() },

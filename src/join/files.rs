@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 use crate::check::units::{SERVE_SOCKET, is_enabled};
+use crate::client::api_config::Endpoint;
 use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
 use crate::kube::text::Fault;
 use crate::os::guard;
@@ -45,17 +46,23 @@ pub(super) struct Written {
 pub(super) struct StoredFlags {
     /// The URL on the command line. The cluster may name another one.
     pub(super) server: String,
+    /// The URL in the kubeconfig beside them.
+    pub(super) api_server: String,
     /// The flags of the run.
     pub(super) words: Vec<String>,
 }
 
 const SERVER: &str = "NODELET_JOIN_SERVER=";
+const API_SERVER: &str = "NODELET_JOIN_API_SERVER=";
 const FLAGS: &str = "NODELET_JOIN_FLAGS=";
 
 impl StoredFlags {
     fn text(&self) -> String {
-        let words = self.words.join(" ");
-        format!("# Written by nodelet join.\n{SERVER}{}\n{FLAGS}{words}\n", self.server)
+        let Self { server, api_server, words } = self;
+        let words = words.join(" ");
+        format!(
+            "# Written by nodelet join.\n{SERVER}{server}\n{API_SERVER}{api_server}\n{FLAGS}{words}\n"
+        )
     }
 
     /// The values of `--k3s-supervisor`.
@@ -63,11 +70,21 @@ impl StoredFlags {
         self.words.iter().filter_map(|word| word.strip_prefix("--k3s-supervisor="))
     }
 
+    /// Whether they were stored with a kubeconfig of this server, by `--bootstrap-only` or not. A
+    /// file of a former version does not name the server.
+    pub(super) fn are_of(&self, server: &Endpoint, bootstrap_only: bool) -> bool {
+        let is_bootstrap = |word: &String| word.starts_with("--bootstrap-kubeconfig=");
+        (self.api_server.is_empty()
+            || Endpoint::parse(&self.api_server).is_ok_and(|own| own == *server))
+            && self.words.iter().any(is_bootstrap) == bootstrap_only
+    }
+
     /// `None` if this is not a file of a join.
     fn parse(text: &str) -> Option<Self> {
         let value = |name| text.lines().find_map(|line| line.strip_prefix(name));
         let words = value(FLAGS)?.split_whitespace().map(str::to_owned).collect();
-        Some(Self { server: value(SERVER).unwrap_or_default().to_owned(), words })
+        let url = |name| value(name).unwrap_or_default().to_owned();
+        Some(Self { server: url(SERVER), api_server: url(API_SERVER), words })
     }
 }
 

@@ -367,7 +367,11 @@ impl JoinRun<'_> {
             new.kubeconfig = kubeconfig;
         }
         words.extend(renewal);
-        new.flags = StoredFlags { server: self.settings.server.clone(), words: self.flags(words) };
+        new.flags = StoredFlags {
+            server: self.settings.server.clone(),
+            api_server: format!("{}{}", config.endpoint, config.endpoint.prefix),
+            words: self.flags(words),
+        };
         Ok(new)
     }
 

@@ -227,12 +227,6 @@ pub(crate) const ALL: &[Known] = &[
         is_it: |_, _| true,
     },
     Known {
-        name: "A7 the flags of another cluster stay",
-        sentence: "agree",
-        kind: "join: the same line, other flags",
-        is_it: |_, _| true,
-    },
-    Known {
         name: "B5 a root of ext2 that turns read-only",
         sentence: "board",
         kind: "ReadonlyFilesystem is not told",

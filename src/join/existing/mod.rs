@@ -133,6 +133,10 @@ pub(super) fn existing(
     let Some(flags) = flags else {
         return again("its flags are missing");
     };
+    // A join that was cut leaves its flags beside the former identity.
+    if !flags.are_of(&config.endpoint, *path != paths.kubeconfig()) {
+        return again("its flags are those of another join");
+    }
     let lacks_ca = trusts_all != Some(true);
     // Only a join's own kubeconfig can be written, and only kubeadm's CA can be found anew.
     if lacks_ca && !(*path == paths.kubeconfig() && matches!(token, Token::Bootstrap(_))) {

@@ -126,7 +126,7 @@ fn without_a_ca_on_the_command_line_the_address_tells_clusters_apart() {
         })
     };
     let typed_before =
-        |server: &str| Some(StoredFlags { server: server.to_owned(), words: vec![] });
+        |server: &str| Some(StoredFlags { server: server.to_owned(), ..StoredFlags::default() });
     for (stored, flags, typed, token, want) in [
         ("https://cp:6443", None, "cp", BOOTSTRAP, true),
         ("https://cp:6443", None, "https://cp:6443/", BOOTSTRAP, true),
@@ -214,6 +214,7 @@ fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_fo
     let kubeadm = "NODELET_JOIN_FLAGS=--v=2\n";
     let k3s = "NODELET_JOIN_FLAGS=--k3s-supervisor=https://cp:6443\n";
     let soon = "it ends too soon, so a new one is requested";
+    let another = "its flags are those of another join, so a new one is requested";
     for (from, until, flags, want) in [
         (0, 24 * 365, kubeadm, "complete"),
         // `--cluster-signing-duration=8h`.
@@ -228,6 +229,10 @@ fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_fo
         (0, 50, k3s, "complete"),
         (47, 50, k3s, "complete"),
         (0, 49, k3s, soon),
+        // A join was cut before its kubeconfig: with `--force`, or with `--bootstrap-only`.
+        (0, 24 * 365, "NODELET_JOIN_API_SERVER=https://b:6443\nNODELET_JOIN_FLAGS=", another),
+        (0, 24 * 365, "NODELET_JOIN_API_SERVER=https://cp:6443\nNODELET_JOIN_FLAGS=", "complete"),
+        (0, 24 * 365, "NODELET_JOIN_FLAGS=--bootstrap-kubeconfig=a", another),
         (0, 24 * 365, "# Written", "its flags are missing, so a new one is requested"),
         (0, 24 * 365, "", "its flags are missing, so a new one is requested"),
     ] {

@@ -23,7 +23,8 @@ use crate::os::write::{Disk, beside, private_folder};
 fn new(kubeconfig: bool) -> Written {
     let text = Some(Zeroizing::new("the new identity".to_owned()));
     let (kubeconfig, bootstrap) = if kubeconfig { (text, None) } else { (None, text) };
-    let flags = StoredFlags { server: "https://new".to_owned(), words: vec!["--new".to_owned()] };
+    let (server, words) = ("https://new".to_owned(), vec!["--new".to_owned()]);
+    let flags = StoredFlags { api_server: server.clone(), server, words };
     Written { kubeconfig, bootstrap, flags, is_kept: false }
 }
 

@@ -14,7 +14,7 @@ pub use kind::CertificateKind;
 
 use std::time::Duration;
 
-use self::csr::{CsrState, Waiting};
+use self::csr::{APPROVE, CsrState, SIGNER, Waiting};
 use crate::kube::delay::{Backoff, Jitter};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
@@ -416,15 +416,17 @@ impl Certificate {
         let limit = self.kind.last_read();
         let waited = now.mono.since(waiting.since);
         let progress = match csr::state(&waiting, accepted, now.wall) {
-            CsrState::Pending(uid) if waited < limit => {
+            CsrState::Pending(uid, is_approved) if waited < limit => {
                 waiting.uid = Some(uid);
                 if waited < APPROVAL_TIME || std::mem::replace(&mut waiting.logged, true) {
                     Ok(None)
                 } else {
                     let name = &waiting.name;
-                    let line =
-                        format!("{name} waits for approval: kubectl certificate approve {name}");
-                    Ok(Some(line))
+                    Ok(Some(if is_approved {
+                        format!("{name} is approved, and not signed yet: {SIGNER}")
+                    } else {
+                        format!("{name} waits for approval: kubectl certificate approve {name}")
+                    }))
                 }
             }
             // The certificate expired while the CSR waited, or the bootstrap token did: the next
@@ -433,11 +435,11 @@ impl Certificate {
                 return self.failed(refused, now.mono);
             }
             CsrState::Refused(refused) if waited < limit => Err(refused.into()),
-            CsrState::Pending(_) | CsrState::Refused(_) => {
+            state @ (CsrState::Pending(..) | CsrState::Refused(_)) => {
                 let (name, seconds) = (waiting.name, limit.as_secs());
                 let why = Fault::new(
                     format!("{name} was not signed within {seconds} s"),
-                    "approve the next one: kubectl get csr, then kubectl certificate approve NAME",
+                    if matches!(state, CsrState::Pending(_, true)) { SIGNER } else { APPROVE },
                 );
                 return self.failed(why, now.mono);
             }

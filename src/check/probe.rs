@@ -42,7 +42,7 @@ const CALL: Duration = Duration::from_secs(10);
 const NO_RESPONSE: &str = "is server the URL of an API server?";
 
 /// Runs all checks.
-pub(super) fn report(setup: &mut Setup, clock: &Clock) -> Report {
+pub(super) fn report(setup: &mut Setup, unit: Option<Finding>, clock: &Clock) -> Report {
     let (desired, answer) = setup.desired(clock);
     let Setup { config, runtime, host, facts, .. } = &*setup;
     let mut findings = board(host, facts, &desired.missing, clock);
@@ -61,6 +61,7 @@ pub(super) fn report(setup: &mut Setup, clock: &Clock) -> Report {
     if let (Some(runtime), Some(answer)) = (runtime, answer) {
         findings.extend(runtime::findings(runtime, &answer, !config.node.is_guest()));
     }
+    findings.extend(unit);
     let _ = server(&mut findings, setup, access, clock);
     // An early end of `server` leaves the failed check as the last finding.
     let cause = findings.last().map_or("", |finding| finding.check);
@@ -398,7 +399,7 @@ mod tests {
         for rotates in [false, true] {
             let mut setup = Setup::new(Flags::of(&flags), true).unwrap();
             let clock = &Clock::start();
-            let report = report(&mut setup, clock);
+            let report = report(&mut setup, None, clock);
             let cert_dir = report.findings.iter().find(|finding| finding.check == "cert-dir");
             assert_eq!(cert_dir.unwrap().mark, Mark::Note, "{rotates}");
             let access = open(&setup.config, Wall::default()).unwrap();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use crate::check::units::{SERVE_SOCKET, is_enabled};
+use crate::check::units::{self, SERVE_SOCKET};
 use crate::client::api_config::Endpoint;
 use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
 use crate::kube::text::Fault;
@@ -185,17 +185,19 @@ impl JoinPaths {
         guard::exists(&self.at("run/systemd/system"))
     }
 
-    /// Whether the next boot starts this unit.
-    pub(super) fn is_enabled(&self, unit: &str) -> bool {
-        is_enabled(&HostRoot::new(self.at("")), unit)
+    /// The machine or the image, for what its units do.
+    pub(super) fn host(&self) -> HostRoot {
+        HostRoot::new(self.at(""))
     }
 
-    /// Whether the unit has a process: in the root slice, in the default one, or on cgroup v1.
+    /// Whether the next boot starts this unit.
+    pub(super) fn is_enabled(&self, unit: &str) -> bool {
+        units::is_enabled(&self.host(), unit)
+    }
+
+    /// Whether nodelet.service has a process.
     pub(super) fn is_running(&self) -> bool {
-        ["", "system.slice/", "systemd/"].iter().any(|slice| {
-            let path = format!("sys/fs/cgroup/{slice}nodelet.service/cgroup.procs");
-            read(&self.at(&path)).is_ok_and(|processes| !processes.is_empty())
-        })
+        units::is_running(&self.host())
     }
 
     /// A kubelet on this machine: its kubeconfig, which may be at another path, or its process.

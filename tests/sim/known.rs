@@ -72,12 +72,6 @@ pub(crate) const ALL: &[Known] = &[
         is_it: |run, _| run.plan.classes().iter().any(|class| class.starts_with("disk-")),
     },
     Known {
-        name: "C4 a former boot of this board as another board",
-        sentence: "grounds",
-        kind: "is also written by another board",
-        is_it: |_, _| true,
-    },
-    Known {
         name: "E10 an address of IPv6 that leads nowhere",
         sentence: "promises",
         kind: "first request",
@@ -194,33 +188,6 @@ pub(crate) const ALL: &[Known] = &[
         is_it: |_, _| true,
     },
     Known {
-        name: "C7 each failed handshake blames the keys",
-        sentence: "grounds",
-        kind: "P-521 is not supported",
-        is_it: |_, _| true,
-    },
-    Known {
-        name: "D1 the files of a join, and the process that runs",
-        sentence: "agree",
-        kind: "join: former files",
-        is_it: |_, _| true,
-    },
-    Known {
-        name: "D1 the files of a join, and the process that runs",
-        sentence: "agree",
-        kind: "check: former files",
-        is_it: |_, _| true,
-    },
-    Known {
-        name: "D3 quotes in NODELET_FLAGS that are not read as systemd reads them",
-        sentence: "agree",
-        kind: "check: fails",
-        is_it: |run, broken| {
-            run.plan.classes().contains(&"flag-in-quotes")
-                && broken.text.contains("unknown command \"file\"")
-        },
-    },
-    Known {
         name: "A4 a stored certificate beside a token",
         sentence: "secrets",
         kind: "a certificate is shown beside the token",
@@ -231,30 +198,6 @@ pub(crate) const ALL: &[Known] = &[
         sentence: "board",
         kind: "ReadonlyFilesystem is not told",
         is_it: |run, _| run.plan.setting("root") == "ext2",
-    },
-    Known {
-        name: "C8 remedies of a proxy that fails",
-        sentence: "grounds",
-        kind: "is server the URL of an API server",
-        is_it: |_, _| true,
-    },
-    Known {
-        name: "C8 remedies of a proxy that fails",
-        sentence: "grounds",
-        kind: "is the server up, is its port right",
-        is_it: |_, _| true,
-    },
-    Known {
-        name: "D2 the same line with --bootstrap-only",
-        sentence: "agree",
-        kind: "join: refuses the same line",
-        is_it: |_, broken| broken.text.contains("this board has a token of"),
-    },
-    Known {
-        name: "D4 the key as a certificate",
-        sentence: "secrets",
-        kind: "a private key as a certificate",
-        is_it: |_, _| true,
     },
     Known {
         name: "D8 SIGUSR1 in the poll of a turn that has its limit",

@@ -3,6 +3,7 @@
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 
 use super::*;
+use crate::check::Mark;
 use crate::client::api_config::ClientCertificate;
 use crate::credentials::kubeconfig::{KubeconfigUser, render};
 use crate::join::command::{JoinCommand, parse};
@@ -37,7 +38,10 @@ fn pinned(pin: &str) -> Settings {
 }
 
 /// What a join of `pi` with this line finds.
-fn found(paths: &JoinPaths, settings: &Settings) -> Result<(Finding, Existing), Failed> {
+fn found(
+    paths: &JoinPaths,
+    settings: &Settings,
+) -> Result<(Finding, Option<CompleteIdentity>), Failed> {
     existing(paths, settings, &parsed(&settings.token).unwrap(), "pi", now())
 }
 
@@ -97,19 +101,17 @@ impl Joined {
         self.tree.write("var/lib/nodelet/pki/kubelet-client-current.pem", &text);
     }
 
-    fn found(&self, settings: &Settings) -> Result<(Finding, Existing), Failed> {
+    fn found(&self, settings: &Settings) -> Result<(Finding, Option<CompleteIdentity>), Failed> {
         found(&self.paths, settings)
     }
 }
 
 /// `complete`, `another` is asked for, or the line of what is in the way.
-fn word(found: Result<(Finding, Existing), Failed>) -> String {
+fn word(found: Result<(Finding, Option<CompleteIdentity>), Failed>) -> String {
     match found {
-        Ok((_, Existing::Complete(identity))) if identity.lacks_ca => {
-            "complete but a CA".to_owned()
-        }
-        Ok((_, Existing::Complete(_))) => "complete".to_owned(),
-        Ok((finding, Existing::Replaced)) => {
+        Ok((_, Some(identity))) if identity.lacks_ca => "complete but a CA".to_owned(),
+        Ok((_, Some(_))) => "complete".to_owned(),
+        Ok((finding, None)) if finding.mark == Mark::Note => {
             format!("another: {}", finding.detail)
         }
         Ok(_) => "none".to_owned(),
@@ -175,6 +177,36 @@ fn an_identity_is_replaced_by_force_alone() {
     assert_eq!([found(false), found(true)], ["none", "none"]);
     tree.write(KUBECONFIG, b"not a kubeconfig");
     assert!(found(false).starts_with("✗ joined") && found(true).starts_with("another"));
+}
+
+/// The token of an image is replaced by that of a new line; the token of another cluster stays.
+#[test]
+fn a_bootstrap_token_of_this_cluster_needs_no_force() {
+    let [(ca, pin), (_, other)] = [(); 2].map(|()| authority());
+    let tree = Tree::new("join-bootstrap-token");
+    let mut config = ApiConfig::at(Endpoint::parse("https://cp:6443").unwrap());
+    config.ca = Some(pem("ca", ca.into_bytes()));
+    let token = crate::client::api_config::Secret::new("lwxivu.2uczm8x4xi2v7hqe".to_owned());
+    let text = render(&config, &KubeconfigUser::Token(&token)).unwrap();
+    tree.write("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
+    let paths = JoinPaths::new(Some(tree.path()));
+    let hash = "--discovery-token-ca-cert-hash";
+    for (server, pin, want) in [
+        (
+            "cp",
+            &pin,
+            "another: this board has a token of https://cp:6443, which this join replaces",
+        ),
+        ("cp", &other, "✗ joined: this board has a token of https://cp:6443; nodelet join --force"),
+        ("cp-2", &pin, "✗ joined: this board has a token of https://cp:6443; nodelet join --force"),
+    ] {
+        for bootstrap_only in [true, false] {
+            let mut line = settings(&[server, "--token", BOOTSTRAP, hash, pin]);
+            line.bootstrap_only = bootstrap_only;
+            let found = word(found(&paths, &line));
+            assert!(found.starts_with(want), "{server}: {found}");
+        }
+    }
 }
 
 /// A remedy is no part of a text: this name of a context looks like one.
@@ -255,7 +287,7 @@ fn the_certificate_that_the_agent_renewed_is_the_one_to_go_on_with() {
     let renewed = pair(12, 24 * 365);
     board.store(&renewed);
     let found = board.found(&line);
-    let Ok((_, Existing::Complete(identity))) = found else { panic!("{found:?}") };
+    let Ok((_, Some(identity))) = found else { panic!("{found:?}") };
     let chain = &identity.config.certificate.unwrap().chain.bytes;
     assert_eq!(Leaf::of_pem(chain), Leaf::of_pem(&renewed.chain.bytes));
 }

@@ -87,7 +87,16 @@ pub(super) fn existing(
     let pairs = [stored_certificate(&paths.cert_dir()), given];
     let newest = pairs.into_iter().flatten().max_by_key(worth);
     let Some((identity, leaf)) = newest.filter(|_| config.authorization.is_none()) else {
-        return replaced(settings, format!("this board has a token of {server}"));
+        let line = format!("this board has a token of {server}");
+        // The bootstrap token of this cluster is no identity.
+        if *path == paths.bootstrap()
+            && trusts_all(settings, token, &config)?.is_some()
+            && is_same_server(settings, token, &config, paths.stored_flags().as_ref())
+        {
+            let line = format!("{line}, which this join replaces");
+            return Ok((Finding::note(JOINED, line, ""), None));
+        }
+        return replaced(settings, line);
     };
     config.certificate = Some(identity);
     let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
@@ -125,6 +134,9 @@ pub(super) fn existing(
     };
     // A join that was cut leaves its flags beside the former identity.
     let has_token = *path != paths.kubeconfig();
+    if has_token != settings.bootstrap_only {
+        return again("the line has the other choice of --bootstrap-only");
+    }
     if !flags.are_of(&config.endpoint, has_token) {
         return again("its flags are those of another join");
     }

@@ -11,7 +11,7 @@ use super::setup::Setup;
 use super::units::{SERVE_SOCKET, is_enabled};
 use super::{Finding, Mark, Report, board, guest, server};
 use crate::client::api_config::{ApiConfig, Authorization, Endpoint};
-use crate::client::reach::{dial, resolve};
+use crate::client::reach::{AT_PROXY, dial, resolve};
 use crate::config::Config;
 use crate::credentials::{Credentials, IdentitySource};
 use crate::health::KINDS;
@@ -37,9 +37,6 @@ const GUEST: [&str; 5] = ["labels", "taint", "podcidr", "pods", "server-version"
 
 /// Time limit of one request.
 const CALL: Duration = Duration::from_secs(10);
-
-/// Remedy for a server that does not respond.
-const NO_RESPONSE: &str = "is server the URL of an API server?";
 
 /// Runs all checks.
 pub(super) fn report(setup: &mut Setup, unit: Option<Finding>, clock: &Clock) -> Report {
@@ -140,7 +137,7 @@ fn server(
     }
     let (finding, addresses) = resolve(probe.peer(), clock);
     add(finding)?;
-    add(dial(&addresses))?;
+    add(dial(&addresses, probe.proxy().is_some()))?;
 
     let name = &config.node.name;
     let first = PERMISSIONS.iter().find(|permission| probe.not_needed(permission).is_none())?;
@@ -148,7 +145,7 @@ fn server(
     add(probe.tls(&response))?;
     let response = match response {
         Ok(response) => response,
-        Err(line) => return add(Finding::failed("authentication", line, NO_RESPONSE)),
+        Err(line) => return add(Finding::failed("authentication", line, probe.no_response())),
     };
     let credential = probe.credential();
     add(server::authentication(&response, credential.as_deref()))?;
@@ -274,11 +271,18 @@ impl ServerProbe<'_> {
         }
     }
 
+    fn proxy(&self) -> Option<&Endpoint> {
+        self.access.current.api.config.proxy.as_ref().map(|proxy| &proxy.endpoint)
+    }
+
     /// Where the TCP connection goes: the proxy, or else the server.
     fn peer(&self) -> &Endpoint {
-        let config = &self.access.current.api.config;
-        let proxy = config.proxy.as_ref();
-        proxy.map_or(&config.endpoint, |proxy| &proxy.endpoint)
+        self.proxy().unwrap_or(&self.access.current.api.config.endpoint)
+    }
+
+    /// Remedy without a response: behind a proxy nobody knows whose fault it is.
+    fn no_response(&self) -> &'static str {
+        self.proxy().map_or("is server the URL of an API server?", |_| AT_PROXY)
     }
 
     /// The result of the TLS handshake, from the first response.
@@ -288,7 +292,7 @@ impl ServerProbe<'_> {
         }
         match response {
             Err(why) if !self.access.current.api.was_connected() => {
-                Finding::failed("tls", why.clone(), NO_RESPONSE)
+                Finding::failed("tls", why.clone(), self.no_response())
             }
             _ if self.access.current.api.config.insecure => {
                 Finding::ok("tls", "connected, the server was not verified")

@@ -133,6 +133,20 @@ impl JoinPaths {
         self.at("etc/credstore/nodelet.bootstrap-kubeconfig")
     }
 
+    /// A kubeconfig for the unit that join does not write: encrypted, of a boot loader or a
+    /// hypervisor, or whatever the process of the unit has.
+    pub(super) fn foreign_credential(&self) -> Option<PathBuf> {
+        let folders = [
+            "etc/credstore.encrypted/nodelet.",
+            "run/credentials/@system/nodelet.",
+            "run/credentials/nodelet.service/",
+        ];
+        let names = ["kubeconfig", "bootstrap-kubeconfig"];
+        let mut paths =
+            folders.iter().flat_map(|folder| names.map(|name| self.at(&format!("{folder}{name}"))));
+        paths.find(|path| guard::exists(path))
+    }
+
     /// The node password of k3s. While the server has it, no other board gets a certificate of this
     /// name.
     pub(super) fn password(&self) -> PathBuf {

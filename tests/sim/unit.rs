@@ -219,6 +219,7 @@ impl World {
         self.board.remove_all(&format!("proc/{}", 1000 + pid));
         if self.unit.pid == Some(pid) {
             self.board.remove_all(CGROUP);
+            self.board.remove_all(CREDENTIALS);
         }
     }
 

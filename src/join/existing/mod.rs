@@ -73,7 +73,16 @@ pub(super) fn existing(
                 Err(Finding::failed(JOINED, why, SUDO))
             };
         }
-        None => return Ok((Finding::ok(JOINED, "no identity yet"), None)),
+        None => {
+            // Nor are they written here: a unit with a drop-in for them ignores /etc/credstore.
+            return match paths.foreign_credential().filter(|_| !settings.force) {
+                Some(path) => {
+                    let line = format!("{}: not a credential of /etc/credstore", path.display());
+                    Err(Finding::failed(JOINED, line, "change it where it comes from"))
+                }
+                None => Ok((Finding::ok(JOINED, "no identity yet"), None)),
+            };
+        }
     };
     let mut config = match kubeconfig::load(path, None) {
         Ok(config) => config,

@@ -209,6 +209,29 @@ fn a_bootstrap_token_of_this_cluster_needs_no_force() {
     }
 }
 
+/// Who follows "no identity yet" has a second one.
+#[test]
+fn a_credential_that_join_does_not_write_is_in_the_way() {
+    let mut line = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
+    for path in [
+        "etc/credstore.encrypted/nodelet.kubeconfig",
+        "run/credentials/@system/nodelet.bootstrap-kubeconfig",
+        "run/credentials/nodelet.service/kubeconfig",
+    ] {
+        let tree = Tree::new("join-foreign");
+        tree.write(path, b"a");
+        let paths = JoinPaths::new(Some(tree.path()));
+        line.force = false;
+        let found = word(found(&paths, &line));
+        assert!(
+            found.contains(path) && found.ends_with("change it where it comes from"),
+            "{found}"
+        );
+        line.force = true;
+        assert_eq!(word(self::found(&paths, &line)), "none");
+    }
+}
+
 /// A remedy is no part of a text: this name of a context looks like one.
 #[test]
 fn a_name_with_a_semicolon_has_the_remedy_of_its_fault() {

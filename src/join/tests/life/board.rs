@@ -206,6 +206,7 @@ impl World {
         self.agent = None;
         self.restart = self.now + pause;
         let _ = fs::remove_file(self.tree.join(CGROUP));
+        let _ = fs::remove_dir_all(self.tree.join(CREDENTIALS));
     }
 
     /// nodelet.path.

@@ -527,6 +527,8 @@ impl Kubelet {
         let is_new = result == Ok(Progress::Created);
         if is_new || result == Ok(Progress::Adopted) {
             self.server_version.registered();
+        } else if result == Ok(Progress::Done) {
+            self.server_version.read_again();
         }
         if is_new {
             debug_assert!(self.node.uid().is_some(), "a created Node has a uid");

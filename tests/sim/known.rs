@@ -72,12 +72,6 @@ pub(crate) const ALL: &[Known] = &[
         is_it: |run, _| run.plan.classes().iter().any(|class| class.starts_with("disk-")),
     },
     Known {
-        name: "E10 an address of IPv6 that leads nowhere",
-        sentence: "promises",
-        kind: "first request",
-        is_it: |run, _| run.plan.setting("reach") == "dead-6",
-    },
-    Known {
         name: "A2 files are not searched while a CSR waits",
         sentence: "recovery",
         kind: "not renewed",

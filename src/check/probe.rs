@@ -328,7 +328,7 @@ impl ServerProbe<'_> {
         let anonymous = ApiConfig { certificate: None, authorization: None, ..config.clone() };
         let ready = self.access.current.api.set_identity(&anonymous);
         match ready.and_then(|()| self.call(cluster_info())) {
-            Ok(response) => server::ca(&response, &trusted),
+            Ok(response) => server::ca(&response, &trusted, self.clock.now().wall),
             Err(why) => Finding::note("ca", why.at("cluster-info cannot be read"), ""),
         }
     }

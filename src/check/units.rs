@@ -73,8 +73,8 @@ fn processes(root: &HostRoot) -> Vec<String> {
 pub(crate) fn former(root: &HostRoot) -> Option<Result<Option<&'static str>, Fault>> {
     let process = processes(root).into_iter().next()?;
     let differs = || {
-        let (next, own) = (environment(root)?, content(root, &format!("proc/{process}/environ"))?);
-        let own = own.unwrap_or_default();
+        let next = environment(root)?;
+        let own = content(root, &format!("proc/{process}/environ"))?.unwrap_or_default();
         let own: Vec<_> = own.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
         let has = |name: &str| {
             let mut values = own.iter().filter_map(|variable| {
@@ -83,7 +83,7 @@ pub(crate) fn former(root: &HostRoot) -> Option<Result<Option<&'static str>, Fau
             words(values.next().unwrap_or_default())
         };
         let flags = [JOIN_FLAGS, FLAGS].map(|name| (has(name), words(value_of(&next, name))));
-        if flags.iter().any(|(own, next)| own != next) {
+        if flags.iter().any(|(own, next)| own != next) && !has_own_environment(root) {
             return Ok(Some("flags"));
         }
         let mut flags = flags.iter().flat_map(|(own, _)| own);
@@ -97,6 +97,16 @@ pub(crate) fn former(root: &HostRoot) -> Option<Result<Option<&'static str>, Fau
         Ok(None)
     };
     Some(differs())
+}
+
+/// Whether a drop-in of the unit has an `Environment=` or `EnvironmentFile=`, which is not read.
+fn has_own_environment(root: &HostRoot) -> bool {
+    ["etc/systemd/system", "run/systemd/system"].iter().any(|folder| {
+        let folder = format!("{folder}/{SERVICE}.d");
+        let text = |name| root.text(&format!("{folder}/{name}"), SMALL).unwrap_or_default();
+        let names = root.list(&folder).unwrap_or_default();
+        names.iter().any(|name| text(name).contains("Environment"))
+    })
 }
 
 /// What `nodelet check` checks without a `--kubeconfig`: the agent that runs, or else that of the
@@ -321,6 +331,10 @@ mod tests {
             (&[(join, flags), (own, "NODELET_FLAGS=--v=3")], Ok(Some("flags"))),
             (&[(join, flags), (own, "NODELET_JOIN_FLAGS=")], Ok(Some("flags"))),
             (&[], Ok(Some("flags"))),
+            (
+                &[("etc/systemd/system/nodelet.service.d/a.conf", "[Service]\nEnvironment=A=1")],
+                Ok(None),
+            ),
         ] {
             let tree = board();
             for (path, text) in files {

@@ -55,15 +55,58 @@ done
 if [ -n "$default" ]; then
   install -D -m 644 "$default" "$tree/etc/default/nodelet"
 fi
+
+# below PATH: where PATH of DIR leads. An absolute link of an image is one of the image, and not of
+# the machine that packs it.
+below() {
+  at=${joined%/} rest=$1 links=0
+  while [ -n "$rest" ]; do
+    name=${rest%%/*}
+    case $rest in
+      */*) rest=${rest#*/} ;;
+      *) rest= ;;
+    esac
+    case $name in
+      '' | .) ;;
+      ..) [ "$at" = "${joined%/}" ] || at=${at%/*} ;;
+      *)
+        if target=$(readlink "$at/$name"); then
+          links=$((links + 1))
+          if [ "$links" -gt 40 ]; then
+            echo "initramfs.sh: $joined/$1: too many links" >&2
+            exit 2
+          fi
+          case $target in
+            /*) at=${joined%/} ;;
+          esac
+          rest=$target/$rest
+        else
+          at=$at/$name
+        fi
+        ;;
+    esac
+  done
+  printf '%s\n' "$at"
+}
+
+credential() {
+  mkdir -p "$tree/etc/credstore"
+  chmod 700 "$tree/etc/credstore"
+  install -m 600 "$2" "$tree/etc/credstore/$1"
+}
+
 if [ -n "$joined" ]; then
-  install -D -m 644 "$joined/etc/default/nodelet-join" "$tree/etc/default/nodelet-join"
-  set -- "$@" "$joined"/etc/credstore/nodelet.*
+  install -D -m 644 "$(below etc/default/nodelet-join)" "$tree/etc/default/nodelet-join"
+  for file in "$(below etc/credstore)"/nodelet.*; do
+    name=$(basename "$file")
+    credential "$name" "$(below "etc/credstore/$name")"
+  done
   # The agent wants a link to the pair.
   pki=var/lib/nodelet/pki link=kubelet-client-current.pem
-  if pair=$(readlink "$joined/$pki/$link"); then
+  if pair=$(readlink "$(below $pki)/$link"); then
     pair=$(basename "$pair")
     mkdir -p -m 700 "$tree/var/lib/nodelet" "$tree/$pki"
-    install -m 600 "$joined/$pki/$pair" "$tree/$pki/$pair"
+    install -m 600 "$(below "$pki/$pair")" "$tree/$pki/$pair"
     ln -s "$pair" "$tree/$pki/$link"
   fi
 fi
@@ -74,9 +117,7 @@ for credential in "$@"; do
     *) echo "initramfs.sh: $credential: the name of a credential begins with nodelet." >&2
        exit 2 ;;
   esac
-  mkdir -p "$tree/etc/credstore"
-  chmod 700 "$tree/etc/credstore"
-  install -m 600 "$credential" "$tree/etc/credstore/$name"
+  credential "$name" "$credential"
 done
 
 find "$tree" -exec touch -h -d "@${SOURCE_DATE_EPOCH:-0}" {} +

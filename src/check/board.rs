@@ -55,15 +55,17 @@ pub fn psi(is_on: &Read<bool>) -> Finding {
     }
 }
 
-/// Without a machine id, copies of one SD card cannot be told apart.
+/// Without a machine id, as on OpenWrt, copies of one SD card cannot be told apart; the Node is
+/// Ready all the same.
 pub fn machine_id(machine_id: &Read<String>) -> Finding {
-    let remedy = "write one with systemd-machine-id-setup";
-    match machine_id.as_deref() {
-        Ok("") => Finding::failed("machine-id", "etc/machine-id: absent or empty", remedy),
-        Ok(id) if is_machine_id(id) => Finding::ok("machine-id", id),
-        Ok(other) => Finding::failed("machine-id", no_machine_id(other), remedy),
-        Err(unread) => Finding::failed("machine-id", unread.to_string(), remedy),
-    }
+    let why = match machine_id.as_deref() {
+        Ok(id) if is_machine_id(id) => return Finding::ok("machine-id", id),
+        Ok("") => "etc/machine-id: absent or empty".to_owned(),
+        Ok(other) => no_machine_id(other),
+        Err(unread) => unread.to_string(),
+    };
+    let remedy = "write one with tr -d - </proc/sys/kernel/random/uuid >/etc/machine-id";
+    Finding::note("machine-id", why, remedy)
 }
 
 /// The UUID from DMI or the device tree; the machine id replaces a missing one.
@@ -311,12 +313,12 @@ mod tests {
             (psi(&Ok(false)), "– psi=1"),
             (psi(&Err(unread())), "– permission denied; boot with psi=1"),
             (machine(ID), &format!("✓ {ID}")),
-            (machine("uninitialized"), "✗ \"uninitialized\" is not 32"),
-            (machine(&ID[1..]), "✗ systemd-machine-id-setup"),
-            (machine(&"0".repeat(32)), "✗ is not 32"),
-            (machine(&format!("{}g", &ID[1..])), "✗ is not 32"),
-            (machine(""), "✗ systemd-machine-id-setup"),
-            (machine_id(&Err(unread())), "✗ proc/x"),
+            (machine("uninitialized"), "– \"uninitialized\" is not 32"),
+            (machine(&ID[1..]), "– tr -d - </proc"),
+            (machine(&"0".repeat(32)), "– is not 32"),
+            (machine(&format!("{}g", &ID[1..])), "– is not 32"),
+            (machine(""), "– tr -d - </proc"),
+            (machine_id(&Err(unread())), "– proc/x"),
             (uuid(Ok("u".into())), "✓ u, from"),
             (uuid(Ok("m".into())), "– machine id is used"),
             (uuid(Ok(String::new())), "– machine id is used"),

@@ -41,11 +41,12 @@ pub fn inspect(flags: Box<Flags>, is_json: bool) -> End {
     print(&if is_json { format!("{:#}", desired.node) } else { describe::node(&desired.node) })
 }
 
-/// Checks everything that a run needs and changes nothing. Fails if a run would not work.
+/// Checks everything that a run needs and changes nothing. Fails if a run would not work. `unit` is
+/// what was found of the process of nodelet.service, if its flags are checked.
 #[inline(never)]
-pub fn check(flags: Box<Flags>, is_json: bool) -> End {
+pub fn check(flags: Box<Flags>, is_json: bool, unit: Option<Finding>) -> End {
     let mut setup = Setup::for_a_run(*flags)?;
-    let report = probe::report(&mut setup, &Clock::start());
+    let report = probe::report(&mut setup, unit, &Clock::start());
     print(&if is_json { format!("{:#}", report.json()) } else { report.text() })?;
     report.end("check")
 }

@@ -11,7 +11,7 @@ use super::setup::Setup;
 use super::units::{SERVE_SOCKET, is_enabled};
 use super::{Finding, Mark, Report, board, guest, server};
 use crate::client::api_config::{ApiConfig, Authorization, Endpoint};
-use crate::client::reach::{dial, resolve};
+use crate::client::reach::{AT_PROXY, dial, resolve};
 use crate::config::Config;
 use crate::credentials::{Credentials, IdentitySource};
 use crate::health::KINDS;
@@ -38,11 +38,8 @@ const GUEST: [&str; 5] = ["labels", "taint", "podcidr", "pods", "server-version"
 /// Time limit of one request.
 const CALL: Duration = Duration::from_secs(10);
 
-/// Remedy for a server that does not respond.
-const NO_RESPONSE: &str = "is server the URL of an API server?";
-
 /// Runs all checks.
-pub(super) fn report(setup: &mut Setup, clock: &Clock) -> Report {
+pub(super) fn report(setup: &mut Setup, unit: Option<Finding>, clock: &Clock) -> Report {
     let (desired, answer) = setup.desired(clock);
     let Setup { config, runtime, host, facts, .. } = &*setup;
     let mut findings = board(host, facts, &desired.missing, clock);
@@ -61,6 +58,7 @@ pub(super) fn report(setup: &mut Setup, clock: &Clock) -> Report {
     if let (Some(runtime), Some(answer)) = (runtime, answer) {
         findings.extend(runtime::findings(runtime, &answer, !config.node.is_guest()));
     }
+    findings.extend(unit);
     let _ = server(&mut findings, setup, access, clock);
     // An early end of `server` leaves the failed check as the last finding.
     let cause = findings.last().map_or("", |finding| finding.check);
@@ -139,7 +137,7 @@ fn server(
     }
     let (finding, addresses) = resolve(probe.peer(), clock);
     add(finding)?;
-    add(dial(&addresses))?;
+    add(dial(&addresses, probe.proxy().is_some()))?;
 
     let name = &config.node.name;
     let first = PERMISSIONS.iter().find(|permission| probe.not_needed(permission).is_none())?;
@@ -147,7 +145,7 @@ fn server(
     add(probe.tls(&response))?;
     let response = match response {
         Ok(response) => response,
-        Err(line) => return add(Finding::failed("authentication", line, NO_RESPONSE)),
+        Err(line) => return add(Finding::failed("authentication", line, probe.no_response())),
     };
     let credential = probe.credential();
     add(server::authentication(&response, credential.as_deref()))?;
@@ -273,11 +271,18 @@ impl ServerProbe<'_> {
         }
     }
 
+    fn proxy(&self) -> Option<&Endpoint> {
+        self.access.current.api.config.proxy.as_ref().map(|proxy| &proxy.endpoint)
+    }
+
     /// Where the TCP connection goes: the proxy, or else the server.
     fn peer(&self) -> &Endpoint {
-        let config = &self.access.current.api.config;
-        let proxy = config.proxy.as_ref();
-        proxy.map_or(&config.endpoint, |proxy| &proxy.endpoint)
+        self.proxy().unwrap_or(&self.access.current.api.config.endpoint)
+    }
+
+    /// Remedy without a response: behind a proxy nobody knows whose fault it is.
+    fn no_response(&self) -> &'static str {
+        self.proxy().map_or("is server the URL of an API server?", |_| AT_PROXY)
     }
 
     /// The result of the TLS handshake, from the first response.
@@ -287,7 +292,7 @@ impl ServerProbe<'_> {
         }
         match response {
             Err(why) if !self.access.current.api.was_connected() => {
-                Finding::failed("tls", why.clone(), NO_RESPONSE)
+                Finding::failed("tls", why.clone(), self.no_response())
             }
             _ if self.access.current.api.config.insecure => {
                 Finding::ok("tls", "connected, the server was not verified")
@@ -323,7 +328,7 @@ impl ServerProbe<'_> {
         let anonymous = ApiConfig { certificate: None, authorization: None, ..config.clone() };
         let ready = self.access.current.api.set_identity(&anonymous);
         match ready.and_then(|()| self.call(cluster_info())) {
-            Ok(response) => server::ca(&response, &trusted),
+            Ok(response) => server::ca(&response, &trusted, self.clock.now().wall),
             Err(why) => Finding::note("ca", why.at("cluster-info cannot be read"), ""),
         }
     }
@@ -398,7 +403,7 @@ mod tests {
         for rotates in [false, true] {
             let mut setup = Setup::new(Flags::of(&flags), true).unwrap();
             let clock = &Clock::start();
-            let report = report(&mut setup, clock);
+            let report = report(&mut setup, None, clock);
             let cert_dir = report.findings.iter().find(|finding| finding.check == "cert-dir");
             assert_eq!(cert_dir.unwrap().mark, Mark::Note, "{rotates}");
             let access = open(&setup.config, Wall::default()).unwrap();

@@ -14,6 +14,7 @@ use crate::kube::message::{Accept, NO_API_SERVER, Refused, Request, Response};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
+use crate::kube::x509::Leaf;
 use crate::kube::yaml;
 
 use super::{Finding, Mark};
@@ -295,7 +296,7 @@ pub fn namesake(
 
 /// Whether `trusted` has each CA of kubeadm's cluster-info, from the response to a request for it.
 /// A cluster that replaces its CA has two there for a while.
-pub fn ca(response: &Response, trusted: &Pem) -> Finding {
+pub fn ca(response: &Response, trusted: &Pem, now: Wall) -> Finding {
     let check = "ca";
     if let Err(refused) = response.accepted() {
         let why = Fault::from(refused).what;
@@ -309,6 +310,14 @@ pub fn ca(response: &Response, trusted: &Pem) -> Finding {
     let own: Vec<_> = CertificateDer::pem_slice_iter(&trusted.bytes).flatten().collect();
     let (old, new): (Vec<_>, Vec<_>) = CertificateDer::pem_slice_iter(&cluster.ca)
         .partition(|ca| ca.as_ref().is_ok_and(|ca| own.contains(ca)));
+    let mut ends = own.iter().filter_map(|ca| Some(Leaf::parse(ca)?.not_after));
+    if let Some(end) = ends.find(|end| *end < now)
+        && new.is_empty()
+    {
+        let line =
+            format!("a CA that is trusted here expired at {}, kubectl refuses it", end.time());
+        return Finding::note(check, line, "remove it, or replace it by the renewed one");
+    }
     if new.is_empty() {
         return Finding::ok(check, format!("those of cluster-info ({}) are trusted", old.len()));
     }
@@ -490,12 +499,20 @@ mod tests {
         let forbidden = json!({"kind": "Status", "reason": "Forbidden", "message": "no"});
         let of = |response: Response, trusted: &str, file: &str| {
             let file = Some(file.into()).filter(|_| !file.is_empty());
-            ca(&response, &Pem { file, source: String::new(), bytes: trusted.to_owned().into() })
+            let bytes = trusted.to_owned().into();
+            let now = Wall::parse("2050-01-01T00:00:00Z").unwrap();
+            ca(&response, &Pem { file, source: String::new(), bytes }, now)
         };
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.not_after = rcgen::date_time_ymd(2040, 1, 1);
+        let expired = &params.self_signed(&key).unwrap().pem();
+        let expired_at = "– expired at 2040-01-01T00:00:00Z, kubectl refuses it; remove it";
         let again = "✗ a CA (1) that this board does not trust; join again with a new line of \
                      kubeadm, which adds it, before the server uses it";
         let add = "✗ trust; add it to /etc/ca.crt, before the server uses it";
         assert_lines(&[
+            (of(info(expired), expired, ""), expired_at),
             (of(info(old), old, ""), "✓ those of cluster-info (1) are trusted"),
             // The old one is gone.
             (of(info(new), both, ""), "✓ those of cluster-info (1) are trusted"),

@@ -1,18 +1,360 @@
-//! Which units a boot starts, by the links of systemctl(1): no program is run.
+//! The units as systemd sees them: which of them a boot starts, the flags of the next start, and
+//! what the process that runs was started with. Files tell it: no program is run.
 
+use std::io::ErrorKind::{NotADirectory, NotFound};
+use std::path::Path;
+use std::str::Chars;
+
+use crate::check::Finding;
+use crate::kube::text::Fault;
+use crate::os::guard;
+use crate::os::read::{LARGE, SMALL, cause};
 use crate::os::root::HostRoot;
 
+/// The agent.
+pub(crate) const SERVICE: &str = "nodelet.service";
 /// What opens the kubelet's port.
 pub(crate) const SERVE_SOCKET: &str = "nodelet-serve.socket";
 
 /// Folders of units that a boot reads.
 const UNITS: [&str; 3] = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"];
 
-/// Whether a target wants the unit. The link leads to a file of the unit.
+/// The copies of the credentials that the process has; and the files that a start copies.
+const COPIES: &str = "run/credentials/nodelet.service/";
+const FILES: &str = "etc/credstore/nodelet.";
+const CREDENTIALS: [&str; 6] =
+    ["kubeconfig", "bootstrap-kubeconfig", "ca.crt", "client.crt", "client.key", "token"];
+/// It counts only for an agent with a supervisor.
+const PASSWORD: &str = "k3s-password";
+
+/// The environment files of the agent, in their order. Only join writes the first one.
+const ENVIRONMENT: [&str; 2] = ["etc/default/nodelet-join", "etc/default/nodelet"];
+/// The variables with flags, in the order of the command line.
+pub(crate) const JOIN_FLAGS: &str = "NODELET_JOIN_FLAGS";
+pub(crate) const FLAGS: &str = "NODELET_FLAGS";
+
+/// Whether a target wants the unit, and nobody has masked it. The link leads to a file of the unit.
 pub(crate) fn is_enabled(root: &HostRoot, unit: &str) -> bool {
-    UNITS.iter().any(|folder| {
-        let names = root.list(folder).unwrap_or_default();
-        let mut wants = names.iter().filter(|n| n.ends_with(".wants") || n.ends_with(".requires"));
-        wants.any(|wants| root.open(&format!("{folder}/{wants}/{unit}")).is_ok())
+    !is_masked(root, unit)
+        && UNITS.iter().any(|folder| {
+            let names = root.list(folder).unwrap_or_default();
+            let mut wants =
+                names.iter().filter(|n| n.ends_with(".wants") || n.ends_with(".requires"));
+            wants.any(|wants| root.open(&format!("{folder}/{wants}/{unit}")).is_ok())
+        })
+}
+
+/// Whether a link to /dev/null is in the place of the unit.
+pub(crate) fn is_masked(root: &HostRoot, unit: &str) -> bool {
+    let leads_to = |path: &str| guard::path_below(root.path(), Path::new(path)).ok();
+    ["etc/systemd/system", "run/systemd/system"].iter().any(|folder| {
+        let target = leads_to(&format!("{folder}/{unit}"));
+        target.is_some() && target == leads_to("dev/null")
     })
+}
+
+/// Whether the agent has a process.
+pub(crate) fn is_running(root: &HostRoot) -> bool {
+    !processes(root).is_empty()
+}
+
+/// The processes of the agent: in the root slice, in the default one, or on cgroup v1.
+fn processes(root: &HostRoot) -> Vec<String> {
+    let slices = ["", "system.slice/", "systemd/"].iter();
+    let in_slice = |slice| {
+        let processes = root.text(&format!("sys/fs/cgroup/{slice}{SERVICE}/cgroup.procs"), SMALL);
+        processes.unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    slices.flat_map(in_slice).collect()
+}
+
+/// What the process of the agent has of the former files, if anything; `None` without a process. A
+/// credential that has no file here is from somewhere else, such as a boot loader.
+pub(crate) fn former(root: &HostRoot) -> Option<Result<Option<&'static str>, Fault>> {
+    let process = processes(root).into_iter().next()?;
+    let differs = || {
+        let next = environment(root)?;
+        let own = content(root, &format!("proc/{process}/environ"))?.unwrap_or_default();
+        let own: Vec<_> = own.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        let has = |name: &str| {
+            let mut values = own.iter().filter_map(|variable| {
+                variable.split_once('=').filter(|(own, _)| *own == name).map(|(_, value)| value)
+            });
+            words(values.next().unwrap_or_default())
+        };
+        let flags = [JOIN_FLAGS, FLAGS].map(|name| (has(name), words(value_of(&next, name))));
+        if flags.iter().any(|(own, next)| own != next) && !has_own_environment(root) {
+            return Ok(Some("flags"));
+        }
+        let mut flags = flags.iter().flat_map(|(own, _)| own);
+        let password = flags.any(|flag| flag.starts_with("--k3s-supervisor")).then_some(PASSWORD);
+        for name in CREDENTIALS.into_iter().chain(password) {
+            let file = content(root, &format!("{FILES}{name}"))?;
+            if file.is_some() && file != content(root, &format!("{COPIES}{name}"))? {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
+    };
+    Some(differs())
+}
+
+/// Whether a drop-in of the unit has an `Environment=` or `EnvironmentFile=`, which is not read.
+fn has_own_environment(root: &HostRoot) -> bool {
+    ["etc/systemd/system", "run/systemd/system"].iter().any(|folder| {
+        let folder = format!("{folder}/{SERVICE}.d");
+        let text = |name| root.text(&format!("{folder}/{name}"), SMALL).unwrap_or_default();
+        let names = root.list(&folder).unwrap_or_default();
+        names.iter().any(|name| text(name).contains("Environment"))
+    })
+}
+
+/// What `nodelet check` checks without a `--kubeconfig`: the agent that runs, or else that of the
+/// next start.
+pub(crate) struct Agent {
+    pub(crate) flags: Vec<String>,
+    /// Whether a process has what the files say.
+    pub(crate) finding: Finding,
+}
+
+/// The agent of the unit. `None` if it does not run, and has no identity that this user can see.
+pub(crate) fn agent(root: &HostRoot) -> Result<Option<Agent>, Fault> {
+    const CHECK: &str = "unit";
+    let finding = match former(root) {
+        None => {
+            let start = "systemctl start --no-block nodelet";
+            Finding::note(CHECK, "nodelet.service does not run", start)
+        }
+        Some(Ok(None)) => Finding::ok(CHECK, "nodelet.service runs with the files of this board"),
+        Some(Ok(Some(former))) => Finding::failed(CHECK, runs_with(former), RESTART),
+        Some(Err(why)) => Finding::note(CHECK, why.at(UNKNOWN), "run it with sudo"),
+    };
+    for process in processes(root) {
+        let line = content(root, &format!("proc/{process}/cmdline"))?.unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        let mut flags = line.split_terminator('\0').map(str::to_owned);
+        // Before its start, systemd copies the credentials by other programs.
+        if flags.next().is_some_and(|program| program.ends_with("nodelet")) {
+            return Ok(Some(Agent { flags: flags.collect(), finding }));
+        }
+    }
+    let exists = |name| guard::exists(&root.path().join(format!("{FILES}{name}")));
+    if !["kubeconfig", "bootstrap-kubeconfig"].into_iter().any(exists) {
+        return Ok(None);
+    }
+    let next = environment(root)?;
+    let unit = [format!("--kubeconfig=/{COPIES}kubeconfig"), "--root-dir=/var/lib/nodelet".into()];
+    let own = [JOIN_FLAGS, FLAGS].into_iter().flat_map(|name| words(value_of(&next, name)));
+    let stored = |word: String| word.replace(&format!("/{COPIES}"), &format!("/{FILES}"));
+    Ok(Some(Agent { flags: unit.into_iter().chain(own).map(stored).collect(), finding }))
+}
+
+/// What to do with a process that has something of the former files.
+pub(crate) const RESTART: &str = "systemctl restart nodelet";
+/// Its files cannot be read.
+pub(crate) const UNKNOWN: &str = "nodelet.service runs, and with which files is unknown";
+
+pub(crate) fn runs_with(former: &str) -> String {
+    format!("nodelet.service runs with its copy of the former {former}")
+}
+
+/// The variables of the next start. A drop-in of the unit is not read.
+fn environment(root: &HostRoot) -> Result<Vec<(String, String)>, Fault> {
+    let mut all = Vec::new();
+    for path in ENVIRONMENT {
+        let bytes = content(root, path)?.unwrap_or_default();
+        all.extend(variables(&String::from_utf8_lossy(&bytes)));
+    }
+    Ok(all)
+}
+
+/// The value of a variable: the last one counts.
+pub(crate) fn value_of<'a>(variables: &'a [(String, String)], name: &str) -> &'a str {
+    let found = variables.iter().rfind(|(own, _)| own == name);
+    found.map_or("", |(_, value)| value)
+}
+
+/// A file, if there is one.
+fn content(root: &HostRoot, path: &str) -> Result<Option<Vec<u8>>, Fault> {
+    match root.bytes(path, LARGE) {
+        Err(error) if [NotFound, NotADirectory].contains(&error.kind()) => Ok(None),
+        read => read.map(Some).map_err(|error| cause(&error).at(format_args!("/{path}"))),
+    }
+}
+
+/// The variables of an environment file, as `src/basic/env-file.c` of systemd reads it.
+pub(crate) fn variables(text: &str) -> Vec<(String, String)> {
+    let (mut variables, mut rest) = (Vec::new(), text.chars());
+    while let Some(first) = rest.next() {
+        if ['#', ';'].contains(&first) {
+            rest.by_ref().find(is_newline);
+        } else if !first.is_ascii_whitespace() {
+            let (mut name, mut end) = (String::from(first), None);
+            for c in rest.by_ref() {
+                if c == '=' || is_newline(&c) {
+                    end = Some(c);
+                    break;
+                }
+                name.push(c);
+            }
+            if end == Some('=') {
+                variables.push((name.trim_end().to_owned(), value(&mut rest)));
+            }
+        }
+    }
+    variables
+}
+
+fn is_newline(c: &char) -> bool {
+    ['\n', '\r'].contains(c)
+}
+
+/// A value, up to the end of its line. A quote opens at its begin, or after another one that has
+/// closed; blanks at its end count only within quotes.
+fn value(rest: &mut Chars<'_>) -> String {
+    let (mut value, mut length, mut quote, mut may_open) = (String::new(), 0, None, true);
+    while let Some(c) = rest.next() {
+        match (quote, c) {
+            (None, c) if is_newline(&c) => break,
+            (None, ' ' | '\t') if may_open => continue,
+            (None, '"' | '\'') if may_open => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            (None | Some('"'), '\\') => {
+                may_open = quote.is_some();
+                match rest.next() {
+                    Some(c) if is_newline(&c) => {}
+                    Some(c) if quote.is_some() && !['"', '\\', '`', '$'].contains(&c) => {
+                        value.extend(['\\', c]);
+                    }
+                    other => value.extend(other),
+                }
+            }
+            (None, ' ' | '\t') => {
+                value.push(c);
+                continue;
+            }
+            (_, c) => {
+                may_open = quote.is_some();
+                value.push(c);
+            }
+        }
+        length = value.len();
+    }
+    value.truncate(length);
+    value
+}
+
+/// The words of a variable in an `ExecStart=`, as `extract_first_word` of systemd takes off quotes.
+pub(crate) fn words(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote, mut rest) = (Vec::new(), None, None, text.chars());
+    while let Some(c) = rest.next() {
+        match (quote, c) {
+            (None, c) if c.is_ascii_whitespace() => words.extend(word.take()),
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                word.get_or_insert_with(String::new);
+            }
+            (Some(open), c) if c == open => quote = None,
+            (_, '\\') => word.get_or_insert_with(String::new).extend(rest.next()),
+            (_, c) => word.get_or_insert_with(String::new).push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::tree::Tree;
+
+    #[test]
+    fn a_masked_unit_is_not_enabled() {
+        let tree = Tree::empty("units-masked");
+        tree.write("dev/null", b"");
+        tree.write("usr/lib/systemd/system/a.socket", b"[Socket]");
+        tree.write("usr/lib/systemd/system/sockets.target.wants/a.socket", b"");
+        let root = HostRoot::new(tree.path());
+        assert!(is_enabled(&root, "a.socket"));
+        std::fs::create_dir_all(tree.path().join("etc/systemd/system")).unwrap();
+        let place = tree.path().join("etc/systemd/system/a.socket");
+        std::os::unix::fs::symlink("/dev/null", place).unwrap();
+        assert!(!is_enabled(&root, "a.socket"));
+    }
+
+    #[test]
+    fn flags_are_read_as_systemd_reads_them() {
+        for (file, want) in [
+            ("NODELET_FLAGS=--a  --b=c \n", &["--a", "--b=c"][..]),
+            ("NODELET_FLAGS = --a", &["--a"]),
+            ("NODELET_FLAGS=--a\r\nOTHER=b", &["--a"]),
+            ("NODELET_FLAGS='--a=\"x y\"' ' --b'", &["--a=x y", "--b"]),
+            ("NODELET_FLAGS=\"--v=2 '--a=/run/my file'\"", &["--v=2", "--a=/run/my file"]),
+            ("NODELET_FLAGS=--v=2 '--a=/run/my file'", &["--v=2", "--a=/run/my file"]),
+            ("NODELET_FLAGS=\"--a=\\\"x y\\\" \\b\"", &["--a=x y", "b"]),
+            ("NODELET_FLAGS=--a=it\\\\'s", &["--a=it's"]),
+            ("NODELET_FLAGS=\"--a= \\\n b\"", &["--a=", "b"]),
+            ("NODELET_FLAGS=--a\nexport NODELET_FLAGS=--b", &["--a"]),
+            ("# x\\\nNODELET_FLAGS=''\n", &[]),
+            ("NODELET_FLAGS=\"''\"", &[""]),
+            ("NODELET_FLAGS=\"--a", &["--a"]),
+        ] {
+            let variables = variables(file);
+            assert_eq!(words(value_of(&variables, FLAGS)), want, "{file:?}");
+        }
+    }
+
+    /// A process of the unit, started with `--v=2` and the kubeconfig `a`.
+    fn board() -> Tree {
+        let tree = Tree::empty("units-process");
+        tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", b"7\n");
+        tree.write("proc/7/cmdline", b"/usr/bin/nodelet\0--kubeconfig=/run/c\0--v=2\0");
+        tree.write("proc/7/environ", b"A=1\0NODELET_JOIN_FLAGS=--v=2\0NODELET_FLAGS=\0");
+        tree.write("run/credentials/nodelet.service/kubeconfig", b"a");
+        tree
+    }
+
+    #[test]
+    fn a_process_keeps_what_it_was_started_with() {
+        let (join, own) = ("etc/default/nodelet-join", "etc/default/nodelet");
+        let (flags, kubeconfig) = ("NODELET_JOIN_FLAGS=--v=2", "etc/credstore/nodelet.kubeconfig");
+        let (password, supervisor) =
+            ("etc/credstore/nodelet.k3s-password", "NODELET_JOIN_FLAGS=--k3s-supervisor=https://b");
+        for (files, want) in [
+            // The credential is from a boot loader.
+            (&[(join, flags)][..], Ok(None)),
+            (&[(join, flags), (kubeconfig, "a")], Ok(None)),
+            (&[(join, flags), (kubeconfig, "b")], Ok(Some("kubeconfig"))),
+            (&[(join, flags), ("etc/credstore/nodelet.ca.crt", "a")], Ok(Some("ca.crt"))),
+            (&[(join, flags), (password, "a")], Ok(None)),
+            (&[(join, supervisor)], Ok(Some("flags"))),
+            (&[(join, flags), (own, "NODELET_FLAGS=--v=3")], Ok(Some("flags"))),
+            (&[(join, flags), (own, "NODELET_JOIN_FLAGS=")], Ok(Some("flags"))),
+            (&[], Ok(Some("flags"))),
+            (
+                &[("etc/systemd/system/nodelet.service.d/a.conf", "[Service]\nEnvironment=A=1")],
+                Ok(None),
+            ),
+        ] {
+            let tree = board();
+            for (path, text) in files {
+                tree.write(path, text.as_bytes());
+            }
+            let root = HostRoot::new(tree.path());
+            assert_eq!(former(&root), Some(want), "{files:?}");
+            let flags = agent(&root).unwrap().unwrap().flags;
+            assert_eq!(flags, ["--kubeconfig=/run/c", "--v=2"], "{files:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_unknown() {
+        let tree = board();
+        tree.write("etc/default/nodelet/a folder", b"");
+        let root = HostRoot::new(tree.path());
+        assert!(matches!(former(&root), Some(Err(_))));
+        let line = agent(&root).unwrap().unwrap().finding.line();
+        assert!(line.starts_with("– unit: ") && line.contains("unknown: /etc/default"), "{line}");
+        assert!(former(&HostRoot::new(Tree::empty("units-none").path())).is_none());
+    }
 }

@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use crate::agent;
 use crate::check;
+use crate::check::Finding;
 use crate::check::setup::runtime_config;
+use crate::check::units::agent;
 use crate::config;
 use crate::config::command_line::{self, Command, shown};
 use crate::config::file;
@@ -18,6 +20,7 @@ use crate::join;
 use crate::os::command::{self, CommandFailure, End, print};
 use crate::os::logging;
 use crate::os::read::read;
+use crate::os::root::HostRoot;
 use crate::runtime;
 use crate::serve;
 
@@ -51,8 +54,8 @@ fn run_command(args: Vec<OsString>) -> End {
             command::no_core_file();
             logging::start(flags.values.verbosity, false);
             let is_json = is_json(&flags, "text")?;
-            let (flags, args) = or_of_the_unit(flags, args)?;
-            check::check(over_file(flags, args)?, is_json)
+            let (flags, args, unit) = or_of_the_unit(flags, args)?;
+            check::check(over_file(flags, args)?, is_json, unit)
         }
         Command::Run => {
             command::no_core_file();
@@ -91,23 +94,28 @@ fn over_file(flags: Box<Flags>, args: Vec<OsString>) -> Result<Box<Flags>, Comma
     Ok(over)
 }
 
-/// Without a kubeconfig on the command line: the flags of nodelet.service, if it has an identity,
-/// and then those on the command line, which win.
+/// Without a kubeconfig on the command line: the flags of nodelet.service, if it runs or has an
+/// identity, and then those on the command line, which win; and the finding about its process.
+#[expect(clippy::type_complexity)]
 fn or_of_the_unit(
     flags: Box<Flags>,
     args: Vec<OsString>,
-) -> Result<(Box<Flags>, Vec<OsString>), CommandFailure> {
+) -> Result<(Box<Flags>, Vec<OsString>, Option<Finding>), CommandFailure> {
     let values = &flags.values;
     let is_given =
         values.config.kubeconfig.is_some() || values.config.bootstrap_kubeconfig.is_some();
     let is_elsewhere = values.host_root != Path::new("/");
-    let Some(unit) = (!is_given && !is_elsewhere).then(join::unit_flags).flatten() else {
-        return Ok((flags, args));
+    if is_given || is_elsewhere {
+        return Ok((flags, args, None));
+    }
+    let agent = agent(&HostRoot::default());
+    let Some(unit) = agent.map_err(|why| CommandFailure::Other(why.to_string()))? else {
+        return Ok((flags, args, None));
     };
     log::info!("checks nodelet.service and its flags; with --kubeconfig it would check others");
-    let args: Vec<OsString> = unit.into_iter().map(OsString::from).chain(args).collect();
+    let args: Vec<OsString> = unit.flags.into_iter().map(OsString::from).chain(args).collect();
     let (_, flags) = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
-    Ok((flags, args))
+    Ok((flags, args, Some(unit.finding)))
 }
 
 /// Whether `--output`, or else `default`, is json and not text.

@@ -20,7 +20,7 @@ use crate::kube::time::parse_http_date;
 
 use super::api_config::{ApiConfig, Authorization};
 pub use super::failure::Distrust;
-use super::failure::{Failure, Stage};
+use super::failure::{AT_PROXY, Failure, Stage};
 use super::link::Link;
 use super::transport::{Connection, Dialer, HEAD_LIMIT, NoLookup};
 
@@ -261,7 +261,8 @@ impl Api {
     fn fault(&self, error: ureq::Error, stage: Stage) -> Fault {
         let timed_out = |stage| {
             let passed = self.link.deadline.passed() + Duration::from_millis(500);
-            format!("timed out after {} s while {stage}", passed.as_secs()).into()
+            let what = format!("timed out after {} s while {stage}", passed.as_secs());
+            Fault::new(what, if stage == Stage::Proxy { AT_PROXY } else { "" })
         };
         match error {
             ureq::Error::Other(other) => match other.downcast_ref() {

@@ -54,6 +54,10 @@ pub(crate) const ON_LOOPBACK: &str = "a loopback address is this board itself: d
                                      here? Else give its own address (a k3s agent's kubeconfig \
                                      names the load balancer of that agent)";
 
+/// The remedy of a proxy that does not connect.
+pub(crate) const AT_PROXY: &str = "is the proxy up, is the port of proxy-url right, and does it let \
+                                   this board connect to the API server?";
+
 /// Passed through ureq as `ureq::Error::Other`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -106,7 +110,7 @@ impl Failure {
     pub(super) fn via(self, proxy: &impl fmt::Display) -> Self {
         match self {
             Self::TimedOut(_) => Self::TimedOut(Stage::Proxy),
-            Self::Other(fault) => Self::Other(fault.at(proxy)),
+            Self::Other(fault) => Self::Other(fault.at(proxy).or_remedy(AT_PROXY)),
             other => other,
         }
     }
@@ -189,6 +193,10 @@ pub(super) fn cause_of_certificate(error: &CertificateError) -> String {
 /// ring has no P-521 and no shorter RSA.
 pub(super) const SUPPORTED_KEYS: &str = "the keys of server and CA must be RSA of 2048 bits or \
                                          more, P-256, P-384 or Ed25519; P-521 is not supported";
+/// A server that ends TLS in this way does not say which of them it lacks.
+const NOTHING_IN_COMMON: &str = "it needs TLS 1.2 or 1.3; a suite of AES-GCM or ChaCha20, in TLS \
+                                 1.2 with ECDHE; one of the groups X25519, P-256 and P-384; and \
+                                 keys of RSA of 2048 bits or more, P-256, P-384 or Ed25519";
 /// ring has no ECDSA with SHA-512.
 const SUPPORTED_SIGNATURES: &str = "sign the certificates of server and CA with SHA-256, such as \
                                     with openssl x509 -req -sha256, by a key of RSA, P-256, P-384 \
@@ -273,7 +281,7 @@ fn refused_by_server(alert: AlertDescription) -> Fault {
         }
         alert => {
             let is_common = alert != AlertDescription::HandshakeFailure;
-            let remedy = if is_common { "" } else { SUPPORTED_KEYS };
+            let remedy = if is_common { "" } else { NOTHING_IN_COMMON };
             Fault::new(format!("the server ended TLS: {alert:?}"), remedy)
         }
     }
@@ -342,7 +350,7 @@ mod tests {
             (
                 Error::AlertReceived(AlertDescription::HandshakeFailure),
                 "the server ended TLS: HandshakeFailure",
-                SUPPORTED_KEYS,
+                NOTHING_IN_COMMON,
             ),
         ] {
             let fault = tls_fault(&error, "k");

@@ -357,6 +357,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::client::failure::AT_PROXY;
     use crate::client::failure::Stage;
     use crate::os::tree::Tree;
 
@@ -506,7 +507,8 @@ mod tests {
         link.deadline.begin(Duration::from_secs(2));
         let refused = |_, _| Err::<(), _>(Failure::other("it answered 503").via(&proxy));
         let why = link.connect(refused).unwrap_err().to_string();
-        assert_eq!(why, "proxy http://localhost:3128: it answered 503 (at 127.0.0.1:3128)");
+        let want = "proxy http://localhost:3128: it answered 503 (at 127.0.0.1:3128)";
+        assert_eq!(why, format!("{want}; {AT_PROXY}"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::api_config::Endpoint;
 use super::dns::Resolver;
+pub(crate) use super::failure::AT_PROXY;
 use super::failure::ON_LOOPBACK;
 use super::socket::Tcp;
 use crate::kube::text::Finding;
@@ -35,8 +36,9 @@ pub(crate) fn resolve(peer: &Endpoint, clock: &Clock) -> (Finding, Vec<SocketAdd
     }
 }
 
-/// Succeeds with the first address that accepts a connection, as a run does.
-pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
+/// Succeeds with the first address of the server, or of its proxy, that accepts a connection, as a
+/// run does.
+pub(crate) fn dial(addresses: &[SocketAddr], is_proxy: bool) -> Finding {
     let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failures = Vec::new();
     for address in addresses {
@@ -46,6 +48,7 @@ pub(crate) fn dial(addresses: &[SocketAddr]) -> Finding {
         }
     }
     let remedy = match addresses.iter().any(|address| address.ip().is_loopback()) {
+        _ if is_proxy => AT_PROXY,
         true => ON_LOOPBACK,
         false => "is the server up, is its port right, and does a firewall allow it?",
     };

@@ -28,6 +28,8 @@ const IDLE_MESSAGES: usize = 8;
 /// other addresses wait for their turn: it has twice the round trips, and more bytes.
 const TLS_PER_TCP: u32 = 4;
 const TLS_EXTRA: Duration = Duration::from_secs(1);
+/// Limit of TCP where another address follows: the second SYN is sent after one second.
+const NOT_THE_LAST: Duration = Duration::from_millis(2500);
 
 /// Opens connections for ureq.
 #[derive(Debug)]
@@ -86,7 +88,9 @@ impl Connection {
         let share = link.deadline.left().map_err(failure)? / shares;
         let share = share.max(Duration::from_millis(1));
         let start = since_boot();
-        let stream = Tcp::connect_timeout(&address, share).map_err(failure)?;
+        // Another address follows: one that leads nowhere must not delay it.
+        let limit = if shares > 1 { share.min(NOT_THE_LAST) } else { share };
+        let stream = Tcp::connect_timeout(&address, limit).map_err(failure)?;
         let tcp = since_boot().saturating_sub(start);
         // TLS may take what TCP has left of the share, or more after a slow TCP.
         let opens_in =

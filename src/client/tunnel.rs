@@ -63,7 +63,10 @@ fn answer(stream: &mut impl Read) -> Result<String, Failure> {
         }
         true => Ok(code.to_owned()),
         false if head.is_empty() => Err(Failure::other("it closed the connection")),
-        false => Err(Failure::other(Fault::new("it does not speak HTTP", "is the port right?"))),
+        false => Err(Failure::other(Fault::new(
+            "it does not speak HTTP",
+            "is the port of proxy-url right?",
+        ))),
     }
 }
 
@@ -140,9 +143,9 @@ mod tests {
             (b"", "it closed the connection"),
             (b"HTTP/1.1 200 OK\r\nVia: x", "it closed the connection"),
             (b"HTTP/1.1 403 Fo", "it answered 403 when asked to connect to [fd00::1]:6443"),
-            (tls_alert, "it does not speak HTTP; is the port right?"),
-            (b"HTTP/1.1 20\r\n\r\n", "it does not speak HTTP; is the port right?"),
-            (b"SSH-2.0-x\r\n\r\n", "it does not speak HTTP; is the port right?"),
+            (tls_alert, "it does not speak HTTP; is the port of proxy-url right?"),
+            (b"HTTP/1.1 20\r\n\r\n", "it does not speak HTTP; is the port of proxy-url right?"),
+            (b"SSH-2.0-x\r\n\r\n", "it does not speak HTTP; is the port of proxy-url right?"),
             (b"timeout", "timed out while connecting through the proxy"),
         ] {
             for part in [1, 512] {

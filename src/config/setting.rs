@@ -72,7 +72,7 @@ pub(super) const SHORT: [(char, &str); 3] = [('h', "help"), ('o', "output"), ('v
 
 impl<T> Setting<T> {
     /// Sets a value of the command line. Returns its fault if it is out of its range.
-    pub(super) fn set(
+    pub(crate) fn set(
         &self,
         target: &mut T,
         text: OsString,

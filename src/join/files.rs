@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use crate::check::units::{SERVE_SOCKET, is_enabled};
+use crate::check::units::{self, SERVE_SOCKET};
+use crate::client::api_config::Endpoint;
 use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
 use crate::kube::text::Fault;
 use crate::os::guard;
@@ -45,17 +46,23 @@ pub(super) struct Written {
 pub(super) struct StoredFlags {
     /// The URL on the command line. The cluster may name another one.
     pub(super) server: String,
+    /// The URL in the kubeconfig beside them.
+    pub(super) api_server: String,
     /// The flags of the run.
     pub(super) words: Vec<String>,
 }
 
 const SERVER: &str = "NODELET_JOIN_SERVER=";
+const API_SERVER: &str = "NODELET_JOIN_API_SERVER=";
 const FLAGS: &str = "NODELET_JOIN_FLAGS=";
 
 impl StoredFlags {
     fn text(&self) -> String {
-        let words = self.words.join(" ");
-        format!("# Written by nodelet join.\n{SERVER}{}\n{FLAGS}{words}\n", self.server)
+        let Self { server, api_server, words } = self;
+        let words = words.join(" ");
+        format!(
+            "# Written by nodelet join.\n{SERVER}{server}\n{API_SERVER}{api_server}\n{FLAGS}{words}\n"
+        )
     }
 
     /// The values of `--k3s-supervisor`.
@@ -63,11 +70,21 @@ impl StoredFlags {
         self.words.iter().filter_map(|word| word.strip_prefix("--k3s-supervisor="))
     }
 
+    /// Whether they were stored with a kubeconfig of this server, by `--bootstrap-only` or not. A
+    /// file of a former version does not name the server.
+    pub(super) fn are_of(&self, server: &Endpoint, bootstrap_only: bool) -> bool {
+        let is_bootstrap = |word: &String| word.starts_with("--bootstrap-kubeconfig=");
+        (self.api_server.is_empty()
+            || Endpoint::parse(&self.api_server).is_ok_and(|own| own == *server))
+            && self.words.iter().any(is_bootstrap) == bootstrap_only
+    }
+
     /// `None` if this is not a file of a join.
     fn parse(text: &str) -> Option<Self> {
         let value = |name| text.lines().find_map(|line| line.strip_prefix(name));
         let words = value(FLAGS)?.split_whitespace().map(str::to_owned).collect();
-        Some(Self { server: value(SERVER).unwrap_or_default().to_owned(), words })
+        let url = |name| value(name).unwrap_or_default().to_owned();
+        Some(Self { server: url(SERVER), api_server: url(API_SERVER), words })
     }
 }
 
@@ -114,6 +131,20 @@ impl JoinPaths {
     /// The credential `bootstrap-kubeconfig` of the unit.
     pub(super) fn bootstrap(&self) -> PathBuf {
         self.at("etc/credstore/nodelet.bootstrap-kubeconfig")
+    }
+
+    /// A kubeconfig for the unit that join does not write: encrypted, of a boot loader or a
+    /// hypervisor, or whatever the process of the unit has.
+    pub(super) fn foreign_credential(&self) -> Option<PathBuf> {
+        let folders = [
+            "etc/credstore.encrypted/nodelet.",
+            "run/credentials/@system/nodelet.",
+            "run/credentials/nodelet.service/",
+        ];
+        let names = ["kubeconfig", "bootstrap-kubeconfig"];
+        let mut paths =
+            folders.iter().flat_map(|folder| names.map(|name| self.at(&format!("{folder}{name}"))));
+        paths.find(|path| guard::exists(path))
     }
 
     /// The node password of k3s. While the server has it, no other board gets a certificate of this
@@ -168,17 +199,19 @@ impl JoinPaths {
         guard::exists(&self.at("run/systemd/system"))
     }
 
-    /// Whether the next boot starts this unit.
-    pub(super) fn is_enabled(&self, unit: &str) -> bool {
-        is_enabled(&HostRoot::new(self.at("")), unit)
+    /// The machine or the image, for what its units do.
+    pub(super) fn host(&self) -> HostRoot {
+        HostRoot::new(self.at(""))
     }
 
-    /// Whether the unit has a process: in the root slice, in the default one, or on cgroup v1.
+    /// Whether the next boot starts this unit.
+    pub(super) fn is_enabled(&self, unit: &str) -> bool {
+        units::is_enabled(&self.host(), unit)
+    }
+
+    /// Whether nodelet.service has a process.
     pub(super) fn is_running(&self) -> bool {
-        ["", "system.slice/", "systemd/"].iter().any(|slice| {
-            let path = format!("sys/fs/cgroup/{slice}nodelet.service/cgroup.procs");
-            read(&self.at(&path)).is_ok_and(|processes| !processes.is_empty())
-        })
+        units::is_running(&self.host())
     }
 
     /// A kubelet on this machine: its kubeconfig, which may be at another path, or its process.

@@ -38,8 +38,6 @@ use self::command::{JoinCommand, Reset};
 use self::files::JoinPaths;
 use self::run::{Failed, SUDO, failed};
 
-pub use self::steps::unit_flags;
-
 /// Runs `nodelet join` or `nodelet reset`. `None` if `args` is another command.
 pub fn main(args: &[OsString]) -> Option<End> {
     let command = match command::parse(args)? {

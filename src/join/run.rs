@@ -88,7 +88,7 @@ impl ClockAndNetwork for Clock {
     }
 
     fn dial(&self, addresses: &[SocketAddr]) -> Finding {
-        dial(addresses)
+        dial(addresses, false)
     }
 
     fn call(&self, api: &mut Api, request: &Request, limit: Duration) -> Answer {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::files::JoinPaths;
 use super::run::{Failed, JoinRun, Stop, failed};
 use crate::check::server;
-use crate::check::units::SERVE_SOCKET;
+use crate::check::units::{self, RESTART, SERVE_SOCKET, SERVICE, UNKNOWN, is_masked};
 use crate::check::{Finding, Mark};
 use crate::client::api::Api;
 use crate::client::api_config::ApiConfig;
@@ -13,9 +13,8 @@ use crate::kube::json;
 use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object::{self, LEASES};
 use crate::kube::text::Fault;
-use crate::os::{guard, write};
+use crate::os::write;
 
-const SERVICE: &str = "nodelet.service";
 const PATH: &str = "nodelet.path";
 /// The remedy of an agent that does not run.
 const ENABLE: &str = "systemctl enable --now --no-block nodelet";
@@ -29,17 +28,13 @@ const TRIGGERED: Duration = Duration::from_secs(3);
 /// A unit that is started registers its Node within this time.
 const START: Duration = Duration::from_secs(15);
 
-/// The checks `start` and `ready`. `is_stale`: a running agent has a copy of former files. One
-/// without an identity ends, and systemd starts it again.
-pub(super) fn start_and_wait(
-    run: &mut JoinRun<'_>,
-    config: &ApiConfig,
-    is_stale: bool,
-) -> Result<(), Failed> {
+/// The checks `start` and `ready`.
+pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Result<(), Failed> {
     // A bootstrap token may not read the Lease, and the agent gets its certificate later.
     let may_wait = run.settings.wait && config.certificate.is_some();
+    let stale = stale(&run.paths);
     let mut waiting = None;
-    if may_wait && !(is_stale && run.paths.is_running()) {
+    if may_wait && stale.is_none() {
         let mut api = run.api(config, "ready", "")?;
         // Before the start, so that the first renewal of the agent is seen.
         let seen = renewed(run, &mut api).ok();
@@ -50,7 +45,7 @@ pub(super) fn start_and_wait(
     } else if run.settings.root.is_some() {
         Finding::note("start", "--root: the board starts it", "")
     } else {
-        match start(&run.paths, &run.server, is_stale) {
+        match start(&run.paths, &run.server, stale) {
             started if started.mark == Mark::Ok && !may_wait => triggered(run, started),
             started => started,
         }
@@ -93,46 +88,43 @@ fn triggered(run: &JoinRun<'_>, finding: Finding) -> Finding {
     finding
 }
 
+/// Why the process of the agent must be started again, if it must: it has a copy of former files.
+fn stale(paths: &JoinPaths) -> Option<Fault> {
+    match units::former(&paths.host())? {
+        Ok(former) => former.map(|former| units::runs_with(former).into()),
+        Err(why) => Some(why.at(UNKNOWN)),
+    }
+}
+
 /// Starts the agent. It must start at the next boot, too.
-pub(super) fn start(paths: &JoinPaths, server: &str, is_stale: bool) -> Finding {
+fn start(paths: &JoinPaths, server: &str, stale: Option<Fault>) -> Finding {
     let (is_running, starts_at_boot) = (paths.is_running(), paths.is_enabled(SERVICE));
     if !is_running && !paths.has_systemd() {
         let flags = "--kubeconfig=/etc/credstore/nodelet.kubeconfig --root-dir=/var/lib/nodelet";
         let line = format!("nodelet {flags}, with the flags in {}", paths.flags().display());
         return Finding::note("start", "systemd does not run", &line);
     }
-    if is_masked(paths, SERVICE) {
+    if is_masked(&paths.host(), SERVICE) {
         let remedy = format!("systemctl unmask nodelet, then {ENABLE}");
         let line = "nodelet.service is masked: no boot starts it";
         return Finding::failed("start", line, &remedy);
     }
-    if is_running && is_stale {
-        let line = "nodelet.service runs, with its copy of the former files";
+    if let Some(why) = stale {
         let enable = if starts_at_boot { "" } else { "systemctl enable nodelet, then " };
-        let remedy = format!("{enable}systemctl restart nodelet");
-        return Finding::note("start", line, &remedy);
+        return Finding::note("start", why.what, &format!("{enable}{RESTART}"));
     }
     if !is_running && let Err(why) = write::publish(&paths.trigger(), format!("{server}\n")) {
         return Finding::note("start", why.what, ENABLE);
     }
-    let is_enabled_path = paths.is_enabled(PATH) && !is_masked(paths, PATH);
     if !starts_at_boot {
         Finding::note("start", "nodelet.service is not enabled: no boot starts it", ENABLE)
     } else if is_running {
         Finding::ok("start", "nodelet.service runs")
-    } else if is_enabled_path {
+    } else if paths.is_enabled(PATH) {
         Finding::ok("start", "by nodelet.path")
     } else {
         Finding::note("start", "nodelet.path is not enabled: the next boot starts it", START_NOW)
     }
-}
-
-/// Whether a link to /dev/null is in the place of the unit.
-fn is_masked(paths: &JoinPaths, unit: &str) -> bool {
-    ["etc/systemd/system", "run/systemd/system"].iter().any(|folder| {
-        let found = guard::found(&paths.at(&format!("{folder}/{unit}")));
-        found.is_ok_and(|found| found == paths.at("dev/null"))
-    })
 }
 
 /// `renewTime` of the Lease; empty if there is none yet.
@@ -204,6 +196,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::os::guard;
     use crate::os::tree::Tree;
 
     /// A board on which systemd runs, with these units and links.
@@ -215,13 +208,16 @@ mod tests {
         tree.write("usr/lib/systemd/system/nodelet.path", b"[Unit]");
         if is_running {
             tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", b"7\n");
+            let flags: &[u8] = if is_stale { b"NODELET_FLAGS=--v=2" } else { b"" };
+            tree.write("proc/7/environ", flags);
         }
         for (path, target) in links {
             let path = tree.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             symlink(Path::new("/usr/lib/systemd/system").join(target), path).unwrap();
         }
-        let started = start(&JoinPaths::new(Some(tree.path())), "https://cp:6443", is_stale);
+        let paths = JoinPaths::new(Some(tree.path()));
+        let started = start(&paths, "https://cp:6443", stale(&paths));
         (tree, started.line())
     }
 
@@ -248,7 +244,7 @@ mod tests {
             (&[wanted, path, masked_path], false, false, "– start: nodelet.path is not enabled"),
             (&[wanted, path, masked], false, false, "✗ start: nodelet.service is masked"),
             (&[wanted, path, masked_now], true, false, "✗ start: nodelet.service is masked"),
-            (&[wanted], true, true, "– start: nodelet.service runs, with its copy"),
+            (&[wanted], true, true, "– start: nodelet.service runs with its copy"),
         ] {
             let (tree, line) = found(links, is_running, is_stale);
             assert!(line.starts_with(want), "{links:?} {is_running} {is_stale}: {line}");

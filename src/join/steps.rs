@@ -8,8 +8,8 @@ use std::time::Duration;
 use zeroize::Zeroizing;
 
 use super::command::{Settings, TokenSource, is_set_by_join};
-use super::existing::{CompleteIdentity, Existing, JOINED, existing};
-use super::files::{Change, JoinPaths, StoredFlags, Written};
+use super::existing::{CompleteIdentity, JOINED, existing};
+use super::files::{Change, StoredFlags, Written};
 use super::kubeadm::{self, ProvedServer};
 use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
@@ -17,6 +17,7 @@ use super::supervisor;
 use super::token::{Bootstrap, Token};
 use crate::check::Finding;
 use crate::check::setup::Setup;
+use crate::check::units::{self, FLAGS, JOIN_FLAGS, value_of, variables};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::config::flags::Values;
@@ -103,57 +104,15 @@ fn board(settings: &Settings) -> Result<Board, CommandFailure> {
     })
 }
 
-/// The flags in the environment file of the administrator, `text`: the last variable counts.
-fn administrators_words(text: &str) -> Vec<String> {
-    let text = text.replace("\\\n", " ");
-    let (mut rest, mut flags) = (text.as_str(), String::new());
-    while !rest.is_empty() {
-        let (line, next) = rest.split_once('\n').unwrap_or((rest, ""));
-        rest = next;
-        let Some((name, value)) = line.trim().split_once('=') else {
-            continue;
-        };
-        let mut value = value.trim_start().to_owned();
-        // What begins with a quote ends with it, maybe in a later line.
-        let quote = value.chars().next().filter(|first| ['"', '\''].contains(first));
-        if let Some(quote) = quote.filter(|_| !name.starts_with(['#', ';']))
-            && value.replace(&format!("\\{quote}"), "").matches(quote).count() % 2 == 1
-        {
-            let (more, next) = rest.split_once(quote).unwrap_or((rest, ""));
-            value = [&value, "\n", more].concat();
-            rest = next;
-        }
-        if name == "NODELET_FLAGS" {
-            flags = value.replace(['"', '\''], "");
-        }
-    }
-    flags.split_whitespace().map(str::to_owned).collect()
-}
-
-/// The flags with which `nodelet.service` runs on this machine, but with the credentials where they
-/// also are while it does not run. A drop-in of the unit is not read. `None` if the unit has no
-/// identity that this user can see.
-pub fn unit_flags() -> Option<Vec<String>> {
-    let paths = JoinPaths::new(None);
-    if ![paths.kubeconfig(), paths.bootstrap()].iter().any(|path| guard::exists(path)) {
-        return None;
-    }
-    let unit = [format!("--kubeconfig={KUBECONFIG}"), "--root-dir=/var/lib/nodelet".to_owned()];
-    let join = paths.stored_flags().unwrap_or_default().words;
-    let own = read(&paths.administrators_flags()).unwrap_or_default();
-    let own = administrators_words(&String::from_utf8_lossy(&own));
-    let words = unit.into_iter().chain(join).chain(own);
-    let stored =
-        |word: String| word.replace("/run/credentials/nodelet.service/", "/etc/credstore/nodelet.");
-    Some(words.map(stored).collect())
-}
-
-/// The values of a run with the flags `words`, and then those in the environment file of the
-/// administrator, `text`, which win. `None` if they cannot be parsed, with which no agent starts.
-pub(super) fn administered(words: Vec<String>, text: &str) -> Option<Values> {
-    let words = words.into_iter().chain(administrators_words(text));
-    let (_, flags) = command_line::parse(words.map(OsString::from)).ok()?;
-    Some(flags.values)
+/// The values of a run with the flags `words` of a join, and then those in the environment file of
+/// the administrator, `text`, which win. `Err` if no agent starts with them.
+pub(super) fn administered(words: Vec<String>, text: &str) -> Result<Values, String> {
+    let set = variables(text);
+    let is_set = set.iter().any(|(name, _)| name == JOIN_FLAGS);
+    let words = if is_set { units::words(value_of(&set, JOIN_FLAGS)) } else { words };
+    let words = words.into_iter().chain(units::words(value_of(&set, FLAGS)));
+    let (_, flags) = command_line::parse(words.map(OsString::from))?;
+    Ok(flags.values)
 }
 
 impl JoinRun<'_> {
@@ -173,13 +132,12 @@ impl JoinRun<'_> {
         let (finding, existing) =
             existing(&self.paths, self.settings, token, &self.board.name, now)?;
         self.add(finding);
-        let (config, is_stale) = match existing {
-            Existing::Complete(identity) => self.update(*identity, token)?,
-            Existing::Replaced => (self.new_identity(token, bearer)?, true),
-            Existing::None => (self.new_identity(token, bearer)?, false),
+        let config = match existing {
+            Some(identity) => self.update(identity, token)?,
+            None => self.new_identity(token, bearer)?,
         };
         drop(lock);
-        start_and_wait(self, &config, is_stale)
+        start_and_wait(self, &config)
     }
 
     fn root(&self) -> Finding {
@@ -236,10 +194,8 @@ impl JoinRun<'_> {
             ("bootstrap-kubeconfig", bootstrap),
         ];
         let own = flags.map(|(flag, value)| format!("--{flag}={value}"));
-        let Some(Values { config, hostname_override: name, .. }) = administered(own.into(), &text)
-        else {
-            return Ok(());
-        };
+        let Values { config, hostname_override: name, .. } = administered(own.into(), &text)
+            .map_err(|why| failed(JOINED, format!("{source}: {why}"), "correct it there"))?;
         let path = |path: Option<PathBuf>| path.unwrap_or_default().display().to_string();
         // A run makes lower case of it, as join did of the name of the board.
         let is_own = |given: &str| node_name(given).is_ok_and(|given| given == self.board.name);
@@ -256,12 +212,8 @@ impl JoinRun<'_> {
         Ok(())
     }
 
-    /// Writes what differs from the command line. Returns whether anything did.
-    fn update(
-        &mut self,
-        identity: CompleteIdentity,
-        token: &Token,
-    ) -> Result<(ApiConfig, bool), Failed> {
+    /// Writes what differs from the command line.
+    fn update(&mut self, identity: CompleteIdentity, token: &Token) -> Result<ApiConfig, Failed> {
         let CompleteIdentity { mut config, flags: stored, lacks_ca } = identity;
         let mut new = Written { is_kept: true, ..Written::default() };
         if let (true, Token::Bootstrap(token)) = (lacks_ca, token) {
@@ -275,14 +227,14 @@ impl JoinRun<'_> {
         let set = stored.words.iter().filter(is_set).cloned();
         let words = self.flags(set.collect());
         if words == stored.words && new.kubeconfig.is_none() {
-            return Ok((config, false));
+            return Ok(config);
         }
         if words != stored.words {
             log::info!("the flags were: {}", stored.words.join(" "));
         }
         new.flags = StoredFlags { words, ..stored };
         self.write(new)?;
-        Ok((config, true))
+        Ok(config)
     }
 
     /// Gets and stores an identity.
@@ -367,7 +319,11 @@ impl JoinRun<'_> {
             new.kubeconfig = kubeconfig;
         }
         words.extend(renewal);
-        new.flags = StoredFlags { server: self.settings.server.clone(), words: self.flags(words) };
+        new.flags = StoredFlags {
+            server: self.settings.server.clone(),
+            api_server: format!("{}{}", config.endpoint, config.endpoint.prefix),
+            words: self.flags(words),
+        };
         Ok(new)
     }
 

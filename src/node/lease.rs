@@ -222,10 +222,11 @@ impl Lease {
             return Err(refused.into());
         }
         Ok(if is_first && !is_general && !is_conflict {
-            Progress::Note(format!(
-                "it is renewed without its owner, duration and managedFields, which the server \
-                 refused to change: {refused}"
-            ))
+            let what = match self.state {
+                LeaseState::Absent => "it is created again without the owner",
+                _ => "it is renewed without its owner, duration and managedFields",
+            };
+            Progress::Note(format!("{what}, after the server refused: {refused}"))
         } else {
             Progress::Continue
         })
@@ -328,7 +329,7 @@ impl Lease {
         let last = std::mem::replace(&mut self.renew_time, now);
         if last.since(now) > FUTURE {
             let (last, now) = (last.time(), now.time());
-            log::warn!("lease: renewTime {last} was written with a wrong clock; writing {now}");
+            log::warn!("lease: renewTime {last} is from a wrong clock; writing {now}");
             self.went_back = true;
         } else {
             self.renew_time = now.max(last.next_microsecond());

@@ -3,7 +3,8 @@
 //!
 //! kubeadm refuses to upgrade a cluster with kubelets more than three minor versions behind the
 //! target. The Nodes of boards that nobody updates follow the server instead. `GET /version` is
-//! sent before the registration, and after an outage, because the server may have been upgraded.
+//! sent before the registration, after an outage, and after each write of the Node, five minutes
+//! apart: a server of several is upgraded without an outage.
 //! Upstream: kubeadm `app/phases/upgrade/policy.go` detectTooOldKubelets.
 
 use crate::config::kubelet_version;
@@ -21,11 +22,11 @@ pub const PATH: &str = "/version";
 pub enum ServerVersion {
     /// Another version is reported: nothing is read.
     Off,
-    /// Nothing is read before the next outage.
+    /// Nothing is read before the next write of the Node or outage.
     Idle,
     /// The next request of the Node waits for it.
     Due,
-    /// The last attempt failed. The next one follows a registration or an outage.
+    /// The last attempt failed. The next one follows a registration, a write or an outage.
     Failed,
 }
 

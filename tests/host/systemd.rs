@@ -239,6 +239,9 @@ fn the_initramfs_archive_has_the_files_of_a_join() {
     let tree = folder.path().join("tree");
     let packed = archive("022", &[Path::new("-j"), &tree, &binary]).unwrap();
     assert!(!String::from_utf8_lossy(&packed).contains("kubelet-client"));
+    // An absolute link is one of the image. Nothing is packed of this machine.
+    fs::rename(tree.join("etc/credstore"), tree.join("credstore")).unwrap();
+    symlink("/credstore", tree.join("etc/credstore")).unwrap();
     // Of a board that has renewed, the pair in use with its link, and no other pair.
     renewed(&folder);
     let packed = archive("022", &[Path::new("-j"), &tree, &binary]).unwrap();

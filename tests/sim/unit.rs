@@ -136,13 +136,19 @@ fn split(value: &str) -> Vec<String> {
 impl World {
     // --- the unit ---
 
-    /// What systemd would start now.
-    pub(crate) fn next_start(&self) -> Start {
+    /// The variables of the environment files.
+    fn variables(&self) -> BTreeMap<String, String> {
         let mut variables = BTreeMap::new();
         for path in ENVIRONMENT {
             let text = self.board.read(path).unwrap_or_default();
             variables.extend(environment(&String::from_utf8_lossy(&text)));
         }
+        variables
+    }
+
+    /// What systemd would start now.
+    pub(crate) fn next_start(&self) -> Start {
+        let variables = self.variables();
         let line = SERVICE.lines().find_map(|line| line.strip_prefix("ExecStart="));
         let mut words = Vec::new();
         for word in line.expect("the unit starts a program").split(' ').skip(1) {
@@ -191,6 +197,14 @@ impl World {
         let line: String = line.flat_map(|word| [word, "\0"]).collect();
         let (id, folder) = (1000 + pid, format!("proc/{}", 1000 + pid));
         self.board.put(&format!("{folder}/cmdline"), line.as_bytes());
+        let variables: String = ["NODELET_JOIN_FLAGS", "NODELET_FLAGS"]
+            .iter()
+            .map(|name| {
+                let value = self.variables().remove(*name).unwrap_or_default();
+                format!("{name}={value}\0")
+            })
+            .collect();
+        self.board.put(&format!("{folder}/environ"), variables.as_bytes());
         let status = format!("Name:\tnodelet\nPid:\t{id}\nNSpid:\t{id}\n");
         self.board.put(&format!("{folder}/status"), status.as_bytes());
         let slice = if is_of_unit { "/nodelet.service" } else { "/user.slice" };
@@ -205,6 +219,7 @@ impl World {
         self.board.remove_all(&format!("proc/{}", 1000 + pid));
         if self.unit.pid == Some(pid) {
             self.board.remove_all(CGROUP);
+            self.board.remove_all(CREDENTIALS);
         }
     }
 

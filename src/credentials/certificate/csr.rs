@@ -16,6 +16,11 @@ use crate::kube::x509::{SigningRequest, Wanted};
 
 pub(super) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
+/// The remedy of an approved CSR without a certificate.
+pub(super) const SIGNER: &str = "see the signer's log (kube-controller-manager)";
+/// That of one that is not approved.
+pub(super) const APPROVE: &str =
+    "approve the next one: kubectl get csr, then kubectl certificate approve NAME";
 /// What follows a CSR whose certificate cannot be used.
 const ANOTHER_KEY: &str = "requesting with another key";
 
@@ -29,6 +34,8 @@ pub(super) struct Waiting {
     pub(super) since: Mono,
     /// Time from a read to the next one.
     pub(super) polls: Backoff,
+    /// The last read has shown an approval.
+    pub(super) is_approved: bool,
     /// The missing approval was logged.
     pub(super) logged: bool,
 }
@@ -57,8 +64,8 @@ pub(super) fn read(name: &str) -> Request {
 
 /// The state of the CSR after a read.
 pub(super) enum CsrState {
-    /// Not signed yet, with its uid.
-    Pending(String),
+    /// Not signed yet, with its uid, and whether it is approved.
+    Pending(String, bool),
     /// Signed, with the chain, PEM.
     Issued(String),
     /// It will not be signed. The next CSR may have the same key.
@@ -98,7 +105,7 @@ pub(super) fn state(waiting: &Waiting, accepted: Result<&[u8], &Refused>, now: W
             ["type", "reason", "message"].map(|key| object::text(condition, &[key]));
         let (what, advice) = match kind {
             "Denied" => ("was denied", "ask the CSR approver"),
-            "Failed" => ("could not be signed", "see the signer's log (kube-controller-manager)"),
+            "Failed" => ("could not be signed", SIGNER),
             _ => {
                 approved |= kind == "Approved";
                 continue;
@@ -111,7 +118,7 @@ pub(super) fn state(waiting: &Waiting, accepted: Result<&[u8], &Refused>, now: W
     }
     let chain = object::text(&csr, &["status", "certificate"]);
     if !approved || chain.is_empty() {
-        return CsrState::Pending(found.to_owned());
+        return CsrState::Pending(found.to_owned(), approved);
     }
     match issued(request, chain, now) {
         Ok(chain) => CsrState::Issued(chain),

@@ -14,7 +14,7 @@ pub use kind::CertificateKind;
 
 use std::time::Duration;
 
-use self::csr::{CsrState, Waiting};
+use self::csr::{APPROVE, CsrState, SIGNER, Waiting};
 use crate::kube::delay::{Backoff, Jitter};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
@@ -39,8 +39,6 @@ const CLOCK_STEP: Duration = Duration::from_secs(60);
 const APPROVAL_TIME: Duration = Duration::from_secs(10);
 /// What follows a request that is given up.
 const AGAIN: &str = "requesting again";
-const APPROVE: &str =
-    "approve the next one: kubectl get csr, then kubectl certificate approve NAME";
 /// From the creation of a Node to the request that stores the node password again: k3s deletes that
 /// of the former Node, which may have the same name, by garbage collection.
 const COLLECTED: Duration = Duration::from_secs(10);
@@ -198,9 +196,9 @@ impl Certificate {
 
     /// Why the request under way is given up, whether the server responds or not.
     fn end_of_request(&self, now: Now) -> Option<Fault> {
-        let (name, since) = match &self.state {
-            CertificateState::Signed(request) => (&request.name, now.mono),
-            CertificateState::Waiting(waiting) => (&waiting.name, waiting.since),
+        let (name, since, is_approved) = match &self.state {
+            CertificateState::Signed(request) => (&request.name, now.mono, false),
+            CertificateState::Waiting(it) => (&it.name, it.since, it.is_approved),
             CertificateState::Idle | CertificateState::Issued(_) => return None,
         };
         let then = self.signed_at?;
@@ -217,7 +215,7 @@ impl Certificate {
         let limit = self.kind.last_read();
         (now.mono.since(since) >= limit).then(|| {
             let what = format!("{name} was not signed within {} s", limit.as_secs());
-            Fault::new(what, APPROVE)
+            Fault::new(what, if is_approved { SIGNER } else { APPROVE })
         })
     }
 
@@ -434,6 +432,7 @@ impl Certificate {
             uid,
             since: now,
             polls: Backoff::new(FIRST_POLL, self.kind.last_poll()),
+            is_approved: false,
             logged: false,
         });
         Ok(None)
@@ -448,15 +447,18 @@ impl Certificate {
         self.due = now.mono.after(waiting.polls.next_delay());
         let waited = now.mono.since(waiting.since);
         let progress = match csr::state(&waiting, accepted, now.wall) {
-            CsrState::Pending(uid) => {
+            CsrState::Pending(uid, is_approved) => {
+                waiting.is_approved = is_approved;
                 waiting.uid = Some(uid);
                 if waited < APPROVAL_TIME || std::mem::replace(&mut waiting.logged, true) {
                     Ok(None)
                 } else {
                     let name = &waiting.name;
-                    let line =
-                        format!("{name} waits for approval: kubectl certificate approve {name}");
-                    Ok(Some(line))
+                    Ok(Some(if is_approved {
+                        format!("{name} is approved, and not signed yet: {SIGNER}")
+                    } else {
+                        format!("{name} waits for approval: kubectl certificate approve {name}")
+                    }))
                 }
             }
             // The certificate expired while the CSR waited, or the bootstrap token did: the next

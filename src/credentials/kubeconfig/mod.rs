@@ -18,8 +18,9 @@ use zeroize::Zeroizing;
 use crate::client::api_config::{
     ApiConfig, Authorization, ClientCertificate, Endpoint, Pem, Proxy, Secret,
 };
+use crate::client::tls::certificates;
 use crate::kube::text::Fault;
-use crate::kube::yaml;
+use crate::kube::{x509, yaml};
 use crate::os::guard::exists;
 use crate::os::read::read;
 
@@ -372,9 +373,11 @@ pub(crate) fn render(bootstrap: &ApiConfig, user: &KubeconfigUser<'_>) -> Result
         }
         KubeconfigUser::Inline(certificate) => {
             let data = |pem: &[u8]| Zeroizing::new(STANDARD.encode(pem));
-            let (chain, key) = (&certificate.chain.bytes, &certificate.key.bytes);
-            field(&mut fields, "client-certificate-data", &data(chain));
-            field(&mut fields, "client-key-data", &data(key));
+            // The file of a stored pair holds both, and a certificate is no secret.
+            let chain = certificates(&certificate.chain)?;
+            let chain: String = chain.iter().map(|der| x509::pem("CERTIFICATE", der)).collect();
+            field(&mut fields, "client-certificate-data", &data(chain.as_bytes()));
+            field(&mut fields, "client-key-data", &data(&certificate.key.bytes));
         }
         KubeconfigUser::Token(token) => field(&mut fields, "token", token.reveal()),
     }

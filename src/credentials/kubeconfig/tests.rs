@@ -33,6 +33,25 @@ fn with(cluster: &str, user: &str) -> String {
     )
 }
 
+/// The file of a stored pair is the source of both. People show a certificate to each other.
+#[test]
+fn a_key_is_not_written_as_a_certificate() {
+    let key = KeyPair::generate().unwrap();
+    let chain = CertificateParams::default().self_signed(&key).unwrap().pem();
+    let pem = |text: String| Pem { file: None, source: "pair".into(), bytes: text.into_bytes() };
+    let both = [chain, key.serialize_pem()].concat();
+    let pair = ClientCertificate { chain: pem(both.clone()), key: pem(both) };
+    let config = ApiConfig::at(Endpoint::parse("https://a").unwrap());
+    let text = render(&config, &KubeconfigUser::Inline(&pair)).unwrap();
+    let data = |name: &str| {
+        let value = text.lines().find_map(|line| line.trim().strip_prefix(name)).unwrap();
+        String::from_utf8(STANDARD.decode(value.trim_matches([':', ' ', '"'])).unwrap()).unwrap()
+    };
+    let chain = data("client-certificate-data");
+    assert!(chain.starts_with("-----BEGIN CERTIFICATE") && !chain.contains("KEY"), "{chain}");
+    assert!(data("client-key-data").contains("PRIVATE KEY"));
+}
+
 const KUBEADM: &str = "apiVersion: v1
 clusters:
 - cluster:

@@ -288,9 +288,14 @@ fn read(args: Vec<OsString>, is_reset: bool) -> Result<JoinCommand, String> {
             given.settings.flags.push(flag_of_a_run(name, parser)?);
             return Ok(());
         };
-        if matches!(flag.kind, Switch(_)) && parser.optional_value().is_some() {
-            // It may be a token.
-            return Err(format!("--{name} takes no value"));
+        if matches!(flag.kind, Switch(_))
+            && let Some(value) = parser.optional_value()
+        {
+            // As kubeadm. The other value may be a token.
+            return match value.to_str() {
+                Some("true" | "false") => flag.set(&mut given, value, true).map(drop),
+                _ => Err(format!("--{name} takes no value but true and false")),
+            };
         }
         flag.read(&mut given, true, parser).map(drop)
     };

@@ -63,6 +63,7 @@ fn a_pasted_line_is_parsed() {
         // The whole line in quotes, as kubeadm init prints it.
         "join|kubeadm join h:6443 --token TOKEN \\\n\t--discovery-token-ca-cert-hash HASH ",
         "join|kubeadm|join|h:6443|--token|TOKEN|--discovery-token-ca-cert-hash|HASH",
+        "join|h:6443|--token|TOKEN|--discovery-token-ca-cert-hash|HASH|--dry-run=false|--force=false",
         // The options first.
         "join|--discovery-token-ca-cert-hash|HASH|--token|TOKEN|h:6443",
     ] {

@@ -32,17 +32,6 @@ const ENOUGH: Duration = Duration::from_secs(24 * 3600);
 /// any case.
 const ENOUGH_AT_SUPERVISOR: Duration = Duration::from_secs(3600);
 
-/// The identity of the machine, and what happens to it.
-#[derive(Debug)]
-pub(super) enum Existing {
-    /// There is none yet.
-    None,
-    /// It is replaced by a new one.
-    Replaced,
-    /// It stays.
-    Complete(Box<CompleteIdentity>),
-}
-
 /// An identity that stays.
 #[derive(Debug)]
 pub(super) struct CompleteIdentity {
@@ -54,14 +43,15 @@ pub(super) struct CompleteIdentity {
     pub(super) lacks_ca: bool,
 }
 
-/// Finds the identity. The finding is that of the check `joined`; `Err` is one that is in the way.
+/// Finds the identity that stays; `None` if a new one is to be made. The finding is that of the
+/// check `joined`; `Err` is one that is in the way.
 pub(super) fn existing(
     paths: &JoinPaths,
     settings: &Settings,
     token: &Token,
     name: &str,
     now: Wall,
-) -> Result<(Finding, Existing), Failed> {
+) -> Result<(Finding, Option<CompleteIdentity>), Failed> {
     if let Some(kubelet) = paths.kubelet() {
         let line = format!("{kubelet}: a kubelet is on this machine");
         if settings.force {
@@ -78,12 +68,21 @@ pub(super) fn existing(
         Some((path, Err(error))) => {
             let why = cause(&error).at(path.display());
             return if settings.dry_run {
-                Ok((Finding::note(JOINED, why.at("unknown"), SUDO), Existing::None))
+                Ok((Finding::note(JOINED, why.at("unknown"), SUDO), None))
             } else {
                 Err(Finding::failed(JOINED, why, SUDO))
             };
         }
-        None => return Ok((Finding::ok(JOINED, "no identity yet"), Existing::None)),
+        None => {
+            // Nor are they written here: a unit with a drop-in for them ignores /etc/credstore.
+            return match paths.foreign_credential().filter(|_| !settings.force) {
+                Some(path) => {
+                    let line = format!("{}: not a credential of /etc/credstore", path.display());
+                    Err(Finding::failed(JOINED, line, "change it where it comes from"))
+                }
+                None => Ok((Finding::ok(JOINED, "no identity yet"), None)),
+            };
+        }
     };
     let mut config = match kubeconfig::load(path, None) {
         Ok(config) => config,
@@ -97,7 +96,16 @@ pub(super) fn existing(
     let pairs = [stored_certificate(&paths.cert_dir()), given];
     let newest = pairs.into_iter().flatten().max_by_key(worth);
     let Some((identity, leaf)) = newest.filter(|_| config.authorization.is_none()) else {
-        return replaced(settings, format!("this board has a token of {server}"));
+        let line = format!("this board has a token of {server}");
+        // The bootstrap token of this cluster is no identity.
+        if *path == paths.bootstrap()
+            && trusts_all(settings, token, &config)?.is_some()
+            && is_same_server(settings, token, &config, paths.stored_flags().as_ref())
+        {
+            let line = format!("{line}, which this join replaces");
+            return Ok((Finding::note(JOINED, line, ""), None));
+        }
+        return replaced(settings, line);
     };
     config.certificate = Some(identity);
     let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
@@ -121,7 +129,7 @@ pub(super) fn existing(
     }
     let again = |why| {
         let line = format!("{detail}: {why}, so a new one is requested");
-        Ok((Finding::note(JOINED, line, ""), Existing::Replaced))
+        Ok((Finding::note(JOINED, line, ""), None))
     };
     let enough = match &flags {
         Some(flags) if flags.supervisors().next().is_some() => ENOUGH_AT_SUPERVISOR,
@@ -133,20 +141,31 @@ pub(super) fn existing(
     let Some(flags) = flags else {
         return again("its flags are missing");
     };
+    // A join that was cut leaves its flags beside the former identity.
+    let has_token = *path != paths.kubeconfig();
+    if has_token != settings.bootstrap_only {
+        return again("the line has the other choice of --bootstrap-only");
+    }
+    if !flags.are_of(&config.endpoint, has_token) {
+        return again("its flags are those of another join");
+    }
     let lacks_ca = trusts_all != Some(true);
     // Only a join's own kubeconfig can be written, and only kubeadm's CA can be found anew.
     if lacks_ca && !(*path == paths.kubeconfig() && matches!(token, Token::Bootstrap(_))) {
         return again("it lacks a CA");
     }
-    let identity = Box::new(CompleteIdentity { config, flags, lacks_ca });
-    Ok((Finding::ok(JOINED, format!("already: {detail}")), Existing::Complete(identity)))
+    let identity = CompleteIdentity { config, flags, lacks_ca };
+    Ok((Finding::ok(JOINED, format!("already: {detail}")), Some(identity)))
 }
 
-fn replaced(settings: &Settings, fault: impl Into<Fault>) -> Result<(Finding, Existing), Failed> {
+fn replaced(
+    settings: &Settings,
+    fault: impl Into<Fault>,
+) -> Result<(Finding, Option<CompleteIdentity>), Failed> {
     let fault = fault.into();
     if settings.force {
         let line = format!("{}: replaced", fault.what);
-        Ok((Finding::note(JOINED, line, ""), Existing::Replaced))
+        Ok((Finding::note(JOINED, line, ""), None))
     } else {
         Err(Finding::failed(JOINED, fault, "nodelet join --force replaces it"))
     }

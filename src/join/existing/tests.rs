@@ -3,6 +3,7 @@
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 
 use super::*;
+use crate::check::Mark;
 use crate::client::api_config::ClientCertificate;
 use crate::credentials::kubeconfig::{KubeconfigUser, render};
 use crate::join::command::{JoinCommand, parse};
@@ -37,7 +38,10 @@ fn pinned(pin: &str) -> Settings {
 }
 
 /// What a join of `pi` with this line finds.
-fn found(paths: &JoinPaths, settings: &Settings) -> Result<(Finding, Existing), Failed> {
+fn found(
+    paths: &JoinPaths,
+    settings: &Settings,
+) -> Result<(Finding, Option<CompleteIdentity>), Failed> {
     existing(paths, settings, &parsed(&settings.token).unwrap(), "pi", now())
 }
 
@@ -97,19 +101,17 @@ impl Joined {
         self.tree.write("var/lib/nodelet/pki/kubelet-client-current.pem", &text);
     }
 
-    fn found(&self, settings: &Settings) -> Result<(Finding, Existing), Failed> {
+    fn found(&self, settings: &Settings) -> Result<(Finding, Option<CompleteIdentity>), Failed> {
         found(&self.paths, settings)
     }
 }
 
 /// `complete`, `another` is asked for, or the line of what is in the way.
-fn word(found: Result<(Finding, Existing), Failed>) -> String {
+fn word(found: Result<(Finding, Option<CompleteIdentity>), Failed>) -> String {
     match found {
-        Ok((_, Existing::Complete(identity))) if identity.lacks_ca => {
-            "complete but a CA".to_owned()
-        }
-        Ok((_, Existing::Complete(_))) => "complete".to_owned(),
-        Ok((finding, Existing::Replaced)) => {
+        Ok((_, Some(identity))) if identity.lacks_ca => "complete but a CA".to_owned(),
+        Ok((_, Some(_))) => "complete".to_owned(),
+        Ok((finding, None)) if finding.mark == Mark::Note => {
             format!("another: {}", finding.detail)
         }
         Ok(_) => "none".to_owned(),
@@ -126,7 +128,7 @@ fn without_a_ca_on_the_command_line_the_address_tells_clusters_apart() {
         })
     };
     let typed_before =
-        |server: &str| Some(StoredFlags { server: server.to_owned(), words: vec![] });
+        |server: &str| Some(StoredFlags { server: server.to_owned(), ..StoredFlags::default() });
     for (stored, flags, typed, token, want) in [
         ("https://cp:6443", None, "cp", BOOTSTRAP, true),
         ("https://cp:6443", None, "https://cp:6443/", BOOTSTRAP, true),
@@ -177,6 +179,59 @@ fn an_identity_is_replaced_by_force_alone() {
     assert!(found(false).starts_with("✗ joined") && found(true).starts_with("another"));
 }
 
+/// The token of an image is replaced by that of a new line; the token of another cluster stays.
+#[test]
+fn a_bootstrap_token_of_this_cluster_needs_no_force() {
+    let [(ca, pin), (_, other)] = [(); 2].map(|()| authority());
+    let tree = Tree::new("join-bootstrap-token");
+    let mut config = ApiConfig::at(Endpoint::parse("https://cp:6443").unwrap());
+    config.ca = Some(pem("ca", ca.into_bytes()));
+    let token = crate::client::api_config::Secret::new("lwxivu.2uczm8x4xi2v7hqe".to_owned());
+    let text = render(&config, &KubeconfigUser::Token(&token)).unwrap();
+    tree.write("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
+    let paths = JoinPaths::new(Some(tree.path()));
+    let hash = "--discovery-token-ca-cert-hash";
+    for (server, pin, want) in [
+        (
+            "cp",
+            &pin,
+            "another: this board has a token of https://cp:6443, which this join replaces",
+        ),
+        ("cp", &other, "✗ joined: this board has a token of https://cp:6443; nodelet join --force"),
+        ("cp-2", &pin, "✗ joined: this board has a token of https://cp:6443; nodelet join --force"),
+    ] {
+        for bootstrap_only in [true, false] {
+            let mut line = settings(&[server, "--token", BOOTSTRAP, hash, pin]);
+            line.bootstrap_only = bootstrap_only;
+            let found = word(found(&paths, &line));
+            assert!(found.starts_with(want), "{server}: {found}");
+        }
+    }
+}
+
+/// Who follows "no identity yet" has a second one.
+#[test]
+fn a_credential_that_join_does_not_write_is_in_the_way() {
+    let mut line = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
+    for path in [
+        "etc/credstore.encrypted/nodelet.kubeconfig",
+        "run/credentials/@system/nodelet.bootstrap-kubeconfig",
+        "run/credentials/nodelet.service/kubeconfig",
+    ] {
+        let tree = Tree::new("join-foreign");
+        tree.write(path, b"a");
+        let paths = JoinPaths::new(Some(tree.path()));
+        line.force = false;
+        let found = word(found(&paths, &line));
+        assert!(
+            found.contains(path) && found.ends_with("change it where it comes from"),
+            "{found}"
+        );
+        line.force = true;
+        assert_eq!(word(self::found(&paths, &line)), "none");
+    }
+}
+
 /// A remedy is no part of a text: this name of a context looks like one.
 #[test]
 fn a_name_with_a_semicolon_has_the_remedy_of_its_fault() {
@@ -214,6 +269,7 @@ fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_fo
     let kubeadm = "NODELET_JOIN_FLAGS=--v=2\n";
     let k3s = "NODELET_JOIN_FLAGS=--k3s-supervisor=https://cp:6443\n";
     let soon = "it ends too soon, so a new one is requested";
+    let another = "its flags are those of another join, so a new one is requested";
     for (from, until, flags, want) in [
         (0, 24 * 365, kubeadm, "complete"),
         // `--cluster-signing-duration=8h`.
@@ -228,6 +284,10 @@ fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_fo
         (0, 50, k3s, "complete"),
         (47, 50, k3s, "complete"),
         (0, 49, k3s, soon),
+        // A join was cut before its kubeconfig: with `--force`, or with `--bootstrap-only`.
+        (0, 24 * 365, "NODELET_JOIN_API_SERVER=https://b:6443\nNODELET_JOIN_FLAGS=", another),
+        (0, 24 * 365, "NODELET_JOIN_API_SERVER=https://cp:6443\nNODELET_JOIN_FLAGS=", "complete"),
+        (0, 24 * 365, "NODELET_JOIN_FLAGS=--bootstrap-kubeconfig=a", another),
         (0, 24 * 365, "# Written", "its flags are missing, so a new one is requested"),
         (0, 24 * 365, "", "its flags are missing, so a new one is requested"),
     ] {
@@ -250,7 +310,7 @@ fn the_certificate_that_the_agent_renewed_is_the_one_to_go_on_with() {
     let renewed = pair(12, 24 * 365);
     board.store(&renewed);
     let found = board.found(&line);
-    let Ok((_, Existing::Complete(identity))) = found else { panic!("{found:?}") };
+    let Ok((_, Some(identity))) = found else { panic!("{found:?}") };
     let chain = &identity.config.certificate.unwrap().chain.bytes;
     assert_eq!(Leaf::of_pem(chain), Leaf::of_pem(&renewed.chain.bytes));
 }

@@ -79,6 +79,8 @@ pub struct Kubelet {
     follow_up: Option<Action>,
     /// The first turn is over.
     has_begun: bool,
+    /// This process has created the Node.
+    has_created: bool,
     /// SIGUSR1 announced that the machine goes down.
     shutdown: Option<Shutdown>,
     lease_log: OutageLog,
@@ -127,6 +129,7 @@ impl Kubelet {
             facts_change: None,
             follow_up: None,
             has_begun: false,
+            has_created: false,
             shutdown: None,
             lease_log: OutageLog::new("lease"),
             node_log: OutageLog::new("node"),
@@ -265,7 +268,7 @@ impl Kubelet {
     /// The id of the boot in which the Node was written before this process wrote it; empty if this
     /// process created it, `None` if the Node is not known.
     pub fn found_boot_id(&self) -> Option<&str> {
-        if self.node_created.is_some() { Some("") } else { self.node.boot_id() }
+        if self.has_created { Some("") } else { self.node.boot_id() }
     }
 
     /// Takes the signs about the board's health that were found since the last call.
@@ -534,9 +537,12 @@ impl Kubelet {
         let is_new = result == Ok(Progress::Created);
         if is_new || result == Ok(Progress::Adopted) {
             self.server_version.registered();
+        } else if result == Ok(Progress::Done) {
+            self.server_version.read_again();
         }
         if is_new {
             debug_assert!(self.node.uid().is_some(), "a created Node has a uid");
+            self.has_created = true;
         }
         if self.node.uid() != owner.as_deref() {
             self.follow_node_uid(now);

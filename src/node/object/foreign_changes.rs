@@ -21,7 +21,7 @@ impl Node {
         let before = self.seen.as_ref();
         let mut events = self.events_between(config, before, after);
         if before.is_some_and(|before| boot_id(before) == self.foreign_boot_id) {
-            // The replaced boot id was another board's: no reboot.
+            // The replaced boot id was another board's, or of a backup: no reboot.
             events.retain(|event| event.reason != "Rebooted");
         }
         events
@@ -62,7 +62,8 @@ impl Node {
     }
 
     /// A boot id that is neither the cached one nor that of an unanswered patch is another board's:
-    /// copies of one SD card have the same host name.
+    /// copies of one SD card have the same host name. An older heartbeat is that of a former boot,
+    /// from a backup of etcd.
     fn detect_name_conflict(&mut self, config: &Config, node: &Value) {
         let theirs = boot_id(node);
         let ours = self.seen.as_ref().map(boot_id).unwrap_or_default();
@@ -73,9 +74,18 @@ impl Node {
             && unconfirmed != Some(theirs);
         if is_foreign {
             theirs.clone_into(&mut self.foreign_boot_id);
-            self.events.push(Event::name_conflict(&config.node.name, theirs));
+            if self.seen.as_ref().map(heartbeat) <= Some(heartbeat(node)) {
+                self.events.push(Event::name_conflict(&config.node.name, theirs));
+            }
         }
     }
+}
+
+/// When the Node was last written by its board. Such times of one form compare as text.
+fn heartbeat(node: &Value) -> &str {
+    let conditions = object::list(node, &["status", "conditions"]);
+    object::of_type(conditions, "Ready")
+        .map_or("", |ready| object::text(ready, &["lastHeartbeatTime"]))
 }
 
 fn boot_id(node: &Value) -> &str {

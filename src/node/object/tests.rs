@@ -732,6 +732,20 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
         assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
         assert_eq!(test.reasons(), [""; 0], "no reboot");
     }
+    // etcd was restored from before the last reboot.
+    let seen = test.node.seen.clone().unwrap();
+    let place = ["status", "conditions"];
+    let mut conditions = object::list(&seen, &place).to_vec();
+    for condition in &mut conditions {
+        condition["lastHeartbeatTime"] = "2020-01-01T00:00:00Z".into();
+    }
+    let mut restored = seen;
+    restored["status"]["conditions"] = conditions.into();
+    restored["status"]["nodeInfo"]["bootID"] = "former".into();
+    test.read_with(&["status"], restored["status"].clone());
+    assert_eq!(test.reasons(), [""; 0], "another board");
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+    assert_eq!(test.reasons(), [""; 0], "a reboot");
     // The boot id of our own unanswered patch is not another board's.
     test.facts.boot_id = Ok("after-kexec".to_owned());
     test.turn(|_| Err("slow".into()));

@@ -188,6 +188,7 @@ impl World {
         self.agent = None;
         self.restart = self.now + pause;
         let _ = fs::remove_file(self.tree.join(CGROUP));
+        let _ = fs::remove_dir_all(self.tree.join(CREDENTIALS));
     }
 
     /// nodelet.path.
@@ -228,6 +229,13 @@ impl World {
         Ok((config, source))
     }
 
+    /// The variables of the unit.
+    fn environment(&self) -> Vec<u8> {
+        let files = ["etc/default/nodelet-join", "etc/default/nodelet"];
+        let texts = files.map(|path| fs::read_to_string(self.tree.join(path)).unwrap_or_default());
+        texts.concat().replace('\n', "\0").into_bytes()
+    }
+
     fn start_agent(&mut self) {
         let permille = self.below(1001);
         let state = self.tree.join("var/lib/nodelet");
@@ -241,6 +249,7 @@ impl World {
                 let (built, seed) = (wall(Duration::ZERO), self.below(u64::MAX));
                 self.agent = Some(Process::new(config, credentials, built, seed, self.now));
                 self.tree.write(CGROUP, b"7\n");
+                self.tree.write("proc/7/environ", &self.environment());
             }
             Err(why) => {
                 self.said.push(why);

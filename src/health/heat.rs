@@ -492,18 +492,20 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_with_a_limit_is_found_behind_zones_without_one() {
+    fn the_zones_with_a_limit_count_and_each_of_a_phone_is_read() {
         let tree = Tree::new("health-zones");
-        for zone in 0..61 {
-            tree.write(&format!("sys/class/thermal/thermal_zone{zone}/temp"), b"40000");
+        for zone in 0..200 {
+            let folder = format!("sys/class/thermal/thermal_zone{zone}");
+            tree.write(&format!("{folder}/temp"), b"40000");
+            if zone >= 100 {
+                tree.write(&format!("{folder}/trip_point_0_type"), b"critical");
+                tree.write(&format!("{folder}/trip_point_0_temp"), b"110000");
+            }
         }
-        let trip = "sys/class/thermal/thermal_zone45/trip_point_0";
-        tree.write(&format!("{trip}_type"), b"critical");
-        tree.write(&format!("{trip}_temp"), b"110000");
         let mut reader = HealthReader::new(HostRoot::new(tree.path()), Now::default);
         let mut source = ThermalThrottling::default();
         source.discover(&mut reader);
-        assert_eq!(source.paths(), ["sys/class/thermal/thermal_zone45/temp"]);
+        assert_eq!(source.paths().len(), 100);
     }
 
     #[test]

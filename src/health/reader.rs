@@ -22,8 +22,8 @@ use crate::os::scan;
 const MOST_LONG: u8 = 3;
 /// How long a file is left out: its condition is kept until it is read again.
 const LEFT_OUT: Duration = UNREAD_KEEPS.saturating_sub(Duration::from_secs(600));
-/// Limit of the devices of a kind that are looked at.
-pub(super) const MAX_DEVICES: usize = 32;
+/// Limit of the devices of a kind that are looked at. A phone has some 60 thermal zones.
+pub(super) const MAX_DEVICES: usize = 128;
 
 /// Reads below a root.
 pub(super) struct HealthReader {

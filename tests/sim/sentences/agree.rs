@@ -17,6 +17,9 @@ const RENEWED: Duration = Duration::from_secs(21);
 /// An agent without a renewal for so long does not work.
 const SILENT: Duration = Duration::from_secs(60);
 
+/// The `--timeout` of a join, with its last steps.
+const JOIN: Duration = Duration::from_secs(70);
+
 /// The checks of what each renewal of the Lease needs.
 const OF_A_RENEWAL: [&str; 10] = [
     "kubeconfig",
@@ -41,6 +44,8 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut created = None;
     // The lines of joins that run, and of the last one whose files are the board's.
     let (mut lines, mut last) = (BTreeMap::new(), None);
+    // Until when a join may change the files.
+    let mut joins_until = Duration::ZERO;
     // The flags that a line has left.
     let mut left: BTreeMap<Vec<&str>, &str> = BTreeMap::new();
     for entry in run.trace {
@@ -63,9 +68,19 @@ fn judge(run: &Run<'_>) -> Judged {
             {
                 created = Some(entry.at);
             }
-            What::Starts { pid, name: "nodelet join", line } => drop(lines.insert(*pid, line)),
+            What::Starts { pid, name: "nodelet join", line } => {
+                lines.insert(*pid, line);
+                joins_until = entry.at + JOIN;
+            }
             What::Ran(ran) => {
                 let line = lines.remove(&ran.pid);
+                if line.is_some() {
+                    joins_until = entry.at;
+                }
+                // A join beside a check changes the files behind it.
+                if ran.command == "check" && ran.began <= joins_until {
+                    continue;
+                }
                 let is_again = line.is_some_and(|line| last == Some(wish(line)));
                 if is_again && let Some(why) = ran.line("✗ joined: ") {
                     judged.breaks(entry.at, "join: refuses the same line", why.to_owned());

@@ -3,9 +3,7 @@
 //! row.
 
 use super::Outcome;
-use super::plan::Step;
 use super::sentences::Broken;
-use super::service::UNREAD;
 
 /// A known fault.
 pub(crate) struct Known {

@@ -60,7 +60,7 @@ fn the_budget_ends_a_proxy_that_stalls_before_or_behind_the_tunnel() {
         let url = format!("http://127.0.0.1:{}", proxy.port);
         let mut api = by_way_of(&url, &server, &ca);
         for _ in 0..2 {
-            assert_eq!(times_out(&mut api, &get()), stage);
+            assert!(times_out(&mut api, &get()).starts_with(stage));
         }
     }
 }

@@ -352,9 +352,9 @@ impl Certificate {
     }
 
     /// The Node was created at this time, perhaps by a process that ended soon after. k3s deletes a
-    /// node password with its Node, and one that has no Node for ten minutes; until the next request
-    /// stores it, another board may get the name. A certificate that arrived since was such a
-    /// request. Both times have whole seconds.
+    /// node password with its Node, and one that has no Node for ten minutes. Until the next
+    /// request stores it, another board may get the name. A certificate that arrived since was such
+    /// a request. Both times have whole seconds.
     pub fn follow_node(&mut self, created: Wall, now: Mono) {
         let is_older = |leaf: &Leaf| leaf.not_before < created.after(COLLECTED / 2);
         if self.kind.is_at_supervisor()

@@ -381,8 +381,8 @@ fn holds(path: &Path, text: &[u8]) -> bool {
 /// What a stored pair says of the files that it was requested with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::credentials) struct Marks {
-    /// Digests: of the certificate of the kubeconfig, unless it names the stored one, and of each CA
-    /// of the bootstrap kubeconfig.
+    /// Digests: of the certificate of the kubeconfig, unless it names the stored one, and of each
+    /// CA of the bootstrap kubeconfig.
     certificates: Vec<String>,
     /// The digest of the kubeconfig that the bootstrap of this pair was to replace. It names the
     /// link to the current pair: where it could not be replaced, the pair makes it valid again.

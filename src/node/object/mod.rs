@@ -1,7 +1,7 @@
 //! The Node: its next request, and what the response means.
 //!
 //! The Node is registered: it is read, and adopted or, if it does not exist, created. Each create
-//! that does not work is followed by a read, so that the Lease of a Node that exists is renewed also
+//! that does not work is followed by a read: so the Lease of a Node that exists is renewed also
 //! where a webhook or a policy refuses creates. Then its status is computed at every tick. It is
 //! sent when it differs from the cached Node, or when the report period has passed. The patch of a
 //! report is also the read: its precondition holds only if the cached Node is still the server's,

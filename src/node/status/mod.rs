@@ -133,8 +133,9 @@ fn set_version_info(
                 info.insert(key.into(), text.as_str().into());
             }
             Err(unread) => {
-                missing.push(format!("{unread}; no {key}"));
                 let kept = info.remove(key).filter(|_| !unread.absent);
+                let effect = if kept.is_some() { "kept" } else { "Unknown" };
+                missing.push(format!("{unread}; {key} is {effect}"));
                 info.insert(key.into(), kept.unwrap_or_else(|| "Unknown".into()));
             }
         }

@@ -186,8 +186,8 @@ fn test_version_info_and_daemon_endpoints() {
     assert_eq!(
         desired.missing,
         [
-            "proc/version: permission denied; no kernelVersion",
-            "etc/os-release: permission denied; no osImage",
+            "proc/version: permission denied; kernelVersion is kept",
+            "etc/os-release: permission denied; osImage is Unknown",
         ]
     );
     // A file that does not exist was read.

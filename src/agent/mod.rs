@@ -43,7 +43,7 @@ const NETWORK_SETTLES: Duration = Duration::from_secs(1);
 /// must not keep the loop busy. A later change is seen at the next wakeup.
 const NETWORK_RESTS: Duration = Duration::from_secs(10);
 
-/// A turn does not begin with a poll if one, or a wait, was so short ago: the second request of a
+/// A request is not preceded by a poll if one, or a wait, was so short ago: the second request of a
 /// round mostly follows the first one within milliseconds.
 const POLL_AGAIN: Duration = Duration::from_millis(100);
 
@@ -159,14 +159,15 @@ impl Agent {
             let moment = self.kubelet.moment(start);
             let mut others = others(&mut self.credentials.rotation, is_apart, moment);
             others.has_change |= !self.changes.is_empty();
-            // Before the decision, which a signal changes.
-            let woken = self.poll(start);
-            if self.follow(woken) {
-                return self.stop();
-            }
             let api = &self.credentials.current.api;
             let turn = self.kubelet.next(start, others, || api.is_connected());
-            self.ping(&turn, start);
+            let woken = self.wait(&turn, start);
+            self.follow(woken);
+            if woken.stop && self.kubelet.on_stop() {
+                return self.stop();
+            }
+            // The limits of a shutdown hold from its signal on, which came after the decision.
+            let turn = if woken.shutdown { self.kubelet.limit(turn, start.mono) } else { turn };
             match turn {
                 Action::Connect(budget) => self.connect(budget),
                 Action::Send(kind, budget) => self.send(kind, budget, start),
@@ -180,25 +181,16 @@ impl Agent {
                     self.step_credentials(Duration::ZERO, start);
                 }
                 Action::Change => self.change(),
-                Action::Wait(until) => {
-                    let woken = self.wait(until, start);
-                    if self.follow(woken) {
-                        return self.stop();
-                    }
-                    self.check_health();
-                }
+                Action::Wait(_) => self.check_health(),
                 Action::End => return self.stop(),
             }
         }
     }
 
-    /// Takes what a poll or a wait found. Whether the process must end now.
-    fn follow(&mut self, woken: Woken) -> bool {
+    /// Takes what ended a wait.
+    fn follow(&mut self, woken: Woken) {
         if woken == Woken::default() {
-            return false;
-        }
-        if woken.stop && self.kubelet.on_stop() {
-            return true;
+            return;
         }
         let now = self.clock.now().mono;
         if woken.shutdown {
@@ -215,53 +207,41 @@ impl Agent {
         if woken.voltage {
             self.health.on_voltage();
         }
-        false
     }
 
-    /// Pings the watchdog if the next ping would be due before the end of `turn`.
-    fn ping(&mut self, turn: &Action, start: Now) {
-        let busy = match turn {
-            Action::Wait(until) => self.pause(*until, start),
-            Action::Connect(budget) | Action::Send(_, budget) | Action::Credentials(budget) => {
-                *budget
+    /// Pings the watchdog, then waits if `turn` is a wait. Other turns poll without a timeout.
+    fn wait(&mut self, turn: &Action, start: Now) -> Woken {
+        let (pause, busy) = match turn {
+            Action::Wait(until) => {
+                let longest = match self.kubelet.unhealthy_while_starting(start.mono) {
+                    Some(_) => FAST_TICK,
+                    None => self.notify.every(),
+                };
+                let pause = until.since(start.mono).min(longest);
+                (pause, pause)
             }
-            _ => Duration::ZERO,
+            Action::Connect(budget) | Action::Send(_, budget) | Action::Credentials(budget) => {
+                (Duration::ZERO, *budget)
+            }
+            _ => (Duration::ZERO, Duration::ZERO),
         };
         let summary = || self.kubelet.summary(start.mono, self.credentials.last_error());
         self.notify.alive(start.mono, busy, summary);
-    }
-
-    /// The length of a wait that begins at `start`.
-    fn pause(&self, until: Mono, start: Now) -> Duration {
-        let longest = match self.kubelet.unhealthy_while_starting(start.mono) {
-            Some(_) => FAST_TICK,
-            None => self.notify.every(),
-        };
-        until.since(start.mono).min(longest)
-    }
-
-    /// Looks for signals and other causes, without a wait; not if the last look, or the end of a
-    /// wait, was just before.
-    fn poll(&mut self, start: Now) -> Woken {
         if std::mem::take(&mut self.has_waited) {
             self.polled = Some(start.mono);
         }
         let is_recent = |polled| start.mono.since(polled) < POLL_AGAIN;
-        if self.polled.is_some_and(is_recent) {
+        if pause.is_zero() && self.polled.is_some_and(is_recent) {
             return Woken::default();
         }
+        self.has_waited = !pause.is_zero();
         self.polled = Some(start.mono);
-        self.wakeup.wait(Duration::ZERO, start.mono >= self.network_rests)
-    }
-
-    fn wait(&mut self, until: Mono, start: Now) -> Woken {
-        self.has_waited = true;
         let wants_voltage = self.health.waits_for_voltage();
         if wants_voltage != self.wakeup.waits_for_voltage() {
             let file = wants_voltage.then(|| self.health.voltage_descriptor());
             self.wakeup.wait_for_voltage(file.flatten());
         }
-        self.wakeup.wait(self.pause(until, start), start.mono >= self.network_rests)
+        self.wakeup.wait(pause, start.mono >= self.network_rests)
     }
 
     fn stop(mut self) {

@@ -166,8 +166,9 @@ impl Agent {
             if woken.stop && self.kubelet.on_stop() {
                 return self.stop();
             }
-            // The limits of a shutdown hold from its signal on, which came after the decision.
-            let turn = if woken.shutdown { self.kubelet.limit(turn, start.mono) } else { turn };
+            // The limits of a shutdown hold from its signals on, which came after the decision.
+            let is_told = woken.shutdown || woken.stop;
+            let turn = if is_told { self.kubelet.limit(turn, start.mono) } else { turn };
             match turn {
                 Action::Connect(budget) => self.connect(budget),
                 Action::Send(kind, budget) => self.send(kind, budget, start),

@@ -227,6 +227,13 @@ impl World {
         self.note_boots(op);
     }
 
+    /// All that the agent has stored of its identity goes, and not by the agent.
+    pub(crate) fn remove_identity(&mut self) {
+        self.board.remove_all(PKI);
+        self.board.remove_all("var/lib/nodelet/kubeconfig");
+        self.card.has_identity = false;
+    }
+
     /// A person removes what the agent has stored.
     pub(crate) fn remove_stored_pair(&mut self) {
         self.people.has_lost_pair = true;

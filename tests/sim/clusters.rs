@@ -203,8 +203,7 @@ impl World {
         self.clusters[0].model.set_signing(apidouble::Signing { longest: 90, backdate: 300 });
         self.clusters[0].signs_until = Some(self.now + Duration::from_secs(40));
         self.end_connections_of_cluster(0);
-        self.board.remove_all("var/lib/nodelet/pki");
-        self.board.remove_all("var/lib/nodelet/kubeconfig");
+        self.remove_identity();
         self.restart_unit();
     }
 
@@ -286,8 +285,7 @@ impl World {
         self.set_double();
         let text = self.bootstrap_kubeconfig(0, &format!("https://{SILENT}:6443"));
         self.board.replace("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
-        self.board.remove_all("var/lib/nodelet/pki");
-        self.board.remove_all("var/lib/nodelet/kubeconfig");
+        self.remove_identity();
         self.restart_unit();
         self.later(Duration::from_secs(120), |world, _| world.install_good_kubeconfig(), 0);
     }

@@ -308,6 +308,7 @@ impl World {
             self.board.remove_all(&format!("etc/credstore/nodelet.{name}.new"));
         }
         self.board.remove_all("etc/default/nodelet-join.new");
+        self.remove_identity();
         self.board.remove_all("var/lib/nodelet");
         self.board.folder("var/lib/nodelet");
     }

@@ -166,9 +166,12 @@ impl Agent {
             if woken.stop && self.kubelet.on_stop() {
                 return self.stop();
             }
-            // The limits of a shutdown hold from its signals on, which came after the decision.
-            let is_told = woken.shutdown || woken.stop;
-            let turn = if is_told { self.kubelet.limit(turn, start.mono) } else { turn };
+            // A shutdown limits what is sent, which was decided before its signal.
+            let sends =
+                matches!(turn, Action::Connect(_) | Action::Send(..) | Action::Credentials(_));
+            if sends && (woken.shutdown || woken.stop) {
+                continue;
+            }
             match turn {
                 Action::Connect(budget) => self.connect(budget),
                 Action::Send(kind, budget) => self.send(kind, budget, start),

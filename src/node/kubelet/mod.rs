@@ -167,16 +167,11 @@ impl Kubelet {
             (turn, _) => turn,
         };
         self.has_begun = true;
-        self.limit(turn, now.mono)
-    }
-
-    /// `turn`, or what is done instead because the machine shuts down.
-    pub fn limit(&self, turn: Action, now: Mono) -> Action {
         match &self.shutdown {
             Some(shutdown) => {
                 // An event needs the Node's uid: if the Node was deleted meanwhile, none is sent.
-                let has_event = self.node.uid().is_some() && self.events.due(now).is_some();
-                shutdown.limit(turn, self.schedule.is_silent(), has_event, now)
+                let has_event = self.node.uid().is_some() && self.events.due(now.mono).is_some();
+                shutdown.limit(turn, self.schedule.is_silent(), has_event, now.mono)
             }
             None => turn,
         }

@@ -107,26 +107,38 @@ impl World {
         }
     }
 
-    /// A person corrects the names, or the address in each kubeconfig on the board.
+    /// A person corrects the names, and the address in each file of the board and in the line of
+    /// `nodelet join`: k3s' line has an address though its servers have a name.
     pub(crate) fn correct_addresses(&mut self) {
         if self.has_name() {
-            return self.set_names();
+            self.set_names();
         }
         let (old, new) = match self.has_moved {
-            true => ("//10.0.0.1:", "//10.0.1.1:"),
-            false => ("//10.0.1.1:", "//10.0.0.1:"),
+            true => ("10.0.0.1:", "10.0.1.1:"),
+            false => ("10.0.1.1:", "10.0.0.1:"),
         };
-        let mut paths =
-            vec!["etc/kubernetes/kubelet.conf".to_owned(), "var/lib/nodelet/kubeconfig".to_owned()];
+        self.correct_line(old, new);
+        let mut paths: Vec<String> = [
+            "etc/kubernetes/kubelet.conf",
+            "var/lib/nodelet/kubeconfig",
+            "etc/default/nodelet-join",
+        ]
+        .map(str::to_owned)
+        .into();
         for folder in ["etc/credstore", "run/credentials/nodelet.service"] {
             paths.extend(self.board.list(folder).iter().map(|name| format!("{folder}/{name}")));
         }
+        let mut has_changed = false;
         for path in paths {
             let Some(content) = self.board.read(&path) else { continue };
             let Ok(text) = String::from_utf8(content) else { continue };
             if text.contains(old) {
                 self.board.replace(&path, text.replace(old, new).as_bytes());
+                has_changed = true;
             }
+        }
+        if !has_changed {
+            return;
         }
         // systemd/join.md: "before each attempt it reads the files again" is about an expired
         // certificate, and an agent that searches. Any other one is restarted.

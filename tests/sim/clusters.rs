@@ -45,12 +45,12 @@ pub(crate) fn name(index: usize) -> &'static str {
 impl Cluster {
     pub(crate) fn new(index: usize, plan: &Plan) -> Self {
         // Both have the name that kubeadm gives.
-        Self::of(index, plan, Authority::new("kubernetes"), &[])
+        Self::of(index, plan, Authority::new("kubernetes"), Vec::new())
     }
 
     /// A cluster whose servers and certificates are of this authority; clients may still be of
     /// `former` ones.
-    fn of(index: usize, plan: &Plan, authority: Authority, former: &[&Authority]) -> Self {
+    fn of(index: usize, plan: &Plan, authority: Authority, former: Vec<Authority>) -> Self {
         let names = names(index);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let identity = match plan.setting("key") {
@@ -59,7 +59,7 @@ impl Cluster {
         };
         let forged = Authority::new("somebody-else").server(&names, LONG);
         let model = Model::new(authority, &format!("{}:6443", address(index)));
-        let trusted: Vec<&Authority> = former.iter().copied().chain([model.authority()]).collect();
+        let trusted: Vec<&Authority> = former.iter().chain([model.authority()]).collect();
         model.trust(&trusted);
         let config = match plan.setting("tls") {
             "1.2" => model.server_config_of_tls12(&identity),
@@ -70,11 +70,25 @@ impl Cluster {
         let (ca_pem, pins) = (model.ca_pem(), vec![model.authority().pin()]);
         let verifies = plan.setting("gateway") == "strict";
         let (backup, next, signs_until) = (None, None, None);
-        Self { model, config, strict, wrong, backup, ca_pem, pins, next, verifies, signs_until }
+        Self {
+            model,
+            config,
+            strict,
+            wrong,
+            backup,
+            ca_pem,
+            pins,
+            next,
+            former,
+            verifies,
+            signs_until,
+        }
     }
 
-    /// The same cluster with another authority.
-    fn change(&mut self, index: usize, plan: &Plan, authority: Authority, former: &[&Authority]) {
+    /// The same cluster with another authority; clients may still be of `former`, too.
+    fn change(&mut self, index: usize, plan: &Plan, authority: Authority, also: Option<Authority>) {
+        let mut former = std::mem::take(&mut self.former);
+        former.extend(also);
         let new = Self::of(index, plan, authority, former);
         new.model.restore(self.model.snapshot());
         if new.model.supervisor().is_some() {
@@ -104,8 +118,12 @@ impl World {
     /// has expired when the unit is restarted.
     pub(crate) fn renew_ca(&mut self, size: u64) {
         self.set_double();
+        // The owner of a cluster does one thing after the other.
+        if self.clusters[0].next.is_some() {
+            return;
+        }
         let renewed = self.clusters[0].model.authority().renewed(LONG);
-        self.clusters[0].change(0, &self.plan, renewed, &[]);
+        self.clusters[0].change(0, &self.plan, renewed, None);
         self.set_signing(0);
         self.clusters[0].publish_ca();
         self.end_connections_of_cluster(0);
@@ -163,7 +181,7 @@ impl World {
         let Some(next) = self.clusters[0].next.take() else { return };
         let (ca_pem, pins) = (self.clusters[0].ca_pem.clone(), self.clusters[0].pins());
         let former = self.clusters[0].model.authority().renewed(LONG);
-        self.clusters[0].change(0, &self.plan, next, &[&former]);
+        self.clusters[0].change(0, &self.plan, next, Some(former));
         (self.clusters[0].ca_pem, self.clusters[0].pins) = (ca_pem, pins);
         self.clusters[0].publish_ca();
         self.set_signing(0);
@@ -256,7 +274,17 @@ impl World {
         }
     }
 
-    /// The server line names an address at which nobody answers yet; at the end it is put back.
+    /// The server line is put back. systemd/join.md ("A changed kubeconfig"): an agent that has
+    /// started meanwhile uses the wrong one until a restart.
+    pub(crate) fn restore_server_line(&mut self, since: Duration) {
+        self.write_server_line(true);
+        // The card may be so slow that it has read the file only now.
+        if self.unit.started + Duration::from_secs(60) >= since {
+            self.restart_unit();
+        }
+    }
+
+    /// The server line names an address at which nobody answers yet, or the right one.
     pub(crate) fn write_server_line(&mut self, is_right: bool) {
         let path = self.kubeconfig_path();
         let Some(content) = self.board.read(path) else { return };

@@ -239,6 +239,13 @@ impl World {
         Line { cluster, name, label, server, token, pins, force, bootstrap_only }
     }
 
+    /// The servers have moved: the person's line names the new address.
+    pub(crate) fn correct_line(&mut self, old: &str, new: &str) {
+        if let Some(line) = &mut self.people.wanted {
+            line.server = line.server.replace(old, new);
+        }
+    }
+
     /// A person types a command now.
     pub(crate) fn types(&mut self, command: Command) {
         self.plan_at(self.now, Event::Runs(Box::new(command), None));

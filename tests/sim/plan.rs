@@ -208,7 +208,7 @@ impl Plan {
             }
             let quiet = Duration::from_secs(match draws.below(4) {
                 0 => draws.within(1200, 2400),
-                _ => draws.within(200, 1000),
+                _ => draws.within(SHORTEST_QUIET, 1000),
             });
             now = healed + quiet;
             if !chosen.is_empty() && is_wanted(twin) {
@@ -225,6 +225,25 @@ impl Plan {
 
     pub(crate) fn setting(&self, name: &str) -> &str {
         self.setting.get(name).map_or("", String::as_str)
+    }
+
+    /// Whether a seed could draw the plan: each class fits its setting, and the time before a
+    /// judgement is as quiet and as long as `draw` makes it.
+    pub(crate) fn is_drawable(&self) -> bool {
+        let twin = classes::twin();
+        let fits = |step: &Step| step.class == twin || (step.class.fits)(&self.setting);
+        let is_outside = |step: &Step, story: &Story| {
+            step.end() <= story.healed
+                || step.when.at() >= story.until
+                || step.class == twin
+                    && step.when.at() >= story.healed + Duration::from_secs(SETTLES)
+                    && step.end() + Duration::from_secs(AFTER_TWIN) <= story.until
+        };
+        let is_quiet = |story: &Story| {
+            story.until >= story.healed + Duration::from_secs(SHORTEST_QUIET)
+                && self.steps.iter().all(|step| is_outside(step, story))
+        };
+        self.steps.iter().all(fits) && self.stories.iter().all(is_quiet)
     }
 
     /// The names of the classes, each once.
@@ -406,8 +425,14 @@ impl Faults {
 /// All that a fault has left is over after so long: a Node that is not Ready may be so for 160 s.
 const SETTLES: u64 = 180;
 
+/// The shortest quiet time after a story.
+const SHORTEST_QUIET: u64 = 200;
+
 /// How long after a restart its twin is compared with it.
 const COMPARES: u64 = 170;
+
+/// The quiet time after that.
+const AFTER_TWIN: u64 = 110;
 
 /// A restart of the agent in a long quiet time after a story: two of three times.
 fn twin_step(
@@ -416,10 +441,22 @@ fn twin_step(
     healed: Duration,
     quiet: Duration,
 ) -> Option<Step> {
-    let room = quiet.as_secs().checked_sub(SETTLES + COMPARES + 110)?;
+    let room = quiet.as_secs().checked_sub(SETTLES + COMPARES + AFTER_TWIN)?;
     let at = healed + Duration::from_secs(SETTLES + draws.below(room + 1));
     let size = draws.one_of(class.sizes);
     let lasts = Duration::from_secs(COMPARES);
     let target = if draws.one_in(3) { draws.within(1, class.targets) } else { 0 };
     (!draws.one_in(3)).then_some(Step { when: When::At(at), lasts, class, size, target })
+}
+
+#[test]
+fn what_is_drawn_is_drawable() {
+    for seed in 1..200 {
+        let mut plan = Plan::draw(seed, 4, &|_| true);
+        assert!(plan.is_drawable(), "{plan}");
+        if let Some(story) = plan.stories.first_mut() {
+            story.until = story.healed;
+            assert!(!plan.is_drawable(), "{plan}");
+        }
+    }
 }

@@ -43,7 +43,8 @@ pub(crate) fn shrink(plan: &Plan, sentence: &Sentence, broken: &Broken, limit: I
 impl Failure<'_> {
     /// Takes a candidate if it fails in the same way.
     fn take(&mut self, plan: &mut Plan, candidate: Plan) -> bool {
-        if candidate == *plan || Instant::now() >= self.limit {
+        let is_as_drawn = candidate.is_drawable() || !plan.is_drawable();
+        if candidate == *plan || !is_as_drawn || Instant::now() >= self.limit {
             return false;
         }
         let outcome = run(candidate);

@@ -143,12 +143,13 @@ pub(crate) struct Objects {
 pub(crate) struct State {
     /// When the last fault ended.
     pub(crate) healed: Duration,
-    /// Since when the world has had no fault and no person has to act; the bound counts from here.
     pub(crate) node: Value,
     /// The last renewal that the store took, of the board's process.
     pub(crate) renewed: Option<Duration>,
     /// Why the promise does not hold here, if it does not.
     pub(crate) excuse: Option<&'static str>,
+    /// Since when the board's clock has been right. NTP may have no answer yet.
+    pub(crate) clock_right: Option<Duration>,
     /// The board runs, and is to run; and no person still follows what it says.
     pub(crate) is_up: bool,
     /// systemd has READY=1 of the process that runs.

@@ -122,6 +122,8 @@ pub(crate) struct Cluster {
     pub(super) pins: Vec<String>,
     /// A second CA, which the servers do not use yet.
     pub(super) next: Option<Authority>,
+    /// Those that clients may still be of.
+    pub(super) former: Vec<Authority>,
     /// A gateway before its servers verifies client certificates within TLS.
     pub(super) verifies: bool,
     /// Nobody signs from then on.
@@ -197,6 +199,8 @@ pub(crate) struct World {
     pub(crate) trace: Vec<Entry>,
     /// The clock of the board, in seconds from the true time.
     skew: i64,
+    /// When the clock was last set.
+    clock_changed: Duration,
     /// Calls of hooks, and what happens at one of them.
     hooks: u64,
     /// Reads of files while there was a fault.
@@ -274,6 +278,7 @@ impl World {
             people: People::default(),
             trace: Vec::new(),
             skew: 0,
+            clock_changed: Duration::ZERO,
             hooks: 0,
             reads: 0,
             told: None,
@@ -767,6 +772,7 @@ impl World {
     pub(crate) fn clock_at(&mut self, seconds: Option<u64>) {
         let now = i64::try_from(START + self.now.as_secs()).expect("a time");
         self.skew = seconds.map_or(0, |at| i64::try_from(at).expect("a time") - now);
+        self.clock_changed = self.now;
     }
 
     pub(crate) fn set_clock(&mut self) {
@@ -1113,6 +1119,7 @@ impl World {
             node: model.get(&format!("nodes/{name}")).unwrap_or_default(),
             renewed: self.people.renewed.get(&(cluster, name.to_owned())).copied(),
             excuse: self.excuse,
+            clock_right: (self.skew == 0).then_some(self.clock_changed),
             is_up: self.board.is_on && self.unit.is_enabled && !self.people.is_busy,
             is_ready: self.unit.is_ready,
             status: self.unit.status.clone(),

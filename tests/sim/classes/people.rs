@@ -74,7 +74,7 @@ pub(super) const CLASSES: &[Class] = &[
         name: "server-line-early",
         fits: rotates,
         begin: |w, _| w.write_server_line(false),
-        end: |w, _| w.write_server_line(true),
+        end: |w, s| w.restore_server_line(s.when.at()),
         ..ASKED
     },
     Class {

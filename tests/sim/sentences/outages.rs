@@ -18,6 +18,9 @@ const CERTIFICATE: Duration = Duration::from_secs(1000);
 /// The pods are listed with each status, every 5 min.
 const PODS: Duration = Duration::from_secs(330);
 
+/// The time is compared with each answer of the server, and what comes of it is told then.
+const TOLD: Duration = Duration::from_secs(21);
+
 /// What is missing is read again within a minute, and the status is computed then.
 const READ: Duration = Duration::from_secs(105);
 
@@ -87,6 +90,7 @@ fn judge(run: &Run<'_>) -> Judged {
                 let is_due = |what: &str| match what {
                     "certificate" => entry.at >= state.healed + CERTIFICATE,
                     "pods" => entry.at >= state.healed + PODS,
+                    "clock" => state.clock_right.is_some_and(|since| entry.at >= since + TOLD),
                     "facts" => has_facts.is_some_and(|since| entry.at >= since + READ),
                     _ => true,
                 };

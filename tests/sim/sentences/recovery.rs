@@ -94,6 +94,10 @@ impl Quiet {
         let (at, is_after) = (entry.at, entry.at >= healed);
         match &entry.what {
             What::Ready { status } => self.ready.push((at, status.clone())),
+            // The board may be another Node from now on.
+            What::Ran(ran) if ran.command == "join" => {
+                (self.from, self.limit, self.renewed) = (at, REGISTERED, None);
+            }
             What::Answer(answer) if answer.is_renewal() && !is_after => self.renewed_before = at,
             What::Answer(answer) if answer.is_renewal() => {
                 self.renewed.get_or_insert(at);

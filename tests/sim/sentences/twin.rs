@@ -60,7 +60,9 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
         let found: Vec<_> = found
             .into_iter()
             .filter(|(path, _)| {
-                !is_of_time(path, old, &other, objects) && !is_of_transition(path, &other, objects)
+                !is_of_time(path, old, &other, objects)
+                    && !is_of_transition(path, &other, objects)
+                    && !is_of_list(path, &other, objects)
             })
             .collect();
         let Some((path, _)) = found.first() else { continue };
@@ -116,6 +118,17 @@ fn is_of_transition(path: &str, other: &Objects, new: &Objects) -> bool {
         members(objects).get(&path).is_some_and(|found| found.contains(status))
     };
     has(other, "True") && has(new, "False")
+}
+
+/// The message of a condition names the first of several devices, "and 1 more". A process that has
+/// just started names those that it has seen: a file may be unreadable meanwhile, and ext2 has no
+/// record of what stopped it.
+fn is_of_list(path: &str, other: &Objects, new: &Objects) -> bool {
+    let Some(condition) = path.strip_suffix(".message") else { return false };
+    let member = |objects: &Objects, path: &str| members(objects).get(path).cloned();
+    let status = |objects| member(objects, &format!("{condition}.status"));
+    let has_more = member(other, path).is_some_and(|text| text.ends_with(" more\""));
+    has_more && status(other) == status(new)
 }
 
 /// What differs: the path of a member, and its value in each.

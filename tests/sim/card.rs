@@ -231,14 +231,27 @@ impl World {
     pub(crate) fn remove_identity(&mut self) {
         self.board.remove_all(PKI);
         self.board.remove_all("var/lib/nodelet/kubeconfig");
+        self.loses_identity();
+    }
+
+    /// A board without a certificate needs a token that lives.
+    fn loses_identity(&mut self) {
         self.card.has_identity = false;
+        if self.people.token_is_dead {
+            self.replace_bootstrap();
+        }
+    }
+
+    /// Whether the certificate of the stored pair is in use, and has not expired.
+    pub(crate) fn has_valid_pair(&self) -> bool {
+        self.card.has_identity && self.people.shown_until.is_some_and(|until| until > self.now)
     }
 
     /// A person removes what the agent has stored.
     pub(crate) fn remove_stored_pair(&mut self) {
         self.people.has_lost_pair = true;
         self.board.remove_all(CURRENT);
-        self.card.has_identity = false;
+        self.loses_identity();
     }
 
     /// Whether the link leads to a pair that was written as a whole.

@@ -129,8 +129,12 @@ impl World {
         self.end_connections_of_cluster(0);
         if size == 1 && self.plan.setting("auth") == "bootstrap" {
             self.replace_bootstrap();
-            let token = format!("{:06x}", self.tokens);
-            self.clusters[0].model.remove_bootstrap_token(&token);
+            // It is needed no more by a board that has a certificate.
+            if self.has_valid_pair() {
+                let token = format!("{:06x}", self.tokens);
+                self.clusters[0].model.remove_bootstrap_token(&token);
+                self.people.token_is_dead = true;
+            }
             self.later(Duration::from_secs(10), |world, _| world.restart_unit(), 0);
         }
     }

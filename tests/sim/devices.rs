@@ -142,6 +142,11 @@ impl Disk {
         }
     }
 
+    fn takes_writes(&self) -> bool {
+        let is_watched = matches!(&*self.fs, "ext2" | "ext4" | "btrfs" | "vfat");
+        self.is_mounted && is_watched && !self.is_read_only && !self.has_failed
+    }
+
     fn is_ext4(&self) -> bool {
         self.fs == "ext4"
     }
@@ -677,6 +682,8 @@ impl Hardware {
             .filter(|kind| match *kind {
                 "StorageWornOut" => self.setting("card") != "sd",
                 "UnderVoltage" => self.has_voltage_driver,
+                // One that is read-only from its start on may be so by intention.
+                "ReadonlyFilesystem" => disks.iter().any(|disk| disk.takes_writes()),
                 "FilesystemCorruptionProblem" => disks
                     .iter()
                     .any(|disk| disk.is_mounted && matches!(&*disk.fs, "ext4" | "btrfs")),

@@ -43,6 +43,8 @@ pub(crate) struct People {
     pub(crate) is_stopped: bool,
     /// What the process of the unit was started with.
     pub(crate) started: Start,
+    /// The bootstrap token of the board's file has been removed from the cluster.
+    pub(crate) token_is_dead: bool,
     /// Its kubeconfig names the user by a token.
     pub(crate) has_token: bool,
     /// The cluster of the files, where no join wrote them; and of the process that runs.
@@ -428,7 +430,7 @@ impl World {
     pub(crate) fn outlives_its_certificate(&mut self) {
         let auth = self.plan.setting("auth");
         let Some(until) = self.people.shown_until.filter(|until| *until < self.now) else { return };
-        if !["rotate", "rotate-file", "k3s"].contains(&auth) {
+        if !["rotate", "rotate-file", "k3s"].contains(&auth) && !self.people.token_is_dead {
             return;
         }
         let life: u64 = self.plan.setting("life").parse().unwrap_or(86_400);

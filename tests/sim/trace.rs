@@ -143,6 +143,8 @@ pub(crate) struct Objects {
 pub(crate) struct State {
     /// When the last fault ended.
     pub(crate) healed: Duration,
+    /// The cluster that the board is to be in.
+    pub(crate) cluster: usize,
     pub(crate) node: Value,
     /// The last renewal that the store took, of the board's process.
     pub(crate) renewed: Option<Duration>,

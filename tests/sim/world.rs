@@ -1096,6 +1096,7 @@ impl World {
 
     fn write_bootstrap(&mut self) {
         self.set_double();
+        self.people.token_is_dead = false;
         let cluster = self.people.installed;
         let text = self.bootstrap_kubeconfig(cluster, &self.url_of(cluster));
         self.board.replace("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
@@ -1116,6 +1117,7 @@ impl World {
         let model = &self.clusters[cluster].model;
         let state = State {
             healed: story.healed,
+            cluster,
             node: model.get(&format!("nodes/{name}")).unwrap_or_default(),
             renewed: self.people.renewed.get(&(cluster, name.to_owned())).copied(),
             excuse: self.excuse,

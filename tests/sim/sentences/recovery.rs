@@ -44,7 +44,7 @@ fn judge(run: &Run<'_>) -> Judged {
         }
         if state.is_up {
             judge_end(entry.at, state, &mut judged);
-            judge_bounds(&run.trace[..place], entry.at, state.healed, &mut judged);
+            judge_bounds(&run.trace[..place], entry.at, state, &mut judged);
         }
     }
     judged
@@ -82,22 +82,24 @@ struct Quiet {
 }
 
 impl Quiet {
-    fn new(trace: &[Entry], healed: Duration) -> Self {
-        let mut quiet = Self { from: healed, limit: ATTEMPT, ..Self::default() };
+    fn new(trace: &[Entry], state: &State) -> Self {
+        let mut quiet = Self { from: state.healed, limit: ATTEMPT, ..Self::default() };
         for entry in trace {
-            quiet.follow(entry, healed);
+            quiet.follow(entry, state);
         }
         quiet
     }
 
-    fn follow(&mut self, entry: &Entry, healed: Duration) {
-        let (at, is_after) = (entry.at, entry.at >= healed);
+    fn follow(&mut self, entry: &Entry, state: &State) {
+        let (at, is_after) = (entry.at, entry.at >= state.healed);
         match &entry.what {
             What::Ready { status } => self.ready.push((at, status.clone())),
             // The board may be another Node from now on.
-            What::Ran(ran) if ran.command == "join" => {
+            What::Ran(ran) if ran.command == "join" && is_after => {
                 (self.from, self.limit, self.renewed) = (at, REGISTERED, None);
             }
+            // Until a restart it may renew the Lease in the cluster that it is to leave.
+            What::Answer(answer) if answer.cluster != state.cluster => {}
             What::Answer(answer) if answer.is_renewal() && !is_after => self.renewed_before = at,
             What::Answer(answer) if answer.is_renewal() => {
                 self.renewed.get_or_insert(at);
@@ -127,8 +129,8 @@ impl Quiet {
     }
 }
 
-fn judge_bounds(trace: &[Entry], until: Duration, healed: Duration, judged: &mut Judged) {
-    let quiet = Quiet::new(trace, healed);
+fn judge_bounds(trace: &[Entry], until: Duration, state: &State, judged: &mut Judged) {
+    let (healed, quiet) = (state.healed, Quiet::new(trace, state));
     let latest = quiet.from + quiet.limit;
     if latest <= until {
         judged.count += 1;

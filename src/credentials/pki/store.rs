@@ -81,16 +81,10 @@ impl Store {
     }
 
     /// The operations that complete an interrupted update of this program or a kubelet, or that
-    /// make the newest pair current if there is no link to any. A file that was written and not
-    /// renamed has a key, and goes.
+    /// make the newest pair current if there is no link to any.
     pub(in crate::credentials) fn recover(&self) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
-        let mut ops = Vec::new();
-        self.each_file(&mut |path| {
-            if path.extension() == Some(OsStr::new("new")) && ops.len() < MOST_REMOVED {
-                ops.push(Op::Remove(path));
-            }
-        })?;
+        let mut ops = self.remove_unfinished()?;
         if is_there(&current)? && guard::exists(&current) {
             return Ok(ops);
         }
@@ -223,6 +217,17 @@ impl Store {
         Ok(ops)
     }
 
+    /// The operations that remove what was written and not renamed: it has a key.
+    fn remove_unfinished(&self) -> Result<Vec<Op>, Fault> {
+        let mut ops = Vec::new();
+        self.each_file(&mut |path| {
+            if path.extension() == Some(OsStr::new("new")) && ops.len() < MOST_REMOVED {
+                ops.push(Op::Remove(path));
+            }
+        })?;
+        Ok(ops)
+    }
+
     /// The operations that remove old pairs: all but that in use and the newest other one.
     fn remove_old(&self) -> Result<Vec<Op>, Fault> {
         let Some(target) = self.target() else {
@@ -248,10 +253,11 @@ impl Store {
         Ok(ops)
     }
 
-    /// The operations that remove what an installed pair replaces: old pairs, and the key of its
-    /// request.
+    /// The operations that remove what an installed pair replaces: old pairs, one that could not be
+    /// written, and the key of its request.
     pub(super) fn clean(&self) -> Result<Vec<Op>, Fault> {
-        let mut ops = self.remove_old()?;
+        let mut ops = self.remove_unfinished()?;
+        ops.extend(self.remove_old()?);
         if guard::exists(&self.pending_key_path()) {
             ops.extend([Op::Remove(self.pending_key_path()), Op::Sync(self.folder.clone())]);
         }

@@ -61,17 +61,15 @@ impl Node {
         }
     }
 
-    /// A boot id that is neither the cached one nor that of an unanswered patch is another board's:
-    /// copies of one SD card have the same host name. An older heartbeat is that of a former boot,
-    /// from a backup of etcd.
+    /// A boot id that is neither the cached one nor our own is another board's: copies of one SD card
+    /// have the same host name. An older heartbeat is that of a former boot, from a backup of etcd or
+    /// a server that lags.
     fn detect_name_conflict(&mut self, config: &Config, node: &Value) {
         let theirs = boot_id(node);
         let ours = self.seen.as_ref().map(boot_id).unwrap_or_default();
-        let unconfirmed = self.unconfirmed.as_ref().map(boot_id);
         let is_foreign = self.is_registered()
             && !ours.is_empty()
-            && !["", ours, self.foreign_boot_id.as_str()].contains(&theirs)
-            && unconfirmed != Some(theirs);
+            && !["", ours, &self.own_boot_id, &self.foreign_boot_id].contains(&theirs);
         if is_foreign {
             theirs.clone_into(&mut self.foreign_boot_id);
             if self.seen.as_ref().map(heartbeat) <= Some(heartbeat(node)) {

@@ -73,6 +73,8 @@ pub struct Node {
     pod_cidrs: String,
     /// Changed `spec.podCIDRs` that [`Node::new_pod_cidrs`] has not returned yet.
     new_pod_cidrs: Option<String>,
+    /// Boot id of the last facts that had one; empty if none had.
+    own_boot_id: String,
     /// Boot id of another board that writes to this Node; empty if there is none.
     foreign_boot_id: String,
     /// The uid of a Node that could not be read as a whole.
@@ -107,6 +109,7 @@ impl Node {
             unschedulable: false,
             pod_cidrs: String::new(),
             new_pod_cidrs: None,
+            own_boot_id: String::new(),
             foreign_boot_id: String::new(),
             partial_uid: None,
             wants_uid: false,
@@ -248,6 +251,9 @@ impl Node {
         }
         let Desired { mut node, missing } = self.desired(config, facts, pressures, now);
         self.health.clone_from(&facts.health);
+        if let Ok(boot_id) = &facts.boot_id {
+            self.own_boot_id.clone_from(boot_id);
+        }
         let is_urgent = self.seen.is_some() && self.health.changes_status(self.conditions());
         let is_regular = report || self.state.registers();
         self.is_early = !is_regular && is_urgent && self.times.may_send_health(now.mono());

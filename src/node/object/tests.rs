@@ -739,11 +739,15 @@ fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
     for condition in &mut conditions {
         condition["lastHeartbeatTime"] = "2020-01-01T00:00:00Z".into();
     }
-    let mut restored = seen;
+    let mut restored = seen.clone();
     restored["status"]["conditions"] = conditions.into();
     restored["status"]["nodeInfo"]["bootID"] = "former".into();
     test.read_with(&["status"], restored["status"].clone());
     assert_eq!(test.reasons(), [""; 0], "another board");
+    // It was a server that lags, and the next one does not.
+    test.read_with(&["status"], seen["status"].clone());
+    assert_eq!(test.reasons(), [""; 0], "another board");
+    test.read_with(&["status"], restored["status"].clone());
     assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
     assert_eq!(test.reasons(), [""; 0], "a reboot");
     // The boot id of our own unanswered patch is not another board's.

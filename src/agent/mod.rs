@@ -274,7 +274,7 @@ impl Agent {
         let watched = self.wakeup.watches_network();
         let change = self.facts.refresh(node, may_wait, watched, || clock.now().mono);
         self.kubelet.on_facts(change, self.clock.now().mono);
-        if self.changes.is_empty() {
+        if self.changes.is_empty() && self.kubelet.is_report_due(now.mono) {
             self.write_pod_cidrs();
         }
     }
@@ -396,7 +396,7 @@ impl Agent {
     }
 
     /// Writes the file that a CNI plugin or another program on this board reads; again with the
-    /// next status if that fails.
+    /// next report of the status if that fails.
     fn write_pod_cidrs(&mut self) {
         if let Some(cidrs) = &self.unwritten_cidrs {
             let path = self.facts.host.node_root_dir.join("podcidr");

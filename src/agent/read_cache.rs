@@ -23,8 +23,8 @@ use crate::runtime::file::RuntimeFile;
 
 /// Period of the facts that change rarely and that nothing announces.
 const UNANNOUNCED_EVERY: Duration = Duration::from_secs(60);
-/// How long the facts of the start are new enough for a registration. One that the network or the
-/// clock delays reads them again.
+/// How long facts are new enough for a registration. One that the network or the clock delays reads
+/// them again, as does that of a Node that was deleted.
 const FIRST_IS_NEW: Duration = Duration::from_secs(1);
 /// Period of all facts.
 const ALL_EVERY: Duration = Duration::from_secs(3600);
@@ -40,7 +40,7 @@ pub(super) struct ReadCache {
     facts: Facts,
     /// The network was announced to have changed, and was not read since.
     network_changed: bool,
-    unannounced_due: Mono,
+    unannounced_read: Mono,
     all_read: Mono,
 }
 
@@ -53,7 +53,7 @@ impl ReadCache {
             name: NodeName::new(node_name, None),
             facts,
             network_changed: false,
-            unannounced_due: Mono::START.after(FIRST_IS_NEW),
+            unannounced_read: Mono::START,
             all_read: Mono::START,
         }
     }
@@ -73,7 +73,8 @@ impl ReadCache {
         &self.facts
     }
 
-    /// Reads what is due for the next status. With `may_wait` a name lookup may block for a moment.
+    /// Reads what is due for the next status. With `may_wait` there is no Lease: a name lookup may
+    /// block for a moment, and a Node is created, which has nothing to keep of what was not read.
     /// If changes of the network are not reported (`network_is_watched`), or it could not be read,
     /// it is read once a minute. Returns when the state of the container runtime may change.
     pub(super) fn refresh(
@@ -85,9 +86,11 @@ impl ReadCache {
     ) -> Option<Mono> {
         let now = clock();
         let period = if self.host.root.is_real() { ALL_EVERY } else { UNANNOUNCED_EVERY };
-        let minute_passed = now >= self.unannounced_due;
+        let is_first = may_wait || self.unannounced_read == Mono::START;
+        let pause = if is_first { FIRST_IS_NEW } else { UNANNOUNCED_EVERY };
+        let minute_passed = now >= self.unannounced_read.after(pause);
         if minute_passed {
-            self.unannounced_due = now.after(UNANNOUNCED_EVERY);
+            self.unannounced_read = now;
             self.network_changed |= !network_is_watched || is_unread(&self.facts.network);
         }
         if now >= self.all_read.after(period) && !self.host.root_can_block() {

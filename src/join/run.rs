@@ -45,7 +45,7 @@ pub(super) const CHECKS: [&str; 18] = [
 ];
 
 /// The remedy of a file or folder that cannot be read or written.
-pub(super) const SUDO: &str = "run it with sudo";
+pub(super) const SUDO: &str = "run it with sudo; if it was, see dmesg";
 /// The remedy of a `--certificate-authority` that has no certificate.
 pub(super) const NOT_PEM: &str = "is it a CA in PEM form?";
 

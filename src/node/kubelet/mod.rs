@@ -219,6 +219,11 @@ impl Kubelet {
         self.facts_change = change;
     }
 
+    /// Whether the next status is sent, changed or not.
+    pub fn is_report_due(&self, now: Mono) -> bool {
+        self.node.is_report_due(now)
+    }
+
     /// Whether there is no Lease to renew: a read of facts may then block for longer.
     pub fn may_wait(&self) -> bool {
         self.node.uid().is_none()

@@ -192,6 +192,11 @@ impl Node {
         }
     }
 
+    /// Whether the next status is sent, changed or not.
+    pub fn is_report_due(&self, now: Mono) -> bool {
+        now >= self.times.report_due
+    }
+
     fn waits_for_tick(&self) -> bool {
         matches!(self.state, NodeState::Patch(round) if !round.adopts)
     }
@@ -238,7 +243,7 @@ impl Node {
         pressures: Pressures,
         now: ClusterNow,
     ) -> (Option<Request>, Vec<String>) {
-        let report = now.mono() >= self.times.report_due;
+        let report = self.is_report_due(now.mono());
         let check = self.times.is_check_due(now.mono());
         if let Some(last) = &mut self.last_noop
             && last.pressures == pressures

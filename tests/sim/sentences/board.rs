@@ -443,7 +443,9 @@ impl<'a> Watch<'a> {
         if now.counters.contains_key(reason) {
             let from = at.saturating_sub(seconds(1500));
             self.judged.count += 1;
+            // Without an id of the boot each start is the first one of a boot.
             let is_told_again = reason == "WatchdogReset"
+                && !now.fact("bootID").is_empty()
                 && self.events.iter().any(|(then, old)| old == reason && *then > self.boot_since());
             if is_told_again {
                 let text = format!("{reason} is told again in the same boot");

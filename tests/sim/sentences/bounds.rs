@@ -161,6 +161,10 @@ fn judge(run: &Run<'_>) -> Judged {
             // Who offers pods ends none, and lists none.
             let lists_none = *kind == Kind::Lists && run.plan.setting("pods") == "40";
             let (fewest, most) = if lists_none { (0, 0) } else { (*fewest, *most) };
+            // A card that is read-only for good: what could not be written is tried again.
+            if *kind == Kind::Changes && has_class(run, "card-turns-read-only") {
+                continue;
+            }
             let count = counts.get(kind).copied().unwrap_or(0);
             let added = RENEWAL.iter().find(|(added, _)| added == kind).filter(|_| is_renewed);
             let most = most + added.map_or(0, |(_, added)| *added * renewals(run));
@@ -173,6 +177,10 @@ fn judge(run: &Run<'_>) -> Judged {
     }
     judge_health(run.trace, &mut judged);
     judged
+}
+
+fn has_class(run: &Run<'_>, class: &str) -> bool {
+    run.plan.steps.iter().any(|step| step.class.name == class)
 }
 
 /// The counts of each quiet hour, and when it began.

@@ -63,6 +63,7 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                 !is_of_time(path, old, &other, objects)
                     && !is_of_transition(path, &other, objects)
                     && !is_of_list(path, &other, objects)
+                    && !is_of_boot(path, run.plan)
             })
             .collect();
         let Some((path, _)) = found.first() else { continue };
@@ -118,6 +119,11 @@ fn is_of_transition(path: &str, other: &Objects, new: &Objects) -> bool {
         members(objects).get(&path).is_some_and(|found| found.contains(status))
     };
     has(other, "True") && has(new, "False")
+}
+
+/// Without an id of the boot each start is the first one of a boot.
+fn is_of_boot(path: &str, plan: &Plan) -> bool {
+    plan.setting("bootid") == "none" && path.starts_with("event Warning WatchdogReset")
 }
 
 /// The message of a condition names the first of several devices, "and 1 more". A process that has

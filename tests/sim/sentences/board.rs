@@ -110,6 +110,8 @@ struct Watch<'a> {
     past: Vec<(Duration, &'a Truth)>,
     /// When something else than the hardware disturbs the agent.
     disturbed: Vec<(Duration, Duration)>,
+    /// When files are slow, or cannot be read.
+    unread: Vec<(Duration, Duration)>,
     suspended: Vec<(Duration, Duration)>,
     agent_since: Option<Duration>,
     /// Agents of this boot.
@@ -123,7 +125,7 @@ struct Watch<'a> {
 }
 
 fn judge(run: &Run<'_>) -> Judged {
-    let (mut disturbed, mut suspended) = (Vec::new(), Vec::new());
+    let (mut disturbed, mut suspended, mut unread) = (Vec::new(), Vec::new(), Vec::new());
     for step in run.plan.steps.iter().filter(|step| !is_hardware(step.class.name)) {
         let at = step.when.at();
         let boots = seconds(120 + step.size);
@@ -133,6 +135,9 @@ fn judge(run: &Run<'_>) -> Judged {
             _ => step.lasts.max(seconds(120)),
         };
         disturbed.push((at, at + lasts));
+        if step.class.name.contains("reads-") || step.class.name == "look-ends" {
+            unread.push((at, at + step.lasts));
+        }
         if step.class.name == "suspend" {
             suspended.push((at, at + seconds(step.size + 60)));
         }
@@ -141,6 +146,7 @@ fn judge(run: &Run<'_>) -> Judged {
         judged: Judged::default(),
         past: Vec::new(),
         disturbed,
+        unread,
         suspended,
         agent_since: None,
         starts: 0,
@@ -319,7 +325,14 @@ impl<'a> Watch<'a> {
             let from = at.saturating_sub(window);
             self.judged.count += 1;
             // "" is an identity that could not be read at the first start.
-            let is_missing = value.is_empty() && value_of(before, name).is_none();
+            let is_new = value_of(before, name).is_none();
+            // A Node that is created has nothing to keep of a file that cannot be read.
+            let looked = at.saturating_sub(seconds(5));
+            let is_unread = |(begin, end): &(Duration, Duration)| *begin <= at && looked <= *end;
+            if is_new && self.unread.iter().any(is_unread) {
+                continue;
+            }
+            let is_missing = value.is_empty() && is_new;
             if !is_missing && !self.since(from).any(|(_, truth, _)| truth.fact(name) == value) {
                 let text = format!("{name} is {value:?}; true is {:?}", now.fact(name));
                 self.breaks(at, &format!("{name} is not true"), text);

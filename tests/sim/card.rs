@@ -312,6 +312,12 @@ impl World {
         }
     }
 
+    /// A person replaces a file, perhaps one of those that the agent writes, too.
+    pub(crate) fn person_writes(&mut self, path: &str, content: &[u8]) {
+        self.card.written.insert(content.to_vec());
+        self.board.replace(path, content);
+    }
+
     /// Files of the agent in their place that nobody has written in this way.
     fn torn_files(&self) -> Vec<String> {
         let mut torn = Vec::new();

@@ -133,7 +133,7 @@ impl World {
             let Some(content) = self.board.read(&path) else { continue };
             let Ok(text) = String::from_utf8(content) else { continue };
             if text.contains(old) {
-                self.board.replace(&path, text.replace(old, new).as_bytes());
+                self.person_writes(&path, text.replace(old, new).as_bytes());
                 has_changed = true;
             }
         }

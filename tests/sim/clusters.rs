@@ -296,7 +296,7 @@ impl World {
         let url = self.url_of(self.people.installed);
         let early = format!("https://{SILENT}:6443");
         let (from, to) = if is_right { (&early, &url) } else { (&url, &early) };
-        self.board.replace(path, text.replace(from.as_str(), to).as_bytes());
+        self.person_writes(path, text.replace(from.as_str(), to).as_bytes());
     }
 
     /// A kubeconfig with a token, while the flags stay; and a restart.
@@ -307,7 +307,7 @@ impl World {
         self.clusters[cluster].model.add_token(&token, &user, &["system:nodes"]);
         let url = self.url_of(cluster);
         let text = self.kubeconfig_of(cluster, &url, &format!("token: {token}"));
-        self.board.replace(self.kubeconfig_path(), text.as_bytes());
+        self.person_writes(self.kubeconfig_path(), text.as_bytes());
         self.later(Duration::from_secs(8), |world, _| world.restart_unit(), 0);
     }
 
@@ -316,7 +316,7 @@ impl World {
     pub(crate) fn mislead_bootstrap(&mut self) {
         self.set_double();
         let text = self.bootstrap_kubeconfig(0, &format!("https://{SILENT}:6443"));
-        self.board.replace("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
+        self.person_writes("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
         self.remove_identity();
         self.restart_unit();
         self.later(Duration::from_secs(120), |world, _| world.install_good_kubeconfig(), 0);
@@ -327,10 +327,10 @@ impl World {
         let life = self.plan.setting("life").parse().unwrap_or(86_400);
         let user = self.user_with_certificate(0, NODE, life);
         let text = self.kubeconfig_of(0, &self.url_of(0), &user);
-        self.board.replace("var/lib/nodelet/kubeconfig", text.as_bytes());
+        self.person_writes("var/lib/nodelet/kubeconfig", text.as_bytes());
         // And the bootstrap kubeconfig is right again, for the next restart.
         let text = self.bootstrap_kubeconfig(0, &self.url_of(0));
-        self.board.replace("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
+        self.person_writes("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
     }
 
     /// A bootstrap kubeconfig with a new token.
@@ -367,8 +367,8 @@ impl World {
         let validity = Validity { from: -300, until: 365 * 86_400 };
         let cluster = self.people.installed;
         let identity = self.clusters[cluster].model.node_identity(name, validity);
-        self.board.replace("etc/kubernetes/client.key", identity.key_pem.as_bytes());
-        self.board.replace("etc/kubernetes/client.crt", identity.cert_pem.as_bytes());
+        self.person_writes("etc/kubernetes/client.key", identity.key_pem.as_bytes());
+        self.person_writes("etc/kubernetes/client.crt", identity.cert_pem.as_bytes());
     }
 
     pub(crate) fn write_pair_of_another_node(&mut self) {

@@ -409,14 +409,15 @@ impl Model {
         }
     }
 
-    /// The etcd restored from a backup. resourceVersions go on.
+    /// The etcd restored from a backup. resourceVersions go on, and the tokens since then: those of a
+    /// file are not in etcd.
     pub fn restore(&self, snapshot: Snapshot) {
         let Snapshot { objects, rbac, join, supervisor, tokens } = snapshot;
         self.api.store().restore(objects);
         *lock(&self.api.rbac) = rbac;
         *lock(&self.api.join) = join;
         *lock(&self.api.supervisor) = supervisor;
-        *lock(&self.api.tokens) = tokens;
+        lock(&self.api.tokens).extend(tokens);
     }
 
     // --- controllers ---

@@ -324,38 +324,43 @@ pub const SETTINGS: &[Setting<Values>] = &[
 /// flag, `--name=` of one with a value, `name` of a field. Any value is accepted, so that a
 /// kubelet's unit and configuration file start the agent, and one line of the log names them.
 const IGNORED: &str = "\
-    --address= --allowed-unsafe-sysctls= --boot-id-file= --cgroup-driver= --cgroup-root= \
-    --cgroups-per-qos --cluster-dns= --cluster-domain= --config-dir= --container-log-max-files= \
-    --container-log-max-size= --contention-profiling --cpu-cfs-quota --cpu-cfs-quota-period= \
-    --cpu-manager-policy-options= --cpu-manager-policy= --cpu-manager-reconcile-period= \
-    --enable-debugging-handlers --enable-server --enforce-node-allocatable= \
-    --eviction-max-pod-grace-period= --exit-on-lock-contention --experimental-mounter-path= \
-    --fail-cgroupv1 --fail-swap-on --feature-gates= --file-check-frequency= \
-    --global-housekeeping-interval= --hairpin-mode= --healthz-bind-address= --healthz-port= \
-    --housekeeping-interval= --http-check-frequency= --image-credential-provider-bin-dir= \
-    --image-credential-provider-config= --image-gc-high-threshold= --image-gc-low-threshold= \
-    --iptables-drop-bit= --iptables-masquerade-bit= --kernel-memcg-notification --kube-api-burst= \
+    --address= --allowed-unsafe-sysctls= --application-metrics-count-limit= --boot-id-file= \
+    --cgroup-driver= --cgroup-root= --cgroups-per-qos --cluster-dns= --cluster-domain= \
+    --config-dir= --container-hints= --container-log-max-files= --container-log-max-size= \
+    --containerd= --containerd-namespace= --contention-profiling --cpu-cfs-quota \
+    --cpu-cfs-quota-period= --cpu-manager-policy= --cpu-manager-policy-options= \
+    --cpu-manager-reconcile-period= --enable-debugging-handlers --enable-load-reader \
+    --enable-server --enforce-node-allocatable= --event-storage-age-limit= \
+    --event-storage-event-limit= --eviction-max-pod-grace-period= --exit-on-lock-contention \
+    --experimental-mounter-path= --fail-cgroupv1 --fail-swap-on --feature-gates= \
+    --file-check-frequency= --global-housekeeping-interval= --hairpin-mode= \
+    --healthz-bind-address= --healthz-port= --housekeeping-interval= --http-check-frequency= \
+    --image-credential-provider-bin-dir= --image-credential-provider-config= \
+    --image-gc-high-threshold= --image-gc-low-threshold= --iptables-drop-bit= \
+    --iptables-masquerade-bit= --kernel-memcg-notification --kube-api-burst= \
     --kube-api-content-type= --kube-api-qps= --kube-reserved-cgroup= --kubelet-cgroups= \
-    --lock-file= --log-flush-frequency= --log-json-info-buffer-size= --log-json-split-stream \
-    --log-text-info-buffer-size= --log-text-split-stream --logging-format= --machine-id-file= \
-    --make-iptables-util-chains --manifest-url-header= --manifest-url= --max-open-files= \
-    --maximum-dead-containers-per-container= --maximum-dead-containers= --memory-manager-policy= \
-    --minimum-container-ttl-duration= --minimum-image-ttl-duration= --oom-score-adj= --pod-cidr= \
-    --pod-infra-container-image= --pod-manifest-path= --pod-max-pids= --protect-kernel-defaults \
-    --qos-reserved= --read-only-port= --registry-burst= --registry-qps= --reserved-memory= \
-    --resolv-conf= --runonce --runtime-cgroups= --runtime-request-timeout= --seccomp-default \
-    --serialize-image-pulls --streaming-connection-idle-timeout= --sync-frequency= \
-    --system-cgroups= --system-reserved-cgroup= --tls-cipher-suites= --tls-curve-preferences= \
-    --topology-manager-policy-options= --topology-manager-policy= --topology-manager-scope= \
-    --vmodule= --volume-plugin-dir= --volume-stats-agg-period= \
+    --lock-file= --log-cadvisor-usage --log-flush-frequency= --log-json-info-buffer-size= \
+    --log-json-split-stream --log-text-info-buffer-size= --log-text-split-stream --logging-format= \
+    --machine-id-file= --make-iptables-util-chains --manifest-url= --manifest-url-header= \
+    --max-open-files= --maximum-dead-containers= --maximum-dead-containers-per-container= \
+    --memory-manager-policy= --minimum-container-ttl-duration= --minimum-image-ttl-duration= \
+    --oom-score-adj= --pod-cidr= --pod-infra-container-image= --pod-manifest-path= --pod-max-pids= \
+    --protect-kernel-defaults --qos-reserved= --read-only-port= --registry-burst= --registry-qps= \
+    --reserved-memory= --resolv-conf= --runonce --runtime-cgroups= --runtime-request-timeout= \
+    --seccomp-default --serialize-image-pulls --storage-driver-buffer-duration= \
+    --storage-driver-db= --storage-driver-host= --storage-driver-password= --storage-driver-secure \
+    --storage-driver-table= --storage-driver-user= --streaming-connection-idle-timeout= \
+    --sync-frequency= --system-cgroups= --system-reserved-cgroup= --tls-cipher-suites= \
+    --tls-curve-preferences= --topology-manager-policy= --topology-manager-policy-options= \
+    --topology-manager-scope= --vmodule= --volume-plugin-dir= --volume-stats-agg-period= \
     address allowedUnsafeSysctls cgroupDriver cgroupRoot cgroupsPerQOS clusterDNS clusterDomain \
     configMapAndSecretChangeDetectionStrategy containerLogMaxFiles containerLogMaxSize \
     containerLogMaxWorkers containerLogMonitorInterval contentType cpuCFSQuota cpuCFSQuotaPeriod \
     cpuManagerPolicy cpuManagerPolicyOptions cpuManagerReconcilePeriod crashLoopBackOff \
     draManagerReconcilePeriod enableContentionProfiling enableDebugFlagsHandler \
     enableDebuggingHandlers enableProfilingHandler enableServer enableSystemLogHandler \
-    enforceNodeAllocatable evictionMaxPodGracePeriod failCgroupV1 failSwapOn \
-    featureGates fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency \
+    enforceNodeAllocatable evictionMaxPodGracePeriod failCgroupV1 failSwapOn featureGates \
+    fileCheckFrequency hairpinMode healthzBindAddress healthzPort httpCheckFrequency \
     imageGCHighThresholdPercent imageGCLowThresholdPercent imageMaximumGCAge imageMinimumGCAge \
     imagePullCredentialsVerificationPolicy iptablesDropBit iptablesMasqueradeBit \
     kernelMemcgNotification kubeAPIBurst kubeAPIQPS kubeReservedCgroup kubeletCgroups logging \

@@ -191,6 +191,9 @@ fn an_ignored_flag_takes_any_value() {
         (&["--pod-infra-container-image=pause:3.10", "--port=1"], Ok("pod-infra-container-image")),
         (&["--cgroup-driver", "systemd", "--port=1"], Ok("cgroup-driver")),
         (&["--fail-swap-on=false", "--port=1"], Ok("fail-swap-on")),
+        // Of the line that an agent of k3s logs.
+        (&["--containerd=/run/k3s/containerd/containerd.sock", "--port=1"], Ok("containerd")),
+        (&["--storage_driver_password", "s3cret", "--port=1"], Ok("storage-driver-password")),
         (&["--runonce=maybe", "--port=1"], Ok("runonce")),
         (&["--runonce", "true", "--port=1"], Ok("runonce")),
         (&["--runonce", "maybe"], Err("unknown command \"maybe\"; see --help")),
@@ -201,6 +204,23 @@ fn an_ignored_flag_takes_any_value() {
             .map_err(str::to_owned)
             .map(|name| Flags { ignored: vec![format!("--{name}")], ..Flags::of(&["--port=1"]) });
         assert_eq!(got, want, "{words:?}");
+    }
+}
+
+/// The flags of cAdvisor that the kubelet has: `cmd/kubelet/app/options/globalflags_linux.go`.
+#[test]
+fn the_flags_of_cadvisor_are_ignored() {
+    let with_a_value = "
+        application_metrics_count_limit boot_id_file container_hints containerd
+        containerd-namespace event_storage_age_limit event_storage_event_limit
+        global_housekeeping_interval housekeeping_interval machine_id_file
+        storage_driver_buffer_duration storage_driver_db storage_driver_host
+        storage_driver_password storage_driver_table storage_driver_user";
+    let switches = "enable_load_reader log_cadvisor_usage storage_driver_secure";
+    for (names, takes_value) in [(with_a_value, true), (switches, false)] {
+        for name in names.split_ascii_whitespace().map(|name| name.replace('_', "-")) {
+            assert_eq!(super::takes_value(&name), Some(takes_value), "{name}");
+        }
     }
 }
 

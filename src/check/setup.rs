@@ -70,7 +70,7 @@ impl Setup {
         let setup = Self::new(flags, true)?;
         log_ignored(ignored);
         if !unknown.is_empty() {
-            log::warn!("--config: unknown fields ignored: {unknown}");
+            log::warn!("configuration: unknown fields ignored: {unknown}");
         }
         Ok(setup)
     }

@@ -34,6 +34,7 @@ pub struct Values {
     /// What needs no further check. [`Config::new`] adds the rest.
     pub config: Config,
     pub config_file: Option<PathBuf>,
+    pub config_dir: Option<PathBuf>,
     pub hostname_override: String,
     pub node_ip: String,
     pub cloud_provider: String,
@@ -240,6 +241,10 @@ pub const SETTINGS: &[Setting<Values>] = &[
         Map('=', |v| &mut v.extended_resources))),
     basic(row("config", "FILE", "", "KubeletConfiguration, YAML or JSON; flags override it",
         Path(|v, given| v.config_file = path(given)))),
+    row("config-dir", "DIR", "",
+        "drop-ins: its files *.conf, also in folders below it, are merged over --config in the \
+         order of their names",
+        Path(|v, given| v.config_dir = path(given))),
     basic(field("containerRuntimeEndpoint", row("container-runtime-endpoint", "URL", "",
         "unix://PATH: CRI of containerd or CRI-O; docker://PATH or podman://PATH; none by default",
         Text(|v, given| v.runtime_endpoint = given)))),
@@ -326,7 +331,7 @@ pub const SETTINGS: &[Setting<Values>] = &[
 const IGNORED: &str = "\
     --address= --allowed-unsafe-sysctls= --application-metrics-count-limit= --boot-id-file= \
     --cgroup-driver= --cgroup-root= --cgroups-per-qos --cluster-dns= --cluster-domain= \
-    --config-dir= --container-hints= --container-log-max-files= --container-log-max-size= \
+    --container-hints= --container-log-max-files= --container-log-max-size= \
     --containerd= --containerd-namespace= --contention-profiling --cpu-cfs-quota \
     --cpu-cfs-quota-period= --cpu-manager-policy= --cpu-manager-policy-options= \
     --cpu-manager-reconcile-period= --enable-debugging-handlers --enable-load-reader \

@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::command_line::{self, Command};
+use crate::config::file::Document;
 use crate::config::flags::{SETTINGS, Values};
 use crate::config::setting::{Kind, Pairs, Setting};
 use crate::config::thresholds::{self, Amount, Signal};
@@ -90,6 +91,7 @@ const VALUES: &[Row] = &[
     }),
     ("extended-resources", "", "a.b/c=1", |v| v.extended_resources = map("a.b/c", "1")),
     ("config", "", "/f", |v| v.config_file = Some("/f".into())),
+    ("config-dir", "", "/f.d", |v| v.config_dir = Some("/f.d".into())),
     ("container-runtime-endpoint", "containerRuntimeEndpoint", "unix:///r", |v| {
         v.runtime_endpoint = "unix:///r".into();
     }),
@@ -146,11 +148,11 @@ const VALUES: &[Row] = &[
 ];
 
 /// A file with this field alone.
-fn document(field: &str, value: Value) -> Value {
+fn document(field: &str, value: Value) -> Document {
     let mut document =
         json!({"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"});
     object::set(&mut document, &field.split('.').collect::<Vec<_>>(), value);
-    document
+    Document::parse(String::new(), document.to_string().as_bytes()).unwrap()
 }
 
 /// The value of a field that is `text` as a flag, and what means no value.
@@ -196,10 +198,10 @@ fn each_setting_has_its_value_from_a_flag_in_each_form_and_from_its_field() {
         if !field.is_empty() {
             let (value, zero) = in_a_file(setting, text, &mut want.values);
             let mut found = Flags::default();
-            file::apply(&document(field, value), &mut found).unwrap();
+            file::apply(Some(&document(field, value)), &[], &mut found).unwrap();
             assert_eq!(found, want, "{field}");
             for none in [Value::Null, zero] {
-                file::apply(&document(field, none.clone()), &mut found).unwrap();
+                file::apply(Some(&document(field, none.clone())), &[], &mut found).unwrap();
                 let is_value = none == 0 && ZERO_IS_A_VALUE.contains(&field);
                 let kept = if is_value { flags(&[&format!("--{name}=0")]) } else { want.clone() };
                 assert_eq!(found, kept, "{field}: {none}");

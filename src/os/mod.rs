@@ -26,6 +26,7 @@ pub mod root;
 pub(crate) mod scan;
 pub mod unix_socket;
 pub mod wakeup;
+pub mod walk;
 pub mod write;
 
 /// A number that cannot be guessed: std seeds its hash maps from the kernel's random numbers.

@@ -145,7 +145,7 @@ impl HostRoot {
         let entries = || -> io::Result<Vec<String>> {
             self.may_read()?;
             let folder = if self.is_real() { self.path.join(path) } else { self.resolve(path)? };
-            names_in(&folder)
+            names_in(&folder, MAX_ENTRIES)
         };
         entries().map_err(|error| unread(path, &error))
     }
@@ -191,13 +191,13 @@ impl HostRoot {
     }
 }
 
-fn names_in(folder: &Path) -> io::Result<Vec<String>> {
+pub(super) fn names_in(folder: &Path, most: usize) -> io::Result<Vec<String>> {
     #[cfg(test)]
     sim::list(folder)?;
     let mut names = Vec::new();
     for entry in folder.read_dir()? {
-        if names.len() == MAX_ENTRIES {
-            return Err(io::Error::other(format!("more than {MAX_ENTRIES} entries")));
+        if names.len() == most {
+            return Err(io::Error::other(format!("more than {most} entries")));
         }
         names.extend(entry?.file_name().into_string());
     }

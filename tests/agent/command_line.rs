@@ -21,6 +21,12 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
     };
     let bad_config = write("bad-config", &config("maxPods: many"));
     let negative = write("negative", &config("maxPods: -1"));
+    let drop_ins = |name: &str, text: &str| {
+        let file = write(&format!("{name}/10/20.conf"), text);
+        format!("--config-dir={}", file.strip_suffix("/10/20.conf").unwrap())
+    };
+    let (bad, none) = (drop_ins("bad.d", &config("port: a")), drop_ins("none.d", "port: 1"));
+    let large = drop_ins("large.d", &config(&" ".repeat(1 << 20)));
     for (args, hint) in [
         (&["--kubeconfig=/no/such/file"][..], "/no/such/file"),
         (&[&wrong, "--hostname-override=pi"], "not-yaml: line"),
@@ -37,6 +43,10 @@ fn bad_input_ends_with_one_line_before_anything_is_sent() {
         (&["--config", &good_path][..], "kubelet.config.k8s.io/v1beta1"),
         (&["--config", &bad_config][..], "maxPods is not a number"),
         (&["--config", &negative][..], "maxPods (--max-pods) -1"),
+        (&["--config-dir=/no/such"], "--config-dir /no/such: no such file"),
+        (&[&bad], "bad.d/10/20.conf: port is not a number"),
+        (&[&none], "none.d/10/20.conf: apiVersion is \"\""),
+        (&[&large], "large.d/10/20.conf: larger than 1048576 bytes"),
         (&["--host-root=/no/such/root"][..], "/no/such/root"),
         (&["serve", "--anonymous-auth"][..], "--anonymous-auth=true"),
         (&["serve", "--kubeconfig="][..], "--kubeconfig is missing"),
@@ -96,7 +106,35 @@ fn a_kubelet_configuration_works_and_flags_take_precedence() {
         said,
         ["nodelet: ignored: --cgroup-driver, --pod-infra-container-image, cgroupDriver, runOnce"]
     );
-    assert!(stderr.contains("warning: --config: unknown fields ignored: maxPod\n"), "{stderr}");
+    assert!(
+        stderr.contains("warning: configuration: unknown fields ignored: maxPod\n"),
+        "{stderr}"
+    );
+}
+
+/// A kubelet of kubernetes/kubernetes#119390: reservations, taints and a providerID in drop-ins.
+#[test]
+fn drop_ins_are_merged_over_the_configuration() {
+    let folder = Folder::new("drop-ins");
+    let write = |name: &str, fields: &str| {
+        let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+        folder.write(name, format!("{head}{fields}\n"))
+    };
+    let file = write("config.yaml", "providerID: lab://1\nsystemReserved: {cpu: 1m, memory: 1Mi}");
+    write("conf.d/20.conf", "registerWithTaints: [{key: board, value: b, effect: NoSchedule}]");
+    write("conf.d/10/a.conf", "registerWithTaints: [{key: a, effect: NoSchedule}]");
+    write("conf.d/10/b.conf", "providerID: lab://2\nsystemReserved: {memory: 2Mi}\nmaxPods: 5");
+    write("conf.d/30.conf.bak", "providerID: lab://3");
+    let config_dir = format!("--config-dir={}", folder.path().join("conf.d").display());
+    let mut inspect = command(["inspect", "--hostname-override=pi", &config_dir, "--max-pods=6"]);
+    let Ended { code, stdout, stderr } = end(inspect.arg("--config").arg(file));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(!stderr.contains("ignored"), "{stderr}");
+    let node: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(node["spec"]["providerID"], "lab://2");
+    let taints = serde_json::json!([{"key": "board", "value": "b", "effect": "NoSchedule"}]);
+    assert_eq!(node["spec"]["taints"], taints);
+    assert_eq!(node["status"]["capacity"]["pods"], "6");
 }
 
 /// On an empty root, of which each missing fact is one line.

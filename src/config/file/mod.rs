@@ -1,10 +1,9 @@
-//! The configuration file: a KubeletConfiguration.
+//! The configuration files: a KubeletConfiguration, and its drop-ins.
 //!
-//! Applies the parsed document to the default flags; the command line is applied after it. As in
-//! the kubelet, null, an empty string and most zeros keep the default. Ignored and unknown fields
-//! are kept for the log. A value of the wrong type is an error.
-
-use std::time::Duration;
+//! Merges the parsed documents as the kubelet does, and applies the result to the default flags;
+//! the command line is applied after it. As in the kubelet, null, an empty string and most zeros
+//! keep the default. Ignored and unknown fields are kept for the log. A value of the wrong type is
+//! an error.
 
 use serde_json::{Map, Value};
 
@@ -20,48 +19,155 @@ use crate::kube::yaml;
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 
-/// Applies the content of a configuration file to `flags`.
-pub fn read(bytes: &[u8], flags: &mut Flags) -> Result<(), String> {
-    let text = str::from_utf8(bytes).map_err(|_| "not UTF-8 text")?;
-    apply(&yaml::parse(text).map_err(|why| why.to_string())?, flags)
+/// Fields with a default that depends on another one.
+const MERGE: &str = "mergeDefaultEvictionSettings";
+const HARD: &str = "evictionHard";
+const UPDATE: &str = "nodeStatusUpdateFrequency";
+const REPORT: &str = "nodeStatusReportFrequency";
+
+/// The fields of a file.
+type Fields = Map<String, Value>;
+
+/// The document of one file.
+#[derive(Debug)]
+pub struct Document {
+    /// The file, for errors.
+    name: String,
+    fields: Fields,
 }
 
-/// Applies a configuration document to `flags`.
-pub fn apply(document: &Value, flags: &mut Flags) -> Result<(), String> {
-    let fields =
-        document.as_object().ok_or("not a kubelet configuration: no mapping at the top")?;
+impl Document {
+    /// Parses the content of the file `name`.
+    pub fn parse(name: String, bytes: &[u8]) -> Result<Self, String> {
+        match fields(bytes) {
+            Ok(fields) => Ok(Self { name, fields }),
+            Err(why) => Err(format!("{name}: {why}")),
+        }
+    }
+}
+
+fn fields(bytes: &[u8]) -> Result<Fields, String> {
+    let text = str::from_utf8(bytes).map_err(|_| "not UTF-8 text")?;
+    let document = yaml::parse(text).map_err(|why| why.to_string())?;
     for (key, want) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-        let is = object::text(document, &[key]);
-        if is != want {
+        let is = object::text(&document, &[key]);
+        if document.is_object() && is != want {
             return Err(format!("{key} is {is:?}; a kubelet configuration has {key}: {want}"));
         }
     }
+    match document {
+        Value::Object(fields) => Ok(fields),
+        _ => Err("not a kubelet configuration: no mapping at the top".to_owned()),
+    }
+}
+
+/// Applies the document of `--config`, if there is one, with those of `--config-dir` merged into
+/// it. An error names the last file that has it.
+pub fn apply(
+    base: Option<&Document>,
+    drop_ins: &[Document],
+    flags: &mut Flags,
+) -> Result<(), String> {
+    apply_document(&merged(base, drop_ins), flags).map_err(|all| {
+        let own = |document: &Document| {
+            let why = apply_document(&document.fields, &mut Flags::default()).err()?;
+            Some(format!("{}: {why}", document.name))
+        };
+        drop_ins.iter().rev().chain(base).find_map(own).unwrap_or(all)
+    })
+}
+
+/// The documents as `cmd/kubelet/app/server.go` merges them: `loadConfigFile` sets defaults in that
+/// of `--config`, and `mergeKubeletConfigurations` applies the others to it as JSON merge patches,
+/// and sets the defaults again.
+fn merged(base: Option<&Document>, drop_ins: &[Document]) -> Fields {
+    let mut fields = base.map(|document| document.fields.clone()).unwrap_or_default();
+    let sets_thresholds = drop_ins.iter().any(|document| document.fields.contains_key(HARD));
+    let mut needs_defaults = fields.get(MERGE) == Some(&Value::Bool(true));
+    if base.is_some() && sets_thresholds && is_unset(&fields, HARD) {
+        fields.insert(HARD.to_owned(), Value::Object(Fields::new()));
+        needs_defaults = true;
+    }
+    if let (true, Some(Value::Object(given))) = (needs_defaults, fields.get_mut(HARD)) {
+        for (signal, amount) in thresholds::defaults() {
+            given.entry(signal).or_insert(amount.into());
+        }
+    }
+    set_report(&mut fields);
+    if drop_ins.is_empty() {
+        return fields;
+    }
+    for (key, default) in [(UPDATE, "10s"), (REPORT, "5m")] {
+        if is_unset(&fields, key) {
+            fields.insert(key.to_owned(), default.into());
+        }
+    }
+    for document in drop_ins {
+        merge(&mut fields, &document.fields);
+    }
+    set_report(&mut fields);
+    if sets_thresholds {
+        // A null: the defaults are not set again.
+        fields.entry(HARD).or_insert_with(|| Value::Object(Fields::new()));
+    }
+    fields
+}
+
+/// RFC 7386. The parser bounds the depth.
+fn merge(fields: &mut Fields, patch: &Fields) {
+    for (key, value) in patch {
+        match (fields.get_mut(key), value) {
+            (_, Value::Null) => {
+                fields.remove(key);
+            }
+            (Some(Value::Object(fields)), Value::Object(patch)) => merge(fields, patch),
+            (_, Value::Object(patch)) => {
+                let mut new = Fields::new();
+                merge(&mut new, patch);
+                fields.insert(key.clone(), new.into());
+            }
+            _ => {
+                fields.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// Whether a field has no value, or that of a duration which is its default.
+fn is_unset(fields: &Fields, key: &str) -> bool {
+    match fields.get(key) {
+        None | Some(Value::Null) => true,
+        Some(Value::String(text)) => parse_duration(text).is_ok_and(|period| period.is_zero()),
+        Some(_) => false,
+    }
+}
+
+/// Without a report frequency, it is the update frequency: "for backward compatibility" in
+/// `pkg/kubelet/apis/config/v1beta1/defaults.go`.
+fn set_report(fields: &mut Fields) {
+    if is_unset(fields, REPORT)
+        && !is_unset(fields, UPDATE)
+        && let Some(Value::String(text)) = fields.get(UPDATE)
+        && let Ok(update) = parse_duration(text)
+    {
+        let least = || format!("{}s", SHORTEST_REPORT.as_secs());
+        let report = if update < SHORTEST_REPORT { least() } else { text.clone() };
+        fields.insert(REPORT.to_owned(), report.into());
+    }
+}
+
+/// Applies the fields of a document.
+fn apply_document(fields: &Fields, flags: &mut Flags) -> Result<(), String> {
     let mut errors = Vec::new();
     apply_fields("", fields, flags, &mut errors);
-    if let Err(error) = merge_thresholds(fields, &mut flags.values) {
-        errors.push(error);
+    if !matches!(fields.get(MERGE), None | Some(Value::Null | Value::Bool(_))) {
+        errors.push(format!("{MERGE} is neither true nor false"));
     }
-    aggregate(errors)?;
-    // Without a report frequency, it is the update frequency: "for backward compatibility" in
-    // pkg/kubelet/apis/config/v1beta1/defaults.go.
-    let period = |name: &str| match fields.get(name) {
-        Some(Value::String(text)) => parse_duration(text).unwrap_or_default(),
-        _ => Duration::ZERO,
-    };
-    let update = period("nodeStatusUpdateFrequency");
-    if !update.is_zero() && period("nodeStatusReportFrequency").is_zero() {
-        flags.values.config.report_frequency = update.max(SHORTEST_REPORT);
-    }
-    Ok(())
+    aggregate(errors)
 }
 
 /// Applies the fields of one mapping, whose own name is in `prefix` with a dot.
-fn apply_fields(
-    prefix: &str,
-    fields: &Map<String, Value>,
-    flags: &mut Flags,
-    errors: &mut Vec<String>,
-) {
+fn apply_fields(prefix: &str, fields: &Fields, flags: &mut Flags, errors: &mut Vec<String>) {
     for (key, value) in fields {
         // An empty name would be found in the table as "no field".
         if key.is_empty() {
@@ -85,7 +191,7 @@ fn apply_fields(
             }
             (None, _) if has_fields => errors.push(format!("{name} is not a mapping")),
             (None, _) => match name.as_str() {
-                "apiVersion" | "kind" | "mergeDefaultEvictionSettings" => {}
+                "apiVersion" | "kind" | MERGE => {}
                 known if is_ignored_field(known) => flags.ignored.push(name),
                 _ => flags.unknown.push(name),
             },
@@ -146,7 +252,7 @@ fn set(
     Ok(None)
 }
 
-fn strings(map: &Map<String, Value>) -> Result<Pairs, String> {
+fn strings(map: &Fields) -> Result<Pairs, String> {
     let mut strings = Pairs::new();
     for (key, value) in map {
         let text =
@@ -164,20 +270,6 @@ fn taint(value: &Value) -> Result<Taint, String> {
     let text = |key: &str| object::text(value, &[key]).to_owned();
     let (key, value, effect) = (text("key"), text("value"), text("effect"));
     Ok(Taint { key, value, effect })
-}
-
-/// `mergeDefaultEvictionSettings`, which has no value of its own.
-fn merge_thresholds(fields: &Map<String, Value>, values: &mut Values) -> Result<(), String> {
-    match (fields.get("mergeDefaultEvictionSettings"), &mut values.eviction_hard) {
-        (None | Some(Value::Null | Value::Bool(false)), _) | (Some(Value::Bool(true)), None) => {}
-        (Some(Value::Bool(true)), Some(given)) => {
-            for (signal, amount) in thresholds::defaults() {
-                given.entry(signal).or_insert(amount);
-            }
-        }
-        _ => return Err("mergeDefaultEvictionSettings is neither true nor false".to_owned()),
-    }
-    Ok(())
 }
 
 #[cfg(test)]

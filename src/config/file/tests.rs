@@ -1,5 +1,5 @@
-//! `cmd/kubelet/app/server_test.go` TestMergeKubeletConfigurations, for one file. Not applicable:
-//! drop-in folders (`--config-dir` is ignored), defaulting between drop-ins, and feature gates.
+//! `cmd/kubelet/app/server_test.go` TestMergeKubeletConfigurations. Not applicable: feature gates,
+//! and fields without an effect.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,26 @@ use serde_json::json;
 use super::*;
 use crate::config::Config;
 use crate::config::command_line;
-use crate::kube::yaml;
 
 /// The flags of a file and a command line.
 fn merged(fields: &str, words: &[&str]) -> Result<Flags, String> {
+    merged_with(Some(fields), &[], words)
+}
+
+/// The same, with drop-ins.
+fn merged_with(base: Option<&str>, drop_ins: &[&str], words: &[&str]) -> Result<Flags, String> {
     let mut flags = Flags::default();
-    apply(&document(fields), &mut flags)?;
+    let base = base.map(|fields| document("base", fields));
+    let name = |at: usize| format!("{at}.conf");
+    let drop_ins = drop_ins.iter().enumerate().map(|(at, fields)| document(&name(at), fields));
+    apply(base.as_ref(), &drop_ins.collect::<Vec<_>>(), &mut flags)?;
     command_line::apply(words.iter().map(Into::into).collect(), &mut flags).unwrap();
     Ok(flags)
 }
 
-fn document(fields: &str) -> Value {
-    yaml::parse(&format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}")).unwrap()
+fn document(name: &str, fields: &str) -> Document {
+    let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{fields}");
+    Document::parse(name.to_owned(), text.as_bytes()).unwrap()
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> Pairs {
@@ -145,6 +153,95 @@ fn merge_default_eviction_settings() {
     }
 }
 
+/// The cases of TestMergeKubeletConfigurations, and what follows from its order of defaults.
+#[test]
+fn drop_ins_are_merged_in_their_order() {
+    let node = |flags: &Flags| flags.values.config.node.clone();
+    let two = merged_with(Some("port: 9090"), &["port: 9091", "port: 8080\nmaxPods: 3"], &[]);
+    let of_two = node(&two.unwrap());
+    assert_eq!((of_two.port, of_two.max_pods), (8080, 3));
+    let overridden = merged_with(None, &["port: 8080"], &["--port=8081"]).unwrap();
+    assert_eq!(node(&overridden).port, 8081);
+    // A map is merged, a list is replaced, a null removes, and a zero is the default.
+    let base = "
+kubeReserved: {memory: 100Mi, pid: \"5\"}
+registerWithTaints: [{key: a, effect: NoSchedule}]
+providerID: lab://3
+maxPods: 7
+authentication: {webhook: {enabled: false, cacheTTL: 1m}}
+";
+    let drop_ins = [
+        "kubeReserved: {memory: 150Mi, cpu: 200m}\nauthentication: {webhook: {cacheTTL: null}}",
+        "kubeReserved: {pid: null}\nregisterWithTaints: [{key: b, effect: NoExecute}]",
+        "providerID: null\nmaxPods: 0\nsystemReserved: {cpu: \"1\", memory: null}",
+    ];
+    let got = merged_with(Some(base), &drop_ins, &[]).unwrap();
+    let mut want = Flags::default();
+    want.values.kube_reserved = pairs(&[("cpu", "200m"), ("memory", "150Mi")]);
+    want.values.system_reserved = pairs(&[("cpu", "1")]);
+    want.values.accepts_tokens = false;
+    let taint = Taint { key: "b".into(), value: String::new(), effect: "NoExecute".into() };
+    want.values.config.node.taints = vec![taint];
+    assert_eq!(got, want);
+}
+
+/// `loadConfigFile` sets the default thresholds before the drop-ins are merged.
+#[test]
+fn thresholds_of_a_drop_in_are_merged_into_the_defaults_if_there_is_a_file() {
+    let mut all = thresholds::defaults();
+    let one = "evictionHard: {pid.available: 5%}";
+    all.insert("pid.available".to_owned(), "5%".to_owned());
+    let alone = pairs(&[("pid.available", "5%")]);
+    for (base, drop_ins, want) in [
+        (None, &[one][..], Some(alone.clone())),
+        (Some(""), &[one], Some(all.clone())),
+        (Some("evictionHard: null"), &["port: 1", one], Some(all.clone())),
+        (Some("evictionHard: {}"), &[one], Some(alone.clone())),
+        (Some(one), &["mergeDefaultEvictionSettings: true"], Some(alone)),
+        (Some(&*format!("{one}\nmergeDefaultEvictionSettings: true")), &["port: 1"], Some(all)),
+        (Some(""), &["port: 1"], None),
+        (None, &["port: 1"], None),
+        (Some(""), &["evictionHard: null"], Some(Pairs::new())),
+    ] {
+        let got = merged_with(base, drop_ins, &[]).unwrap().values.eviction_hard;
+        assert_eq!(got, want, "{base:?} {drop_ins:?}");
+    }
+}
+
+#[test]
+fn the_report_frequency_follows_the_update_frequency_of_the_file_and_not_of_a_drop_in() {
+    let (one, two) = ("nodeStatusUpdateFrequency: 1m", "nodeStatusUpdateFrequency: 2m");
+    let none = "nodeStatusReportFrequency: null";
+    for (base, drop_in, want) in [
+        (None, one, (60, 300)),
+        (Some(""), one, (60, 300)),
+        (Some(one), two, (120, 60)),
+        (Some(one), "port: 1", (60, 60)),
+        (Some(""), none, (10, 10)),
+        (Some(one), none, (60, 60)),
+    ] {
+        let config = merged_with(base, &[drop_in], &[]).unwrap().values.config;
+        let got = (config.update_frequency.as_secs(), config.report_frequency.as_secs());
+        assert_eq!(got, want, "{base:?} {drop_in}");
+    }
+}
+
+#[test]
+fn an_error_names_the_last_file_that_has_it() {
+    for (base, drop_ins, want) in [
+        ("port: a", &["port: b", "maxPods: 1"][..], Err("0.conf: port is not a number")),
+        ("maxPods: a", &["port: 1"], Err("base: maxPods is not a number")),
+        // As in the kubelet, only the result counts.
+        ("port: a", &["port: 1"], Ok(1)),
+    ] {
+        let got = merged_with(Some(base), drop_ins, &[]).map(|flags| flags.values.config.node.port);
+        match (got, want) {
+            (Err(line), Err(want)) => assert!(line.starts_with(want), "{line}"),
+            (got, want) => assert_eq!(got, want.map_err(str::to_owned)),
+        }
+    }
+}
+
 /// The ConfigMap of kubeadm 1.36, which it writes to `/var/lib/kubelet/config.yaml`.
 #[test]
 fn the_file_of_kubeadm_sets_rotation_and_the_client_ca_and_has_no_unknown_field() {
@@ -152,7 +249,8 @@ fn the_file_of_kubeadm_sets_rotation_and_the_client_ca_and_has_no_unknown_field(
     let recording: Value = serde_json::from_str(recording).unwrap();
     let text = recording["steps"][20]["response"]["body"]["data"]["kubelet"].as_str().unwrap();
     let mut flags = Flags::default();
-    read(text.as_bytes(), &mut flags).unwrap();
+    let document = Document::parse(String::new(), text.as_bytes()).unwrap();
+    apply(Some(&document), &[], &mut flags).unwrap();
     let mut want = Flags { ignored: flags.ignored.clone(), ..Flags::default() };
     want.values.config.rotate_certificates = true;
     want.values.client_ca_file = Some("/etc/kubernetes/pki/ca.crt".into());
@@ -211,7 +309,8 @@ fn an_invalid_document_is_one_error_line() {
             &["kind is \"Config\"", "has kind: KubeletConfiguration"],
         ),
     ] {
-        is_refused(apply(&document, &mut Flags::default()), parts);
+        let parsed = Document::parse("10.conf".to_owned(), document.to_string().as_bytes());
+        is_refused(parsed.map(drop), &[parts, &["10.conf: "]].concat());
     }
     let (taints, none) = ("registerWithTaints", "<nil>}");
     for (fields, parts) in [

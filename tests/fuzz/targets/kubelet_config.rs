@@ -1,16 +1,17 @@
-//! The file of `--config`, up to the checked configuration.
+//! The file of `--config`, and the same text as its drop-in, up to the checked configuration.
 #![no_main]
 
+use nodelet::config::Config;
+use nodelet::config::file::{self, Document};
 use nodelet::config::flags::Flags;
-use nodelet::config::{Config, file};
-use nodelet::kube::yaml;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let Ok(document) = yaml::parse(text) else {
+    let parse = || Document::parse(String::new(), text.as_bytes());
+    let (Ok(base), Ok(drop_in)) = (parse(), parse()) else {
         return;
     };
     let mut flags = Flags::default();
-    if file::apply(&document, &mut flags).is_ok() {
+    if file::apply(Some(&base), &[drop_in], &mut flags).is_ok() {
         let _ = Config::new(flags, || Ok("board".to_owned()));
     }
 });

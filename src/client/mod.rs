@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod api_config;
+pub(crate) mod authorities;
 pub mod dns;
 mod failure;
 mod link;

@@ -19,8 +19,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::TimeProvider;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, PeerMisbehaved, RootCertStore,
-    SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, PeerMisbehaved, SignatureScheme,
 };
 use webpki::RawPublicKeyEntity;
 use zeroize::Zeroize as _;
@@ -33,6 +32,7 @@ use crate::os::guard;
 use crate::os::read::read;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
+use super::authorities::{Authorities, Usage};
 use super::failure::{SUPPORTED_KEYS, cause_of_certificate};
 
 /// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
@@ -51,15 +51,17 @@ pub(crate) const SYSTEM_ROOTS: [&str; 6] = [
 /// Checks CA, client certificate and key.
 pub fn client_config(config: &ApiConfig) -> Result<Arc<ClientConfig>, Fault> {
     let provider = Arc::new(ring::default_provider());
-    let any_server = AnyServer(provider.signature_verification_algorithms);
+    let authorities = match (&config.ca, config.insecure) {
+        (_, true) => None,
+        (Some(ca), false) => Some(roots(ca)?),
+        (None, false) => Some(system_roots()?),
+    };
+    let signatures = provider.signature_verification_algorithms;
     let builder = ClientConfig::builder_with_details(provider, Arc::new(VerifiedAt))
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(|e| format!("tls: {e}"))?;
-    let builder = match (&config.ca, config.insecure) {
-        (_, true) => builder.dangerous().with_custom_certificate_verifier(Arc::new(any_server)),
-        (Some(ca), false) => builder.with_root_certificates(roots(ca)?),
-        (None, false) => builder.with_root_certificates(system_roots()?),
-    };
+    let verifier = Arc::new(Verifier { authorities, signatures });
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let mut client = builder.with_no_client_auth();
     client.alpn_protocols = vec![b"http/1.1".to_vec()];
     client.resumption = Resumption::in_memory_sessions(SESSIONS);
@@ -107,19 +109,27 @@ impl TimeProvider for VerifiedAt {
     }
 }
 
-/// `insecure-skip-tls-verify`: accepts any certificate whose key the server has.
+/// Verifies the certificate of a server, and that the server has its key. Without `authorities`, as
+/// `insecure-skip-tls-verify` says, any certificate counts.
 #[derive(Debug)]
-pub(crate) struct AnyServer(pub(crate) WebPkiSupportedAlgorithms);
+pub(crate) struct Verifier {
+    pub(crate) authorities: Option<Authorities>,
+    pub(crate) signatures: WebPkiSupportedAlgorithms,
+}
 
-impl ServerCertVerifier for AnyServer {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
+        first: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
         _: &[u8],
-        _: UnixTime,
+        time: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        if let Some(authorities) = &self.authorities {
+            let (usage, name) = (Usage::Server, Some(name));
+            authorities.verify(first, others, usage, name, time, &self.signatures)?;
+        }
         Ok(ServerCertVerified::assertion())
     }
 
@@ -129,7 +139,7 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0)
+        verify_tls12_signature(message, certificate, signed, &self.signatures)
     }
 
     fn verify_tls13_signature(
@@ -138,11 +148,11 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0)
+        verify_tls13_signature(message, certificate, signed, &self.signatures)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
+        self.signatures.supported_schemes()
     }
 }
 
@@ -199,8 +209,8 @@ pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
 }
 
 /// The CA certificates in a PEM text. A broken one among others is skipped and logged.
-pub(crate) fn roots(ca: &Pem) -> Result<RootCertStore, Fault> {
-    let (mut roots, mut broken_one) = (RootCertStore::empty(), None);
+pub(crate) fn roots(ca: &Pem) -> Result<Authorities, Fault> {
+    let (mut roots, mut broken_one) = (Authorities::empty(), None);
     let text = without_mark(&ca.bytes);
     for certificate in CertificateDer::pem_slice_iter(text) {
         let added = certificate.map_err(|e| broken(text, &e)).and_then(|certificate| {
@@ -208,7 +218,7 @@ pub(crate) fn roots(ca: &Pem) -> Result<RootCertStore, Fault> {
             let added = match key.filter(|key| !key.verifies()) {
                 Some(key) => Err(Fault::new(format!("its key is {key}"), SUPPORTED_KEYS)),
                 None => roots.add(certificate).map_err(|e| match e {
-                    Error::InvalidCertificate(e) => cause_of_certificate(&e).into(),
+                    Error::InvalidCertificate(e) => cause_of_certificate(&e),
                     e => e.to_string().into(),
                 }),
             };
@@ -236,7 +246,7 @@ pub(crate) fn system_bundle(paths: &[&'static str]) -> Option<&'static str> {
     paths.iter().copied().find(|path| guard::exists(Path::new(path)))
 }
 
-fn system_roots() -> Result<RootCertStore, Fault> {
+fn system_roots() -> Result<Authorities, Fault> {
     let bundle = system_bundle(&SYSTEM_ROOTS).ok_or_else(|| {
         Fault::new(
             format!("there is no certificate-authority, and {NO_SYSTEM_ROOTS}"),
@@ -244,11 +254,12 @@ fn system_roots() -> Result<RootCertStore, Fault> {
         )
     })?;
     let bytes = read(Path::new(bundle)).map_err(|why| why.at(bundle))?;
-    let mut roots = RootCertStore::empty();
-    // A root that rustls cannot parse is skipped, as Go and OpenSSL do.
-    let (usable, _) =
-        roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).flatten());
-    if usable == 0 {
+    let mut roots = Authorities::empty();
+    for certificate in CertificateDer::pem_slice_iter(&bytes).flatten() {
+        // A root that cannot be parsed is skipped, as Go and OpenSSL do.
+        let _ = roots.add(certificate);
+    }
+    if roots.is_empty() {
         return Err(format!("{bundle}: no usable certificate in it").into());
     }
     Ok(roots)

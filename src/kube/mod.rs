@@ -1,5 +1,6 @@
 //! Kubernetes' types and their exact text and binary forms. No I/O.
 
+pub mod chain;
 pub mod cluster_info;
 pub mod delay;
 pub mod describe;

@@ -1,8 +1,8 @@
 //! Parses the fields of certificates that a node needs, and encodes certificate signing requests
 //! and a self-signed certificate.
 //!
-//! Parsed are the node's own certificates, and those of clients. rustls verifies those of the
-//! server.
+//! Parsed are the node's own certificates, and those of clients. `chain` has what the verification
+//! of a chain needs.
 //!
 //! The caller of [`DerReader`] requests one element of DER (X.690) at a time, without recursion; an
 //! unexpected element is `None`. Lengths have up to four octets, which exceeds the size of every
@@ -21,15 +21,20 @@ use crate::kube::time::Wall;
 /// id-at-commonName and id-at-organizationName.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
-/// id-ce-subjectAltName, id-ce-extKeyUsage and id-kp-serverAuth (RFC 5280).
-const ALT_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
+/// id-ce-subjectAltName and id-ce-extKeyUsage (RFC 5280).
+pub(super) const ALT_NAMES: &[u8] = &[0x55, 0x1d, 0x11];
 pub(super) const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 0x25];
-const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
+/// id-kp-serverAuth.
+pub const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
+/// id-kp-clientAuth.
+pub const CLIENT_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
+/// anyExtendedKeyUsage.
+pub const ANY_USAGE: &[u8] = &[0x55, 0x1d, 0x25, 0];
 /// extensionRequest (RFC 2985): the extensions that a request asks for.
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
 /// dNSName and iPAddress of GeneralName (RFC 5280, 4.2.1.6).
-const DNS_NAME: u8 = 0x82;
-const IP_ADDRESS: u8 = 0x87;
+pub(super) const DNS_NAME: u8 = 0x82;
+pub(super) const IP_ADDRESS: u8 = 0x87;
 
 /// Years in which a self-signed certificate is valid: a board without a clock is in one of them.
 const SELF_SIGNED_FROM: &str = "200101000000Z";
@@ -289,7 +294,7 @@ fn attribute(kind: &[u8], value: &str) -> Vec<u8> {
 }
 
 /// Extension (RFC 5280), not critical.
-fn extension(kind: &[u8], value: &[u8]) -> Vec<u8> {
+pub(super) fn extension(kind: &[u8], value: &[u8]) -> Vec<u8> {
     let kind = element(OBJECT_IDENTIFIER, &[kind]);
     element(SEQUENCE, &[&kind, &element(OCTET_STRING, &[value])])
 }

@@ -2,11 +2,8 @@
 //!
 //! What cannot be verified is no credential, and ends no handshake: a token beside it still counts,
 //! as at a kubelet. So TLS takes any certificate ([`AnyClient`]), and [`ClientCa::verify`] judges
-//! it when the client asks for something. It alone makes a user of a certificate.
-//!
-//! webpki judges the chain. Two forms of certificates that it refuses, and that Go takes, are
-//! verified here with its signatures, directly below a CA: version 1, which has no extensions, and
-//! one that may itself sign others. `openssl x509 -req` and `openssl req -x509 -CA` make them.
+//! it when the client asks for something. It alone makes a user of a certificate. The chain is
+//! verified as that of a server is (`client/authorities.rs`).
 
 use std::time::Duration;
 
@@ -15,19 +12,16 @@ use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
-use webpki::{
-    EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeId, KeyPurposeIdIter, KeyUsage,
-    RawPublicKeyEntity, RequiredEkuNotFoundContext,
-};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 use super::access::{MAX_USER, User};
 use crate::client::api_config::Pem;
+use crate::client::authorities::{Authorities, Usage};
 use crate::client::tls::{roots, verify_tls12_signature, verify_tls13_signature, without_mark};
-use crate::kube::keys::{ANY_USAGE, CLIENT_AUTH, KeyKind, Signed};
+use crate::kube::keys::KeyKind;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{self, Leaf, SEQUENCE, element};
+use crate::kube::x509::{self, Leaf};
 
 /// Most characters of a name of a stranger in the log.
 const MAX_NAME: usize = 64;
@@ -35,7 +29,7 @@ const MAX_NAME: usize = 64;
 /// The CA of client certificates.
 #[derive(Debug)]
 pub(super) struct ClientCa {
-    roots: RootCertStore,
+    authorities: Authorities,
     signatures: WebPkiSupportedAlgorithms,
 }
 
@@ -51,11 +45,11 @@ impl ClientCa {
     /// Without one, no client certificate is accepted. The system's roots never are: they sign for
     /// everybody.
     pub(super) fn new(ca: Option<&Pem>) -> Result<Self, Fault> {
-        Ok(Self::of(ca.map_or_else(|| Ok(RootCertStore::empty()), roots)?))
+        Ok(Self::of(ca.map_or_else(|| Ok(Authorities::empty()), roots)?))
     }
 
-    fn of(roots: RootCertStore) -> Self {
-        Self { roots, signatures: ring::default_provider().signature_verification_algorithms }
+    fn of(authorities: Authorities) -> Self {
+        Self { authorities, signatures: ring::default_provider().signature_verification_algorithms }
     }
 
     /// The user that the chain names, if this CA signed it for a client and it is valid now. The
@@ -98,23 +92,10 @@ impl ClientCa {
             return Err(format!("it is longer than {MAX_USER} bytes"));
         }
         let time = UnixTime::since_unix_epoch(Duration::from_nanos(now.nanos()));
-        let judged = EndEntityCert::try_from(first).and_then(|certificate| {
-            let (all, anchors) = (self.signatures.all, &self.roots.roots);
-            certificate
-                .verify_for_usage(all, anchors, intermediates, time, ForClients, None, None)
-                .map(drop)
-        });
-        match judged {
-            Ok(()) => {}
-            Err(webpki::Error::UnsupportedCertVersion | webpki::Error::CaUsedAsEndEntity) => {
-                self.judge_direct(first)?;
-            }
-            Err(error) => return Err(cause(&error)),
-        }
-        // Of both ways.
-        if now < leaf.not_before {
-            return Err(NOT_YET.to_owned());
-        }
+        let (usage, signatures) = (Usage::Client, &self.signatures);
+        let judged = self.authorities.verify(first, intermediates, usage, None, time, signatures);
+        judged.map_err(|error| cause(&error))?;
+        // The time that counts has parts of a second.
         if leaf.not_after < now {
             return Err(EXPIRED.to_owned());
         }
@@ -124,85 +105,33 @@ impl ClientCa {
         Ok(())
     }
 
-    /// Whether a CA has signed the certificate itself, for a client. A certificate with extensions
-    /// has passed webpki's parser, which refuses critical ones that nobody knows. A CA that limits
-    /// names is not taken: they are not compared here.
-    fn judge_direct(&self, certificate: &[u8]) -> Result<(), String> {
-        let signed = Signed::parse(certificate).ok_or("it is not as RFC 5280 says")?;
-        let mut algorithms = self.signatures.all.to_vec();
-        algorithms.retain(|known| known.signature_alg_id().as_ref() == signed.algorithm);
-        if algorithms.is_empty() {
-            return Err(OTHER_SIGNATURE.to_owned());
-        }
-        let is_signed = self.roots.roots.iter().any(|ca| {
-            let key = element(SEQUENCE, &[&ca.subject_public_key_info]);
-            let has_signed = |key: RawPublicKeyEntity<'_>| {
-                let mut results = algorithms
-                    .iter()
-                    .map(|known| key.verify_signature(*known, signed.body, signed.signature));
-                results.any(|result| result.is_ok())
-            };
-            ca.subject.as_ref() == signed.issuer
-                && ca.name_constraints.is_none()
-                && RawPublicKeyEntity::try_from(&key.into()).is_ok_and(has_signed)
-        });
-        match (is_signed, signed.is_for_clients) {
-            (true, true) => Ok(()),
-            (true, false) => Err(OTHER_USAGE.to_owned()),
-            (false, _) => Err(OTHER_CA.to_owned()),
-        }
-    }
-
     /// A verifier for the handshake, with the names of this CA.
     pub(super) fn any_client(&self) -> AnyClient {
-        AnyClient { ca_names: self.roots.subjects(), signatures: self.signatures }
+        AnyClient { ca_names: self.authorities.subjects(), signatures: self.signatures }
     }
 }
 
 const OTHER_KEY: &str = "its key cannot be verified; give the client one of RSA with 2048 bits or \
                          more, P-256, P-384 or Ed25519";
-const OTHER_SIGNATURE: &str =
-    "its signature cannot be verified; sign it with SHA-256, or with SHA-384";
 const OTHER_CA: &str = "no CA of clients has signed it; --client-ca-file names them";
-const OTHER_USAGE: &str = "its extended key usage is not that of a client";
 const NOT_YET: &str = "it is not valid yet; is the clock right?";
 const EXPIRED: &str = "it has expired";
 
-/// Why webpki refuses a chain.
-fn cause(error: &webpki::Error) -> String {
-    use webpki::Error as E;
+/// Why a chain is refused.
+fn cause(error: &CertificateError) -> String {
+    use CertificateError as E;
     let words = match error {
+        E::BadEncoding => "it is not as RFC 5280 says",
         E::UnknownIssuer => OTHER_CA,
-        E::CertExpired { .. } => EXPIRED,
-        E::CertNotValidYet { .. } => NOT_YET,
-        E::RequiredEkuNotFoundContext(_) => OTHER_USAGE,
-        E::UnsupportedSignatureAlgorithmContext(_)
-        | E::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => OTHER_SIGNATURE,
-        E::InvalidSignatureForPublicKey => {
+        E::ExpiredContext { .. } => EXPIRED,
+        E::NotValidYetContext { .. } => NOT_YET,
+        E::BadSignature => {
             "its signature is not of the CA's key, or that is RSA with less than 2048 bits"
         }
+        E::Other(other) => return other.to_string(),
         other => return other.to_string(),
     };
     words.to_owned()
-}
-
-/// The extended usage of a client, or any, as Go takes it; or none.
-struct ForClients;
-
-impl ExtendedKeyUsageValidator for ForClients {
-    fn validate(&self, usages: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
-        let wanted = [CLIENT_AUTH, ANY_USAGE].map(KeyPurposeId::new);
-        let mut is_limited = false;
-        for usage in usages {
-            is_limited = true;
-            if wanted.contains(&usage?) {
-                return Ok(());
-            }
-        }
-        let (required, present) = (KeyUsage::client_auth(), Vec::new());
-        let other = RequiredEkuNotFoundContext { required, present };
-        if is_limited { Err(webpki::Error::RequiredEkuNotFoundContext(other)) } else { Ok(()) }
-    }
 }
 
 /// The certificates among `candidates` whose key has signed the first one of `chain`, all PEM. Each
@@ -214,7 +143,7 @@ pub(super) fn issuers<'a>(chain: &[u8], candidates: impl Iterator<Item = &'a [u8
     let candidates = candidates.flat_map(|text| CertificateDer::pem_slice_iter(without_mark(text)));
     let mut found: Vec<CertificateDer<'_>> = Vec::new();
     for candidate in candidates.flatten() {
-        let mut ca = RootCertStore::empty();
+        let mut ca = Authorities::empty();
         let is_usable = !found.contains(&candidate) && ca.add(candidate.clone()).is_ok();
         if is_usable && ClientCa::of(ca).verify(&first, then).is_ok() {
             found.push(candidate);

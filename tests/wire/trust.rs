@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use rcgen::{BasicConstraints, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::version::{TLS12, TLS13};
@@ -57,8 +58,23 @@ fn nothing_is_sent_to_a_server_whose_certificate_does_not_verify() {
     let late = ca.leaf_with(&["127.0.0.1"], |params| params.not_after = date(2020));
     let elsewhere = ca.leaf(&["10.9.8.7", "api.example"]);
     let sha512 = Leaf(with_sha512(&good.0), good.1.clone());
+    let critical = |id: &[u64]| {
+        let mut extension = CustomExtension::from_oid_content(id, vec![0x30, 0]);
+        extension.set_criticality(true);
+        extension
+    };
+    let unknown = ca.leaf_with(&["127.0.0.1"], |params| {
+        params.distinguished_name.push(DnType::CommonName, "api");
+        params.custom_extensions = vec![critical(&[1, 2, 3, 4])];
+    });
     for (leaf, trusted, want, remedy) in [
         (&sha512, &ca, "refused: its signature, or that of a CA, is ECDSA with SHA-512", "-sha256"),
+        (
+            &unknown,
+            &ca,
+            "refused: the critical extension 1.2.3.4 of \"api\" is not known",
+            "issue it without that extension",
+        ),
         (&good, &other, "is not signed by a trusted CA: that of the kubeconfig", "replaced?"),
         (&early, &ca, "is not valid before 2096-05-02T00:00:00Z, clock says 20", "set the clock"),
         (
@@ -82,6 +98,14 @@ fn nothing_is_sent_to_a_server_whose_certificate_does_not_verify() {
             assert_eq!(server.heard().len(), 0, "{want}");
         }
     }
+    // As by kubectl.
+    let accepted = ca.leaf_with(&["127.0.0.1"], |params| {
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::Any];
+        params.custom_extensions = vec![critical(&[2, 5, 29, 32])];
+    });
+    let server = Server::start(Some(ca.config(&accepted, rustls::ALL_VERSIONS, None)), ok);
+    answered(api(server.port, &ca).call(&get(), BUDGET));
 }
 
 /// The signature of an ECDSA certificate (PEM) is said to be with SHA-512.

@@ -8,7 +8,8 @@ use support::{Folder, skip};
 use super::{Served, flags};
 
 const NO_KEY: &str = "its key cannot be verified";
-const NO_SIGNATURE: &str = "its signature cannot be verified";
+const NO_SIGNATURE: &str = "its signature, or that of a CA, is ECDSA with SHA-512";
+const UNKNOWN: &str = "the critical extension 1.2.3.4 of \"admin\" is not known; issue it without";
 
 /// Runs a shell command in the folder. Returns what it says on stdout.
 fn run(folder: &Folder, command: &str) -> String {
@@ -42,6 +43,8 @@ fn what_cannot_be_verified_is_no_credential_and_the_token_beside_it_counts() {
     folder.write("ca.crt", double.ca_pem());
     folder.write("ca.key", double.authority().key_pem());
     folder.write("client.ext", "extendedKeyUsage=clientAuth");
+    folder.write("policies.ext", "certificatePolicies=critical,1.2.3.4");
+    folder.write("unknown.ext", "1.2.3.4=critical,DER:0500");
     let flags = flags(&double, &folder);
     let [p256, p384] =
         ["P-256", "P-384"].map(|name| format!("ec -pkeyopt ec_paramgen_curve:{name}"));
@@ -51,6 +54,8 @@ fn what_cannot_be_verified_is_no_credential_and_the_token_beside_it_counts() {
         ("Ed25519", "ed25519", "-extfile client.ext", None),
         ("version 1", &p256, "", None),
         ("version 1, RSA", "rsa:2048", "", None),
+        ("critical policies", &p256, "-extfile policies.ext", None),
+        ("unknown and critical", &p256, "-extfile unknown.ext", Some(UNKNOWN)),
         ("SHA-512", &p256, "-extfile client.ext -sha512", Some(NO_SIGNATURE)),
         ("SHA-512, version 1", &p256, "-sha512", Some(NO_SIGNATURE)),
         ("RSA 1024", "rsa:1024", "-extfile client.ext", Some(NO_KEY)),

@@ -2,12 +2,16 @@
 #![no_main]
 
 use nodelet::credentials::pki::key::Key;
-use nodelet::kube::keys::Signed;
+use nodelet::kube::chain::{Plain, permits};
 use nodelet::kube::x509::{Leaf, Wanted, pem};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = Leaf::parse(bytes);
-    let _ = Signed::parse(bytes);
+    for is_first in [true, false] {
+        if let Some(plain) = Plain::parse(bytes, is_first) {
+            permits(&plain.limits, &plain.alt_names);
+        }
+    }
     for text in [
         bytes,
         pem("CERTIFICATE", bytes).as_bytes(),

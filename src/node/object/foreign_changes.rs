@@ -61,9 +61,9 @@ impl Node {
         }
     }
 
-    /// A boot id that is neither the cached one nor our own is another board's: copies of one SD card
-    /// have the same host name. An older heartbeat is that of a former boot, from a backup of etcd or
-    /// a server that lags.
+    /// A boot id that is neither the cached one nor our own is another board's: copies of one SD
+    /// card have the same host name. An older heartbeat is that of a former boot, from a backup of
+    /// etcd or a server that lags.
     fn detect_name_conflict(&mut self, config: &Config, node: &Value) {
         let theirs = boot_id(node);
         let ours = self.seen.as_ref().map(boot_id).unwrap_or_default();

@@ -17,18 +17,10 @@ use super::mounts::{self, Mount, all_mounts};
 use super::read::cause;
 use crate::kube::text::Fault;
 
-/// File system types whose calls wait for a server, another process or an automounter.
-const CAN_BLOCK: [&str; 20] = [
-    "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gpfs", "lustre",
-    "ncpfs", "nfs", "nfs3", "nfs4", "orangefs", "pvfs2", "smb3", "smbfs", "vboxsf",
-];
-
 /// The mount of `path`, if its file system can block for ever. The path must be absolute and free
 /// of links and `..`.
 pub fn blocking_mount<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount> {
-    let mount = mounts::over(mounts, path)?;
-    let fs_type = mount.fs_type.as_str();
-    (CAN_BLOCK.contains(&fs_type) || fs_type.starts_with("fuse.")).then_some(mount)
+    mounts::over(mounts, path).filter(|mount| mount.can_block())
 }
 
 /// Refuses a path on a file system that can block for ever, except on the root file system: this
@@ -251,6 +243,11 @@ mod tests {
         assert!(resolve(Path::new("/no-such-server/x")).is_err());
         assert!(root_can_block());
         pretend("1 0 0:1 / / rw - ext4 a rw\n2 1 0:2 / /no-such-server rw - nfs4 b rw\n");
+        assert!(!root_can_block());
+        let overlay = "1 0 0:1 / / rw - overlay overlay rw,lowerdir=/ro,upperdir=/rw/up,workdir=w";
+        pretend(&format!("{overlay}\n2 1 0:2 / /ro rw - nfs4 b rw\n"));
+        assert!(root_can_block());
+        pretend(&format!("{overlay}\n2 1 0:2 / /ro rw - ext4 b rw\n"));
         assert!(!root_can_block());
     }
 

@@ -19,19 +19,37 @@ use std::rc::Rc;
 
 use nix::errno::Errno;
 
-use super::read::{LARGE, cause, each_line, from_start, has_changed, open};
+use super::read::{LARGE, SMALL, cause, each_line, from_start, has_changed, open, whole};
 use crate::kube::text::Fault;
 
 /// The table of this process, relative to `/` or to another root.
 pub const MOUNTINFO: &str = "proc/self/mountinfo";
+
+/// File system types whose calls wait for a server, another process or an automounter.
+const CAN_BLOCK: [&str; 21] = [
+    "9p", "afs", "autofs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gpfs", "lustre",
+    "ncpfs", "nfs", "nfs3", "nfs4", "orangefs", "pvfs2", "smb3", "smbfs", "vboxsf", "virtiofs",
+];
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// Mount point, with its escapes decoded.
     pub point: PathBuf,
-    /// `ext4`, `cgroup2`, `fuse.sshfs`.
+    /// `ext4`, `cgroup2`, `fuse.sshfs`; of an overlay with a layer that can block, the type of that
+    /// layer ([`follow_layers`]).
     pub fs_type: String,
+}
+
+impl Mount {
+    /// Whether a call to this file system can block for ever.
+    pub fn can_block(&self) -> bool {
+        can_block(&self.fs_type)
+    }
+}
+
+fn can_block(fs_type: &str) -> bool {
+    CAN_BLOCK.contains(&fs_type) || fs_type.starts_with("fuse.")
 }
 
 /// `<id> <parent> <dev> <root> <point> <options> [<tag>..] - <type> <source> <options>`
@@ -41,6 +59,32 @@ pub fn parse_mountinfo(line: &str) -> Option<Mount> {
         point: unescape(mount.split(' ').nth(4)?),
         fs_type: file_system.split(' ').next()?.to_owned(),
     })
+}
+
+/// The folders that an overlay is made of, of the line of its mount. The kernel writes a comma in a
+/// name as an octal escape, and keeps the backslashes before a colon or a blank in the layers of
+/// `lowerdir` (ovl_show_options in fs/overlayfs/params.c).
+fn parse_layers(line: &str) -> Vec<PathBuf> {
+    let options = line.split_once(" - overlay ").and_then(|(_, rest)| rest.split(' ').nth(1));
+    let mut layers = Vec::new();
+    for (key, value) in options.unwrap_or("").split(',').filter_map(|word| word.split_once('=')) {
+        if !matches!(key, "lowerdir" | "lowerdir+" | "datadir+" | "upperdir") {
+            continue;
+        }
+        let (mut layer, mut is_escaped) = (Vec::new(), false);
+        for &byte in unescape(value).as_os_str().as_bytes() {
+            match (byte, is_escaped) {
+                (b'\\', false) => is_escaped = true,
+                (b':', false) => layers.push(std::mem::take(&mut layer)),
+                _ => {
+                    layer.push(byte);
+                    is_escaped = false;
+                }
+            }
+        }
+        layers.push(layer);
+    }
+    layers.into_iter().map(|layer| PathBuf::from(OsString::from_vec(layer))).collect()
 }
 
 /// The file system of a mount.
@@ -107,6 +151,37 @@ pub fn over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     };
     let point = |mount: &'a Mount| mount.point.as_os_str().as_bytes();
     mounts.iter().filter(|mount| holds(point(mount))).max_by_key(|mount| point(mount).len())
+}
+
+/// The type of the network file system that this kernel's command line mounts as the root:
+/// `root=/dev/nfs`, `root=nfs4:server:/path`, `netboot=nfs`, `rootfstype=9p`.
+fn network_root(cmdline: &str) -> Option<&str> {
+    cmdline.split_whitespace().find_map(|word| {
+        let (key, value) = word.split_once('=')?;
+        let is_it = matches!(key, "root" | "rootfstype" | "boot" | "netboot" | "netroot");
+        let fs_type = value.strip_prefix("/dev/").unwrap_or(value).split(':').next()?;
+        (is_it && can_block(fs_type)).then_some(fs_type)
+    })
+}
+
+/// Gives an overlay the type of its layer that can block. `overlays` are numbers of `mounts` with
+/// their layers. The layers of a root may be out of reach, if they were mounted in an initramfs, or
+/// be images in files of a network file system (LTSP): then it can block if `cmdline` says so.
+fn follow_layers(mounts: &mut [Mount], overlays: &[(usize, Vec<PathBuf>)], cmdline: &str) {
+    // Most tables have none but an automounter, and no look at each mount for each layer is due.
+    let blocking: Vec<Mount> = mounts.iter().filter(|mount| mount.can_block()).cloned().collect();
+    for (overlay, layers) in overlays {
+        let is_below_one = |layer: &&PathBuf| over(&blocking, layer).is_some();
+        let found = layers.iter().filter(is_below_one).find_map(|layer| {
+            over(mounts, layer).filter(|mount| mount.can_block()).map(|mount| &*mount.fs_type)
+        });
+        let Some(mount) = mounts.get(*overlay) else { continue };
+        let of_root = || (mount.point == Path::new("/")).then(|| network_root(cmdline)).flatten();
+        let fs_type = found.or_else(of_root).unwrap_or("overlay").to_owned();
+        if let Some(mount) = mounts.get_mut(*overlay) {
+            mount.fs_type = fs_type;
+        }
+    }
 }
 
 /// The kernel writes space, tab, newline, backslash and hash as three octal digits.
@@ -178,18 +253,33 @@ pub fn own_mounts() -> io::Result<Rc<[Mount]>> {
 }
 
 fn read(file: File) -> io::Result<Table> {
-    let mut mounts = Vec::new();
-    let mut take = |line: &str| mounts.extend(parse_mountinfo(line));
+    let (mut mounts, mut overlays) = (Vec::new(), Vec::new());
+    let mut take = |line: &str| take_line(line, &mut mounts, &mut overlays);
     from_start(&file, LARGE, &mut each_line(&mut take))?;
+    if !overlays.is_empty() {
+        let cmdline = open(Path::new("/proc/cmdline")).and_then(|file| whole(file, SMALL));
+        let cmdline = String::from_utf8_lossy(&cmdline.unwrap_or_default()).into_owned();
+        follow_layers(&mut mounts, &overlays, &cmdline);
+    }
     Ok(Table { file, mounts: mounts.into() })
+}
+
+fn take_line(line: &str, mounts: &mut Vec<Mount>, overlays: &mut Vec<(usize, Vec<PathBuf>)>) {
+    let Some(mount) = parse_mountinfo(line) else { return };
+    if mount.fs_type == "overlay" {
+        overlays.push((mounts.len(), parse_layers(line)));
+    }
+    mounts.push(mount);
 }
 
 /// Makes `mountinfo` the table of this thread, until a mount changes.
 #[cfg(test)]
 pub(crate) fn pretend(mountinfo: &str) {
     let file = open(&Path::new("/").join(MOUNTINFO)).unwrap();
-    let mounts = mountinfo.lines().filter_map(parse_mountinfo).collect();
-    LAST_READ.set(Some(Table { file, mounts }));
+    let (mut mounts, mut overlays) = (Vec::new(), Vec::new());
+    mountinfo.lines().for_each(|line| take_line(line, &mut mounts, &mut overlays));
+    follow_layers(&mut mounts, &overlays, "");
+    LAST_READ.set(Some(Table { file, mounts: mounts.into() }));
 }
 
 /// The same with one mount.
@@ -263,6 +353,48 @@ mod tests {
         ] {
             assert_eq!(unescape(field), PathBuf::from(name));
         }
+    }
+
+    #[test]
+    fn an_overlay_can_block_if_a_layer_can() {
+        let overlay = |options: &str| format!("24 1 0:23 / / rw - overlay overlay rw,{options}\n");
+        let nfs = "25 24 0:44 / /media/root-ro ro - nfs4 10.0.0.9:/root rw\n\
+            26 24 0:45 / /mnt/a\\040b,c:d ro - virtiofs tag rw\n\
+            27 24 0:46 / /media/root-ro/data rw - tmpfs tmpfs rw\n";
+        let type_of_root = |options: &str, others: &str, cmdline: &str| {
+            let (mut mounts, mut overlays) = (Vec::new(), Vec::new());
+            let table = overlay(options) + others;
+            table.lines().for_each(|line| take_line(line, &mut mounts, &mut overlays));
+            follow_layers(&mut mounts, &overlays, cmdline);
+            mounts[0].fs_type.clone()
+        };
+        // overlayroot; piserver; of `mount -o 'lowerdir=/lower:/mnt/a\ b\,c\:d'`, Linux 6.18.
+        for (options, want) in [
+            ("lowerdir=/media/root-ro,upperdir=/media/root-rw/up,workdir=/x", "nfs4"),
+            ("lowerdir=/ro:/l,upperdir=/media/root-ro/up,workdir=/media/root-ro/w", "nfs4"),
+            ("lowerdir=/lower:/mnt/a\\134\\040b\\134\\054c\\134:d/x,redirect_dir=on", "virtiofs"),
+            ("lowerdir+=/ro,datadir+=/media/root-ro", "nfs4"),
+            ("lowerdir=/media/root-ro/data:l/X::/media/root-rose", "overlay"),
+            ("workdir=/media/root-ro", "overlay"),
+        ] {
+            assert_eq!(type_of_root(options, nfs, ""), want, "{options}");
+        }
+        // The layers are out of reach: OpenWrt, a container, raspi-config, LTSP.
+        for (cmdline, want) in [
+            ("console=ttyS0,115200 rootfstype=squashfs,jffs2", "overlay"),
+            ("root=PARTUUID=1-02 rootfstype=ext4 boot=overlay nfsroot", "overlay"),
+            ("root=/dev/nfs nfsroot=10.0.0.9:/root,vers=3 boot=overlay", "nfs"),
+            ("root=nfs4:10.0.0.9:/root rd.neednet=1", "nfs4"),
+            ("boot=casper netboot=nfs nfsroot=10.0.0.9:/root", "nfs"),
+            ("root=tag rootfstype=virtiofs rw\n", "virtiofs"),
+            ("", "overlay"),
+        ] {
+            let options = "lowerdir=/,upperdir=/overlay/upper,workdir=/overlay/work";
+            assert_eq!(type_of_root(options, "", cmdline), want, "{cmdline}");
+        }
+        let mut mounts = vec![mount("/", "ext4"), mount("/x", "overlay")];
+        follow_layers(&mut mounts, &[(1, vec!["/lower".into()])], "root=/dev/nfs");
+        assert_eq!(mounts[1].fs_type, "overlay", "the command line is of the root alone");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::units;
 use crate::client::dns::NodeName;
 use crate::config::flags::{Flags, Values, log_ignored};
 use crate::config::{Config, NodeConfig};
@@ -100,7 +101,9 @@ impl Setup {
             let report = runtime::ask(config, ASK);
             let runtime = runtime::facts_of(config, report.clone());
             let folder = runtime.image_folder.as_deref();
-            facts.image_fs = folder.map(|folder| host.image_fs(folder));
+            facts.image_fs = folder.map(|folder| {
+                units::not_hidden(&host.root, folder).and_then(|()| host.image_fs(folder))
+            });
             facts.runtime = Some(runtime);
             report
         });

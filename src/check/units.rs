@@ -6,8 +6,11 @@ use std::path::Path;
 use std::str::Chars;
 
 use crate::check::Finding;
+use crate::host::disk;
+use crate::kube::facts::Read;
 use crate::kube::text::Fault;
 use crate::os::guard;
+use crate::os::mounts::parse_mountinfo;
 use crate::os::read::{LARGE, SMALL, cause};
 use crate::os::root::HostRoot;
 
@@ -66,6 +69,15 @@ fn processes(root: &HostRoot) -> Vec<String> {
         processes.unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>()
     };
     slices.flat_map(in_slice).collect()
+}
+
+/// Whether the process of the agent, if it runs, can see the file system of `path`.
+pub(super) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
+    let process = processes(root).into_iter().next();
+    let table = process.and_then(|id| root.text(&format!("proc/{id}/mountinfo"), LARGE).ok());
+    let mounts: Vec<_> =
+        table.iter().flat_map(|table| table.lines()).filter_map(parse_mountinfo).collect();
+    disk::not_hidden(Path::new(path), &mounts)
 }
 
 /// What the process of the agent has of the former files, if anything; `None` without a process. A
@@ -312,6 +324,24 @@ mod tests {
         tree.write("proc/7/environ", b"A=1\0NODELET_JOIN_FLAGS=--v=2\0NODELET_FLAGS=\0");
         tree.write("run/credentials/nodelet.service/kubeconfig", b"a");
         tree
+    }
+
+    #[test]
+    fn what_the_process_cannot_see_is_not_seen_for_it() {
+        let (tree, home) = (board(), "/home/me/images");
+        let root = HostRoot::new(tree.path());
+        assert_eq!(not_hidden(&root, home), Ok(()), "its table cannot be read");
+        let table =
+            "1 0 8:1 / / ro - ext4 a rw\n2 1 0:2 /systemd/inaccessible/dir /home ro - tmpfs b rw\n";
+        tree.write("proc/7/mountinfo", table.as_bytes());
+        let hidden = not_hidden(&root, home).unwrap_err().to_string();
+        assert!(
+            hidden.starts_with("statvfs /home/me/images: nodelet.service hides it"),
+            "{hidden}"
+        );
+        assert_eq!(not_hidden(&root, "/var/lib/containerd"), Ok(()));
+        tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", b"");
+        assert_eq!(not_hidden(&root, home), Ok(()), "it does not run");
     }
 
     #[test]

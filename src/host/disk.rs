@@ -16,7 +16,7 @@ use nix::fcntl::OFlag;
 use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 
 use crate::kube::facts::{FileSystem, Read, Unread};
-use crate::os::guard::{self, blocking_mount, resolve_path};
+use crate::os::guard::{self, Resolved, blocking_mount, resolve_path};
 use crate::os::mounts::{self, Mount};
 use crate::os::read::open_with;
 
@@ -113,17 +113,19 @@ impl Access {
 
 /// `folder`, or its nearest ancestor that exists.
 pub(super) fn ancestor(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<PathBuf> {
-    existing(root, folder, mounts).map_err(|error| unread(&source(folder), &error))
+    let resolved = resolved(root, folder, mounts);
+    resolved.map(|path| path.existing).map_err(|error| unread(&source(folder), &error))
 }
 
 /// The mount point of the file system that holds `folder`, which need not be readable: that of
-/// containerd is below a folder of mode 0700.
+/// containerd is below a folder of mode 0700. A folder that is missing here is on another machine,
+/// or the unit of this process hides it: its nearest ancestor says nothing about it.
 pub(super) fn mount_point(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<PathBuf> {
     let source = format!("mount of {}", folder.display());
     let mut below = folder.ancestors();
     let path = loop {
         let ancestor = below.next().unwrap_or(Path::new("/"));
-        match existing(root, ancestor, mounts) {
+        match resolved(root, ancestor, mounts).and_then(Resolved::found) {
             Ok(path) => break path.join(folder.strip_prefix(ancestor).unwrap_or(Path::new(""))),
             Err(error)
                 if error.kind() == io::ErrorKind::PermissionDenied
@@ -131,9 +133,17 @@ pub(super) fn mount_point(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> R
             Err(error) => return Err(unread(&source, &error)),
         }
     };
+    not_hidden(&path, mounts)?;
     let point = mounts::over(mounts, &path).map_or(Path::new("/"), |mount| &mount.point);
     guard::may_touch(point, mounts).map_err(|error| unread(&source, &error))?;
     Ok(point.to_path_buf())
+}
+
+/// Whether the process with these mounts can see the file system of `path`.
+pub fn not_hidden(path: &Path, mounts: &[Mount]) -> Read<()> {
+    let is_hidden = mounts::over(mounts, path).is_some_and(Mount::is_hidden);
+    let cause = "nodelet.service hides it: set ProtectHome=read-only in a drop-in of the unit";
+    if is_hidden { Err(Unread::new(source(path), cause)) } else { Ok(()) }
 }
 
 fn source(folder: &Path) -> String {
@@ -167,10 +177,10 @@ fn sizes(stat: &Statvfs, folder: &Path) -> Read<FileSystem> {
     }
 }
 
-fn existing(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
+fn resolved(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> io::Result<Resolved> {
     // The root in this process's tree first, then the folder inside that root.
     let root = guard::found_in(root.path(), mounts)?;
-    Ok(resolve_path(&root, folder, &mut |path| guard::may_touch(path, mounts))?.existing)
+    resolve_path(&root, folder, &mut |path| guard::may_touch(path, mounts))
 }
 
 #[cfg(test)]
@@ -236,12 +246,12 @@ mod tests {
         let mounts = Ok([mount("/", "nfs4"), mount(local, "tmpfs")].into());
         for find in [ancestor as Find, mount_point] {
             let mut measured = MeasuredPath::default();
-            let fs = measured.read(&root, Path::new("/no/such"), &mounts, find).unwrap();
+            let fs = measured.read(&root, Path::new("/proc/.."), &mounts, find).unwrap();
             assert!(fs.asked_once && fs.capacity_bytes > 0);
             assert!(matches!(measured.access, Some(Access::Asked(Ok(_)))));
             let mut measured = MeasuredPath::default();
             for _ in 0..2 {
-                let fs = measured.read(&root, &tree.path().join("x"), &mounts, find).unwrap();
+                let fs = measured.read(&root, tree.path(), &mounts, find).unwrap();
                 assert!(!fs.asked_once && fs.capacity_bytes > 0);
                 assert!(matches!(measured.access, Some(Access::Open(_))));
             }
@@ -273,6 +283,25 @@ mod tests {
         assert!(read(&root, Path::new("/"), &mounts).is_ok());
         std::fs::remove_dir_all(&folder).unwrap();
         assert!(read(&root, Path::new("/"), &mounts).unwrap_err().absent);
+    }
+
+    #[test]
+    fn images_that_the_unit_hides_are_not_measured_at_what_covers_them() {
+        let tree = Tree::empty("disk-hidden");
+        tree.write("home/store/x", b"");
+        let home = tree.path().join("home");
+        let line =
+            |root: &str, fs: &str| format!("1 0 0:9 {root} {} ro - {fs} x rw", home.display());
+        let read = |folder: &Path, line: &str| {
+            let mounts = Ok([mount("/", "ext4"), mounts::parse_mountinfo(line).unwrap()].into());
+            MeasuredPath::default().read(&HostRoot::default(), folder, &mounts, mount_point)
+        };
+        let store = home.join("store");
+        let hidden = read(&store, &line("/systemd/inaccessible/dir", "tmpfs")).unwrap_err();
+        assert!(hidden.cause.starts_with("nodelet.service hides it"), "{hidden}");
+        assert!(read(&store, &line("/", "ext4")).is_ok());
+        // ProtectHome=tmpfs: an empty folder.
+        assert!(read(&home.join("other"), &line("/", "tmpfs")).unwrap_err().absent);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 pub mod cgroup;
 pub mod cpu;
-mod disk;
+pub mod disk;
 pub mod memory;
 pub mod network;
 pub mod pids;

@@ -37,11 +37,20 @@ pub struct Mount {
     /// Mount point, with its escapes decoded.
     pub point: PathBuf,
     /// `ext4`, `cgroup2`, `fuse.sshfs`; of an overlay with a layer that can block, the type of that
-    /// layer ([`follow_layers`]).
+    /// layer ([`follow_layers`]); [`HIDDEN`].
     pub fs_type: String,
 }
 
+/// The type of what systemd mounts over a path of `ProtectHome=yes` or `InaccessiblePaths=`: an
+/// empty folder or file of /run, which says nothing about the path (src/shared/mount-setup.c).
+const HIDDEN: &str = "hidden by systemd";
+
 impl Mount {
+    /// Whether the unit of this process hides what is mounted there.
+    pub fn is_hidden(&self) -> bool {
+        self.fs_type == HIDDEN
+    }
+
     /// Whether a call to this file system can block for ever.
     pub fn can_block(&self) -> bool {
         can_block(&self.fs_type)
@@ -55,9 +64,12 @@ fn can_block(fs_type: &str) -> bool {
 /// `<id> <parent> <dev> <root> <point> <options> [<tag>..] - <type> <source> <options>`
 pub fn parse_mountinfo(line: &str) -> Option<Mount> {
     let (mount, file_system) = line.split_once(" - ")?;
+    let mut fields = mount.split(' ').skip(3);
+    let is_hidden = fields.next()?.starts_with("/systemd/inaccessible/");
+    let fs_type = file_system.split(' ').next()?;
     Some(Mount {
-        point: unescape(mount.split(' ').nth(4)?),
-        fs_type: file_system.split(' ').next()?.to_owned(),
+        point: unescape(fields.next()?),
+        fs_type: if is_hidden { HIDDEN } else { fs_type }.to_owned(),
     })
 }
 
@@ -308,10 +320,15 @@ mod tests {
 
     #[test]
     fn both_formats_are_read() {
-        let mountinfo = "26 0 8:1 / / rw,relatime shared:1 master:2 - ext4 /dev/sda1 rw\n28 26 0:5 / /mnt/a\\040b rw -  tmpfs rw\n30 26 0:6 / /x rw - nfs4 server:/a\\040-\\040b rw\nhalf a line\n";
+        let mountinfo = "26 0 8:1 / / rw,relatime shared:1 master:2 - ext4 /dev/sda1 rw\n28 26 0:5 / /mnt/a\\040b rw -  tmpfs rw\n30 26 0:6 / /x rw - nfs4 server:/a\\040-\\040b rw\nhalf a line\n31 26 0:25 /systemd/inaccessible/dir /home ro - tmpfs tmpfs rw\n";
         assert_eq!(
             mountinfo.lines().filter_map(parse_mountinfo).collect::<Vec<_>>(),
-            [mount("/", "ext4"), mount("/mnt/a b", ""), mount("/x", "nfs4")]
+            [
+                mount("/", "ext4"),
+                mount("/mnt/a b", ""),
+                mount("/x", "nfs4"),
+                mount("/home", HIDDEN)
+            ]
         );
         let mounts = "/dev/root / ext4 rw 0 0\n /empty\\134source tmpfs ro 0 0\nhalf\n";
         let mounts: Vec<Mount> = mounts.lines().filter_map(parse_mounts).collect();

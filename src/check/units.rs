@@ -27,6 +27,8 @@ const COPIES: &str = "run/credentials/nodelet.service/";
 const FILES: &str = "etc/credstore/nodelet.";
 const CREDENTIALS: [&str; 6] =
     ["kubeconfig", "bootstrap-kubeconfig", "ca.crt", "client.crt", "client.key", "token"];
+/// Those that a start needs one of.
+pub(crate) const KUBECONFIGS: [&str; 2] = ["kubeconfig", "bootstrap-kubeconfig"];
 /// It counts only for an agent with a supervisor.
 const PASSWORD: &str = "k3s-password";
 
@@ -111,14 +113,39 @@ pub(crate) fn former(root: &HostRoot) -> Option<Result<Option<&'static str>, Fau
     Some(differs())
 }
 
+/// The drop-ins of the unit of an administrator: path and text.
+fn drop_ins(root: &HostRoot) -> impl Iterator<Item = (String, String)> {
+    ["etc/systemd/system", "run/systemd/system"].iter().flat_map(move |folder| {
+        let folder = format!("{folder}/{SERVICE}.d");
+        let names = root.list(&folder).unwrap_or_default().into_iter();
+        names.filter_map(move |name| {
+            let path = format!("{folder}/{name}");
+            root.text(&path, SMALL).ok().map(|text| (path, text))
+        })
+    })
+}
+
 /// Whether a drop-in of the unit has an `Environment=` or `EnvironmentFile=`, which is not read.
 fn has_own_environment(root: &HostRoot) -> bool {
-    ["etc/systemd/system", "run/systemd/system"].iter().any(|folder| {
-        let folder = format!("{folder}/{SERVICE}.d");
-        let text = |name| root.text(&format!("{folder}/{name}"), SMALL).unwrap_or_default();
-        let names = root.list(&folder).unwrap_or_default();
-        names.iter().any(|name| text(name).contains("Environment"))
-    })
+    drop_ins(root).any(|(_, text)| text.contains("Environment"))
+}
+
+/// A drop-in that names another source of a kubeconfig; its files are not looked for.
+pub(crate) fn kubeconfig_drop_in(root: &HostRoot) -> Option<String> {
+    let has_source = |line: &str| {
+        let (key, value) = line.split_once('=').unwrap_or_default();
+        let own = value.trim().rsplit_once(':').map_or("", |(_, id)| id);
+        let id = value.split(':').next().unwrap_or_default().trim();
+        match key.trim() {
+            "ImportCredential" => KUBECONFIGS.contains(&own) || KUBECONFIGS.contains(&id),
+            "LoadCredential"
+            | "LoadCredentialEncrypted"
+            | "SetCredential"
+            | "SetCredentialEncrypted" => KUBECONFIGS.contains(&id),
+            _ => false,
+        }
+    };
+    drop_ins(root).find(|(_, text)| text.lines().any(has_source)).map(|(path, _)| path)
 }
 
 /// What `nodelet check` checks without a `--kubeconfig`: the agent that runs, or else that of the
@@ -151,7 +178,7 @@ pub(crate) fn agent(root: &HostRoot) -> Result<Option<Agent>, Fault> {
         }
     }
     let exists = |name| guard::exists(&root.path().join(format!("{FILES}{name}")));
-    if !["kubeconfig", "bootstrap-kubeconfig"].into_iter().any(exists) {
+    if !KUBECONFIGS.into_iter().any(exists) {
         return Ok(None);
     }
     let next = environment(root)?;

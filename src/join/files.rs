@@ -9,7 +9,7 @@ use crate::client::api_config::Endpoint;
 use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
 use crate::kube::text::Fault;
 use crate::os::guard;
-use crate::os::read::{SMALL, read};
+use crate::os::read::{LARGE, SMALL, read};
 use crate::os::root::HostRoot;
 use crate::os::write::{self, Op, PRIVATE, PUBLIC};
 
@@ -134,17 +134,25 @@ impl JoinPaths {
     }
 
     /// A kubeconfig for the unit that join does not write: encrypted, of a boot loader or a
-    /// hypervisor, or whatever the process of the unit has.
+    /// hypervisor, or whatever the process of the unit has; or the drop-in that names it.
     pub(super) fn foreign_credential(&self) -> Option<PathBuf> {
+        // Where systemd looks for a credential (credential_search_path in exec-credential.c), but
+        // for /etc/credstore.
         let folders = [
             "etc/credstore.encrypted/nodelet.",
+            "run/credstore/nodelet.",
+            "run/credstore.encrypted/nodelet.",
+            "usr/lib/credstore/nodelet.",
+            "usr/lib/credstore.encrypted/nodelet.",
             "run/credentials/@system/nodelet.",
+            "run/credentials/@encrypted/nodelet.",
             "run/credentials/nodelet.service/",
         ];
-        let names = ["kubeconfig", "bootstrap-kubeconfig"];
-        let mut paths =
-            folders.iter().flat_map(|folder| names.map(|name| self.at(&format!("{folder}{name}"))));
-        paths.find(|path| guard::exists(path))
+        let paths = folders
+            .iter()
+            .flat_map(|folder| units::KUBECONFIGS.map(|name| self.at(&format!("{folder}{name}"))));
+        let drop_in = || units::kubeconfig_drop_in(&self.host()).map(|path| self.at(&path));
+        paths.into_iter().find(|path| guard::exists(path)).or_else(drop_in)
     }
 
     /// The node password of k3s. While the server has it, no other board gets a certificate of this
@@ -218,14 +226,33 @@ impl JoinPaths {
     pub(super) fn kubelet(&self) -> Option<String> {
         let mut paths = KUBECONFIGS.iter().map(|path| self.at(path));
         let path = paths.find(|path| guard::exists(path));
-        path.map(|path| path.display().to_string()).or_else(|| {
-            let host = HostRoot::new(&self.root);
-            let processes = host.list("proc").unwrap_or_default();
-            processes.into_iter().find_map(|pid| {
-                let status = host.text(&format!("proc/{pid}/status"), SMALL).ok()?;
-                let name = kubelet_process(&status)?;
-                Some(format!("process {pid}, {name}"))
-            })
+        let path = path.map(|path| path.display().to_string());
+        path.or_else(|| self.process(&|_, name| KUBELETS.contains(&name)))
+    }
+
+    /// An agent with the files of a join that runs without the unit.
+    pub(super) fn agent(&self) -> Option<String> {
+        self.process(&|pid, name| {
+            let line = self.host().bytes(&format!("proc/{pid}/cmdline"), LARGE).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            let mut words = line.split('\0').skip(1);
+            let is_agent = words.clone().next().is_some_and(|first| first.starts_with("--"));
+            let files = ["=/etc/credstore/nodelet.", "=/var/lib/nodelet"];
+            let mut has_files = || words.any(|word| files.iter().any(|file| word.contains(file)));
+            name == "nodelet" && is_agent && has_files()
+        })
+    }
+
+    /// The first process of which `is_it` is true, by its id and name. One in a container, as of
+    /// kind, is none of this machine: it has several process ids.
+    fn process(&self, is_it: &dyn Fn(&str, &str) -> bool) -> Option<String> {
+        let host = self.host();
+        host.list("proc").unwrap_or_default().into_iter().find_map(|pid| {
+            let status = host.text(&format!("proc/{pid}/status"), SMALL).ok()?;
+            let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+            let is_own = field("NSpid:").is_none_or(|ids| ids.split_whitespace().count() == 1);
+            let name = field("Name:\t").filter(|name| is_own && is_it(&pid, name))?;
+            Some(format!("process {pid}, {name}"))
         })
     }
 
@@ -293,14 +320,6 @@ impl JoinPaths {
         let removed = removed.collect();
         Ok((ops, removed))
     }
-}
-
-/// The name in /proc/PID/status, if it is that of a kubelet, or of k3s, which has one inside. One
-/// in a container, as of kind, is no kubelet of this machine: it has several process ids.
-fn kubelet_process(status: &str) -> Option<&str> {
-    let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
-    let is_own = field("NSpid:").is_none_or(|ids| ids.split_whitespace().count() == 1);
-    field("Name:\t").filter(|name| is_own && KUBELETS.contains(name))
 }
 
 /// Adds the operations that remove a file, if there is one. A link of an image may lead to a file

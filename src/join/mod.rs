@@ -107,13 +107,16 @@ fn remove(
     if paths.is_running() {
         return Err(failed("running", "nodelet.service runs", "systemctl stop nodelet"));
     }
+    if let Some(agent) = paths.agent() {
+        return Err(failed("running", format!("{agent}, runs without the unit"), "stop it"));
+    }
     let folder = paths.credentials();
     let lock = guard::exists(&folder).then(|| write::lock(&folder)).transpose();
     let lock = lock.map_err(|why| failed("running", why, SUDO))?;
     if let Some(None) = lock {
         return Err(failed("running", "nodelet join runs", "wait for its end"));
     }
-    let running = Finding::ok("running", "nodelet.service does not run");
+    let running = Finding::ok("running", "no agent runs");
     let failed = |why: Fault| Finding::failed("files", why, SUDO);
     let metrics = if paths.is_enabled(SERVE_SOCKET) {
         // It would open the port of a board without an identity.

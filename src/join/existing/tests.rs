@@ -213,15 +213,23 @@ fn a_bootstrap_token_of_this_cluster_needs_no_force() {
 #[test]
 fn a_credential_that_join_does_not_write_is_in_the_way() {
     let mut line = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
-    for path in [
-        "etc/credstore.encrypted/nodelet.kubeconfig",
-        "run/credentials/@system/nodelet.bootstrap-kubeconfig",
-        "run/credentials/nodelet.service/kubeconfig",
+    let drop_in = "etc/systemd/system/nodelet.service.d/a.conf";
+    for (path, text) in [
+        ("etc/credstore.encrypted/nodelet.kubeconfig", "a"),
+        ("run/credentials/@system/nodelet.bootstrap-kubeconfig", "a"),
+        ("run/credentials/nodelet.service/kubeconfig", "a"),
+        ("usr/lib/credstore/nodelet.kubeconfig", "a"),
+        (drop_in, "[Service]\nLoadCredentialEncrypted=kubeconfig:/boot/k.cred\n"),
+        (drop_in, "SetCredential = bootstrap-kubeconfig:a"),
+        (drop_in, "ImportCredential=edge.kubeconfig:kubeconfig"),
     ] {
         let tree = Tree::new("join-foreign");
-        tree.write(path, b"a");
+        let other = "LoadCredential=ca.crt:/boot/kubeconfig\nImportCredential=nodelet.*\n";
+        tree.write("run/systemd/system/nodelet.service.d/b.conf", other.as_bytes());
         let paths = JoinPaths::new(Some(tree.path()));
         line.force = false;
+        assert_eq!(word(found(&paths, &line)), "none");
+        tree.write(path, text.as_bytes());
         let found = word(found(&paths, &line));
         assert!(
             found.contains(path) && found.ends_with("change it where it comes from"),

@@ -255,6 +255,29 @@ fn a_power_cut_of_a_reset_is_repeated() {
     assert!(states > 5, "{states}");
 }
 
+/// Below procd, OpenRC or runit there is no cgroup of the unit.
+#[test]
+fn a_reset_sees_an_agent_without_the_unit() {
+    let agent = "nodelet\0--kubeconfig=/etc/credstore/nodelet.kubeconfig\0";
+    let refused = "✗ running: process 12, nodelet, runs without the unit; stop it";
+    for (status, line, want) in [
+        ("Name:\tnodelet\nNSpid:\t12\n", agent, refused),
+        ("Name:\tnodelet\n", "nodelet\0--root-dir=/var/lib/nodelet\0", refused),
+        ("Name:\tnodelet\nNSpid:\t12\t1\n", agent, "✓ running: no agent runs"),
+        ("Name:\tnodelet\n", "nodelet\0--kubeconfig=/tmp/k\0", "✓ running: no agent runs"),
+        ("Name:\tnodelet\n", "nodelet\0reset\0--root=/var/lib/nodelet", "✓ running: no agent runs"),
+        ("Name:\tvi\n", agent, "✓ running: no agent runs"),
+    ] {
+        let tree = Tree::new("reset-running");
+        tree.write("proc/12/status", status.as_bytes());
+        tree.write("proc/12/cmdline", line.as_bytes());
+        tree.write("etc/credstore/nodelet.token", b"");
+        let paths = JoinPaths::new(Some(tree.path()));
+        let (report, _) = super::run_reset(&mut Disk::default(), &paths, false);
+        assert_eq!(report.findings[0].line(), want, "{status} {line}");
+    }
+}
+
 /// The state of an image may be on another partition, by an absolute link. A join or a reset of the
 /// image must not follow it to the files of this machine.
 #[test]

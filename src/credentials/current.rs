@@ -140,15 +140,20 @@ impl Current {
     fn use_unstored(
         &mut self,
         (certificate, leaf): (ClientCertificate, Leaf),
+        is_written: bool,
         why: &Fault,
     ) -> Result<TaskResult, Fault> {
         if self.api.config.certificate.as_ref() != Some(&certificate) {
             let config = ApiConfig { certificate: Some(certificate), ..self.requested() };
             self.replace((config, leaf.clone()))?;
         }
-        let line = format!(
-            "in use, but not stored: {why}; make --cert-dir writable before the next start"
-        );
+        // Of the operations only the sync of the folder may have failed.
+        let is_stored = |(_, stored)| stored == leaf;
+        let line = if is_written || self.pki.store.usable().ok().flatten().is_some_and(is_stored) {
+            format!("in use and stored, but a power cut may undo that: {why}")
+        } else {
+            format!("in use, but not stored: {why}; make --cert-dir writable before the next start")
+        };
         Ok(TaskResult::NotStored(leaf, line))
     }
 
@@ -217,9 +222,10 @@ impl CertificateFiles for Current {
             FileTask::Install(chain) => match self.pki.store.issued(chain, now) {
                 Err(why) => Ok(TaskResult::Unusable(why)),
                 Ok(issued) => {
+                    let is_written = written.is_ok();
                     match written.and_then(|()| self.pki.installed(self.requested(), now)) {
                         Ok(new) => self.replace(new).map(TaskResult::InUse),
-                        Err(why) => self.use_unstored(issued, &why),
+                        Err(why) => self.use_unstored(issued, is_written, &why),
                     }
                 }
             },

@@ -116,7 +116,9 @@ impl Store {
     }
 
     /// The certificate and key in use, if TLS can use them; `None` if none are stored.
-    pub(super) fn usable(&self) -> Result<Option<(ClientCertificate, Leaf)>, Fault> {
+    pub(in crate::credentials) fn usable(
+        &self,
+    ) -> Result<Option<(ClientCertificate, Leaf)>, Fault> {
         let Some(stored) = self.current()? else {
             return Ok(None);
         };

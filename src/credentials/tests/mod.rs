@@ -13,6 +13,7 @@ use crate::credentials::certificate::{FileTask, TaskResult};
 use crate::credentials::current::Supervisor;
 use crate::credentials::pki::tests::serving::work;
 use crate::credentials::pki::tests::{Signer, day};
+use crate::credentials::rotation::CertificateFiles as _;
 use crate::credentials::{Credentials, IdentitySource};
 use crate::kube::delay::Jitter;
 use crate::kube::instant::{Mono, Now};
@@ -20,6 +21,7 @@ use crate::kube::message::Response;
 use crate::kube::time::Wall;
 use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
 use crate::os::tree::Tree;
+use crate::os::write::Disk;
 
 /// With `--rotate-certificates`, and its `--cert-dir` below `tree`.
 fn rotating(tree: &Tree) -> Config {
@@ -117,6 +119,12 @@ fn a_certificate_that_cannot_be_stored_is_in_use_and_stored_later() {
     assert!(current.not_after() > Some(day(90)));
     std::fs::remove_file(tree.join("pki")).unwrap();
     std::fs::rename(tree.join("away"), tree.join("pki")).unwrap();
+    // All operations but the last one, the sync of the folder.
+    let ops = current.operations(&install, day(15)).unwrap();
+    Disk::default().carry_out(ops).unwrap();
+    let result = current.result(&install, Err("I/O error".into()), day(15));
+    let TaskResult::NotStored(_, why) = result else { panic!("{result:?}") };
+    assert_eq!(why, "in use and stored, but a power cut may undo that: I/O error");
     let result = work(&mut current, &install, day(15));
     assert!(matches!(result, TaskResult::InUse(_)), "{result:?}");
     let current = open(&tree, &config, day(16)).current;

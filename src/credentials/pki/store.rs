@@ -44,6 +44,8 @@ pub(super) const SERVER: &str = "kubelet-server";
 const LINE: &str = "# kubeconfig: ";
 /// The start of the line of [`Marks::replaced`].
 const REPLACED: &str = "# replaced kubeconfig: ";
+/// The mark of a kubeconfig without a certificate, beside a bootstrap kubeconfig without a CA in it.
+const NONE: &str = "-";
 /// Most pairs that are removed at once.
 const MOST_REMOVED: usize = 1000;
 
@@ -404,7 +406,12 @@ impl Marks {
     ) -> Self {
         let own = kubeconfig.and_then(mark);
         let authorities = bootstrap.map(Self::authorities).unwrap_or_default();
-        let certificates = own.into_iter().chain(authorities.certificates).collect();
+        let mut certificates: Vec<_> = own.into_iter().chain(authorities.certificates).collect();
+        if certificates.is_empty() {
+            // A later kubeconfig with a certificate is new, as that of a join that was cut before
+            // it removed this pair.
+            certificates.push(NONE.to_owned());
+        }
         Self { certificates, replaced: None }
     }
 
@@ -457,8 +464,8 @@ impl Marks {
     /// old and the new one are in one bundle for a while.
     pub(super) fn differs(&self, other: &Self) -> bool {
         let (own, other) = (&self.certificates, &other.certificates);
-        let is_known = !own.is_empty() && !other.is_empty();
-        is_known && !own.iter().any(|mark| other.contains(mark))
+        let is_known = |marks: &[String]| marks.iter().any(|mark| mark != NONE);
+        is_known(own) && is_known(other) && !own.iter().any(|mark| other.contains(mark))
     }
 }
 

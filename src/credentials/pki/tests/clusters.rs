@@ -44,6 +44,23 @@ fn a_new_kubeconfig_wins_over_the_certificate_of_a_former_cluster() {
     }
 }
 
+/// The bootstrap kubeconfig of the former cluster names a file with its CA, so the pair has the mark
+/// of no certificate. k3s dates a certificate back to the birth of its CA, so the times do not tell.
+#[test]
+fn a_join_that_is_cut_before_it_removes_a_bootstrapped_pair_counts() {
+    let (folder, old, new) = (Folder::new(), Signer::new(), Signer::new());
+    folder.write("ca.pem", &old.ca);
+    let inline = format!("certificate-authority-data: {}", Pem(&old.ca));
+    let file = format!("certificate-authority: {}", folder.0.join("ca.pem").display());
+    folder.write("bootstrap.conf", &old.kubeconfig(TOKEN).replace(&inline, &file));
+    let paths = folder.paths(true, true);
+    let stored = renewed(&paths, &old, 3);
+    assert_eq!(open(&paths, day(4)).1.leaf, Some(stored));
+    folder.write("etc/kubelet.conf", &new.kubeconfig_with_pair(2, 90));
+    let (_, start) = open(&folder.paths(false, true), day(5));
+    assert_eq!(start.leaf.unwrap().not_before, day(1));
+}
+
 /// An automation gave this board the files of another one.
 #[test]
 fn a_certificate_of_another_node_never_replaces_one_of_this_node() {

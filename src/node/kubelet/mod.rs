@@ -448,6 +448,9 @@ impl Kubelet {
         start: Mono,
         now: Mono,
     ) -> Result<(), RequestError> {
+        if answer.is_ok() {
+            self.schedule.lease_answered(now.since(start));
+        }
         let uid = self.node.uid().unwrap_or_default();
         match self.lease.on_response(uid, answer) {
             Ok(Progress::Done) => {

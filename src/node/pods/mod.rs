@@ -36,8 +36,10 @@ const PODS_A_LIST: usize = 8;
 const UNREAD: [&str; 4] = ["containers", "initContainers", "ephemeralContainers", "volumes"];
 /// Shortest time between two lists. A status that changes all the time causes no more of them.
 const LIST_SPACING: Duration = Duration::from_secs(15);
-/// Shortest time between two lists, of one pod each, while eight pods are too large for a list.
-const LARGE_LIST_SPACING: Duration = Duration::from_secs(3600);
+/// Shortest time between two lists, of one pod each, while eight pods are too large for a list; and
+/// between two that the server forbids: a role may be given later, and an API server that starts
+/// forbids everything until it has read the roles.
+const RARE_LIST_SPACING: Duration = Duration::from_secs(3600);
 /// Period of the lists that follow a change.
 const LIST_PERIOD: Duration = Duration::from_secs(30);
 /// How long lists follow a change: a controller may make a new pod.
@@ -78,7 +80,8 @@ pub fn count(body: &[u8], node_name: &str, boot: Option<Wall>) -> Option<(usize,
 #[derive(Debug)]
 pub struct Pods {
     node_name: String,
-    state: PodsState,
+    /// The Node offers pods, or `--reject-pods=false`: nothing is sent.
+    is_off: bool,
     /// The next list; `None` until a request of the Node.
     due: Option<Mono>,
     listed_at: Option<Mono>,
@@ -90,7 +93,10 @@ pub struct Pods {
     changes: VecDeque<PodChange>,
     /// The pods of the last attempts, oldest first.
     tried: VecDeque<Tried>,
-    was_forbidden: bool,
+    /// The server forbids the list.
+    is_forbidden: bool,
+    /// That was told, and no list was allowed since.
+    is_told: bool,
     /// `limit` of the next list: [`PODS_A_LIST`], or 1 after an answer that is too large.
     limit: usize,
 }
@@ -102,42 +108,28 @@ struct Tried {
     at: Mono,
 }
 
-/// What may be sent.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum PodsState {
-    /// The Node offers pods, or `--reject-pods=false`: nothing.
-    Off,
-    /// The server forbids the list: nothing until the credentials change.
-    Forbidden,
-    /// A list, or the next change.
-    Ready,
-}
-
 impl Pods {
     /// The first list is due at once. Nothing is ever sent for a Node that offers pods.
     pub fn new(config: &NodeConfig) -> Self {
         Self {
             node_name: config.name.clone(),
-            state: if config.is_guest() && config.reject_pods {
-                PodsState::Ready
-            } else {
-                PodsState::Off
-            },
+            is_off: !config.is_guest() || !config.reject_pods,
             due: Some(Mono::START),
             listed_at: None,
             lists_until: Mono::START,
             rejections: TokenBucket::new(REJECTION_PERIOD, REJECTIONS),
             changes: VecDeque::new(),
             tried: VecDeque::new(),
-            was_forbidden: false,
+            is_forbidden: false,
+            is_told: false,
             limit: PODS_A_LIST,
         }
     }
 
     /// When the next request is due, if one is.
     pub fn due(&self) -> Option<Mono> {
-        match (self.state, self.changes.is_empty()) {
-            (PodsState::Off | PodsState::Forbidden, _) => None,
+        match (self.is_off, self.changes.is_empty()) {
+            (true, _) => None,
             (_, false) => Some(Mono::START),
             (_, true) => self.due,
         }
@@ -145,7 +137,8 @@ impl Pods {
 
     /// The server answered a request of the Node: a list now costs no further wakeup of the radio.
     pub fn node_answered(&mut self, now: Mono) {
-        let spacing = if self.limit == 1 { LARGE_LIST_SPACING } else { LIST_SPACING };
+        let is_rare = self.limit == 1 || self.is_forbidden;
+        let spacing = if is_rare { RARE_LIST_SPACING } else { LIST_SPACING };
         let is_recent = |then: Mono| now.since(then) < spacing;
         if !self.listed_at.is_some_and(is_recent) {
             self.due = Some(now);
@@ -155,15 +148,14 @@ impl Pods {
 
     /// The new credentials may allow what the old ones did not.
     pub fn credentials_changed(&mut self) {
-        if self.state == PodsState::Forbidden {
-            self.state = PodsState::Ready;
+        if std::mem::take(&mut self.is_forbidden) {
             self.listed_at = None;
         }
     }
 
-    /// The server forbids the list, and no other one is sent.
+    /// The server forbids the list.
     pub fn is_forbidden(&self) -> bool {
-        self.state == PodsState::Forbidden
+        self.is_forbidden
     }
 
     /// The next request: a list, or a change of a pod of the last one.
@@ -213,8 +205,8 @@ impl Pods {
             }
             (Some(change), Ok(pod)) => return Ok(self.on_changed(change, &pod, now)),
             (sent, Err(error)) => match (sent, error.refused.as_deref()) {
-                (None, Some(refused)) if refused.code == 403 => {
-                    self.state = PodsState::Forbidden;
+                (None, Some(refused)) if refused.code == 403 && refused.is_final() => {
+                    self.is_forbidden = true;
                     return Ok(self.on_forbidden(refused));
                 }
                 // The list is too large.
@@ -244,7 +236,7 @@ impl Pods {
 
     /// A ServiceAccount has no such rights, which is no fault: one note.
     fn on_forbidden(&mut self, refused: &Refused) -> Progress {
-        if std::mem::replace(&mut self.was_forbidden, true) {
+        if std::mem::replace(&mut self.is_told, true) {
             return Progress::Continue;
         }
         Progress::Note(format!(
@@ -255,6 +247,7 @@ impl Pods {
     }
 
     fn on_list(&mut self, strays: StrayPods, now: Mono) -> Result<Progress, RequestError> {
+        (self.is_forbidden, self.is_told) = (false, false);
         let StrayPods { mut changes, left } = strays;
         if changes.is_empty() && left.is_empty() {
             self.limit = PODS_A_LIST;

@@ -369,19 +369,29 @@ fn another_pod_of_the_name_is_no_error_and_an_error_ends_the_list() {
 }
 
 #[test]
-fn a_403_is_told_once_and_ends_the_lists_until_the_credentials_change() {
+fn a_403_is_told_once_and_tried_again_after_an_hour_or_with_other_credentials() {
     let mut pods = guest();
     let forbid = |pods: &mut Pods, now| answer(pods, refused(403, "Forbidden"), now);
     assert!(matches!(forbid(&mut pods, at(1)), Ok(Progress::Note(_))));
-    for seconds in 1..100 {
+    for seconds in 1..12 {
         pods.node_answered(at(seconds * 300));
         assert_eq!(pods.due(), None);
     }
-    pods.credentials_changed();
-    pods.node_answered(at(30_000));
-    assert_eq!(pods.due(), Some(at(30_000)));
-    assert_eq!(forbid(&mut pods, at(30_000)), Ok(Progress::Continue), "told before");
+    pods.node_answered(at(3900));
+    assert_eq!(pods.due(), Some(at(3900)), "a role may have been given");
+    assert_eq!(forbid(&mut pods, at(3900)), Ok(Progress::Continue), "told before");
+    pods.node_answered(at(4200));
     assert_eq!(pods.due(), None);
+    pods.credentials_changed();
+    pods.node_answered(at(4500));
+    assert_eq!(pods.due(), Some(at(4500)));
+    assert_eq!(forbid(&mut pods, at(4500)), Ok(Progress::Continue), "told before");
+    assert!(pods.is_forbidden());
+    // The page of a gateway says nothing about roles.
+    let mut pods = guest();
+    assert!(answer(&mut pods, refused(403, ""), at(1)).is_err() && !pods.is_forbidden());
+    pods.node_answered(at(300));
+    assert_eq!(pods.due(), Some(at(300)));
     // A list that is refused for another reason is tried again with the next report.
     let mut pods = guest();
     assert!(answer(&mut pods, refused(500, "x"), at(1)).unwrap_err().refused.is_some());

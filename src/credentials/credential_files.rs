@@ -63,6 +63,14 @@ impl CredentialFiles {
         }
     }
 
+    /// The files of `config` from now on. A file that stays is checked as before.
+    pub(super) fn follow(&mut self, config: &ApiConfig) {
+        let new = Self::new(config);
+        follow(&mut self.token, new.token);
+        follow(&mut self.certificate, new.certificate);
+        follow(&mut self.ca, new.ca);
+    }
+
     /// Makes the next check due.
     pub(super) fn check_next(&mut self) {
         self.due = Mono::START;
@@ -176,6 +184,13 @@ fn check<const N: usize>(
     read: impl FnOnce([&Path; N]) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     files.as_mut().map_or(Ok(()), |files| files.check(read))
+}
+
+fn follow<const N: usize>(old: &mut Option<StampedFiles<N>>, new: Option<StampedFiles<N>>) {
+    let paths = |files: &Option<StampedFiles<N>>| files.as_ref().map(|it| it.files.clone());
+    if paths(old) != paths(&new) {
+        *old = new;
+    }
 }
 
 fn stamps<const N: usize>(files: &[PathBuf; N]) -> Option<[Stamp; N]> {

@@ -73,8 +73,18 @@ impl Current {
         if new != api.config {
             self.pki.marks = self.pki.judge(Some(&new), now)?.1;
             api.set_identity(&new)?;
+            if let SigningClient::MainBootstrap = self.signing {
+                self.files.follow(&new);
+            }
         }
         Ok(())
+    }
+
+    /// Another program put the board's own certificate into the files: no bootstrap goes on.
+    pub(super) fn own_replaced(&mut self) {
+        if let SigningClient::Bootstrap(_) = self.signing {
+            self.signing = SigningClient::Main;
+        }
     }
 
     /// Makes the files due for a check after a 401, and after a request without a response: a

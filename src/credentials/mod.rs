@@ -56,6 +56,7 @@ impl Credentials {
             && !self.rotation.is_missing()
         {
             self.rotation.replaced(leaf.clone(), at);
+            self.current.own_replaced();
             self.log.succeeded(at.now.mono);
         }
         replaced.is_some()

@@ -65,6 +65,62 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
     }
 }
 
+/// The former CA would come back as soon as its file is written.
+#[test]
+fn the_files_of_a_former_bootstrap_kubeconfig_are_not_read_again() {
+    let (tree, signer, other) = (Tree::new("bootstrap-files"), Signer::new(), Signer::new());
+    let token = signer.kubeconfig("token: abcdef.0123456789abcdef");
+    let lines = token.lines().map(|line| match line.split_once("certificate-authority-data:") {
+        Some((blanks, _)) => format!("{blanks}certificate-authority: ca.pem\n"),
+        None => format!("{line}\n"),
+    });
+    tree.write("etc/ca.pem", other.ca.as_bytes());
+    tree.write("etc/bootstrap.conf", lines.collect::<String>().as_bytes());
+    let mut config = rotating(&tree);
+    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+    let mut current = open(&tree, &config, Wall::default()).current;
+    let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first: true };
+    work(&mut current, &task, Wall::default());
+    tree.write("etc/bootstrap.conf", token.as_bytes());
+    for seconds in [5, 6] {
+        current.on_answer(&Err("no route".into()));
+        let later = Mono::START.after(Duration::from_secs(seconds));
+        assert_eq!(current.refresh(Now { mono: later, ..Now::default() }), None);
+        tree.write("etc/ca.pem", format!("# new\n{}", other.ca).as_bytes());
+    }
+    assert_eq!(current.api.config.ca.as_ref().unwrap().bytes, signer.ca.as_bytes());
+}
+
+/// A request for a certificate goes on with the own one, and the bootstrap kubeconfig is read no
+/// more.
+#[test]
+fn a_certificate_that_is_put_into_the_files_ends_a_bootstrap() {
+    let (tree, signer) = (Tree::new("own-replaced"), Signer::new());
+    let write_pair = |until: u64| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let public = rcgen::PublicKeyData::subject_public_key_info(&key);
+        let until = Duration::from_secs(until * 86400);
+        let chain = signer.chain("system:node:pi", &public, Duration::ZERO, until);
+        tree.write("etc/pair", format!("{chain}{}", key.serialize_pem()).as_bytes());
+    };
+    write_pair(30_000);
+    let user = "client-certificate: pair, client-key: pair";
+    tree.write("etc/kubelet.conf", signer.kubeconfig(user).as_bytes());
+    tree.write("etc/bootstrap.conf", signer.kubeconfig("token: a.b").as_bytes());
+    let mut config = Config::of(&[]);
+    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+    config.cert_dir = tree.join("pki");
+    let mut credentials = open(&tree, &config, day(1));
+    let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first: false };
+    work(&mut credentials.current, &task, day(1));
+    assert!(credentials.current.signs_apart());
+    write_pair(40_000);
+    credentials.current.on_answer(&Err("no route".into()));
+    let mono = Mono::START.after(Duration::from_secs(5));
+    assert!(credentials.refresh(Now { mono, wall: day(1), ..Now::default() }.into()));
+    assert!(!credentials.current.signs_apart());
+}
+
 /// A short-lived one is replaced while a person approves the request, which must not be lost, and
 /// the Node is not written with it.
 #[test]

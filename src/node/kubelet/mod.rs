@@ -303,9 +303,13 @@ impl Kubelet {
         waiting.then_some(self.unhealthy.as_slice())
     }
 
-    /// Adds a computation of the status at `by`.
+    /// Adds a computation of the status at `by`. If facts were read and not used yet, the write that
+    /// uses them sets the time of the next computation, so this one is added after it.
     pub fn compute_status_by(&mut self, by: Mono) {
-        self.node.compute_status_by(by);
+        match self.facts_at {
+            Some(_) => self.facts_change = Some(self.facts_change.map_or(by, |at| at.min(by))),
+            None => self.node.compute_status_by(by),
+        }
     }
 
     fn due_times(&self, now: Mono, others: Others) -> DueTimes {

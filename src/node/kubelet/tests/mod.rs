@@ -1048,6 +1048,22 @@ fn a_status_is_computed_when_its_facts_change_without_an_announcement() {
     }
 }
 
+/// Such as of the network: the facts that were read before it are sent after it.
+#[test]
+fn a_change_between_a_read_and_its_write_is_computed_as_soon_as_another_one() {
+    let mut world = settled();
+    while world.next(now(&world), true) != Action::ReadFacts {
+        world.turn(&correct()).unwrap();
+    }
+    let until = world.now.after(Duration::from_secs(1));
+    world.kubelet.on_facts(None, world.now);
+    world.kubelet.compute_status_by(until);
+    while world.next(now(&world), true) != Action::ReadFacts {
+        world.turn(&correct()).unwrap();
+        assert!(world.now <= until, "{:?}", world.now);
+    }
+}
+
 /// A sign of the board's health, such as of a process that was killed.
 #[test]
 fn a_sign_becomes_one_warning_event_on_the_server() {

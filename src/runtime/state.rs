@@ -24,7 +24,7 @@ const RARELY: Duration = Duration::from_secs(300);
 pub(super) struct RuntimeState {
     is_podman: bool,
     facts: RuntimeFacts,
-    /// The last question failed, or the runtime was not ready.
+    /// The last question failed.
     has_failed: bool,
     last_success: Option<Mono>,
     details_due: Mono,
@@ -50,7 +50,7 @@ impl RuntimeState {
 
     /// What to ask now. `None`: the last answer still counts.
     pub(super) fn query(&mut self, now: Mono) -> Option<RuntimeQuery> {
-        let details = self.has_failed || now >= self.details_due;
+        let details = now >= self.details_due;
         if details {
             self.errors.clear();
         } else if self.is_podman {
@@ -67,6 +67,10 @@ impl RuntimeState {
         if report.images.is_some() || report.list_is_large || !report.errors.is_empty() {
             let is_rare = report.list_is_large || self.is_podman;
             self.details_due = now.after(if is_rare { RARELY } else { DETAILS_EVERY });
+        } else if report.status.is_err() && !self.has_failed {
+            // With each question from now on, until one is answered: what answers after an outage
+            // may be another version.
+            self.details_due = Mono::START;
         }
         self.errors.extend(report.errors);
         let facts = &mut self.facts;
@@ -76,8 +80,8 @@ impl RuntimeState {
             let before = facts.images.take().unwrap_or_default();
             facts.images = Some(images.reported(&before));
         }
-        self.has_failed = true;
         let has_status = report.status.is_ok();
+        self.has_failed = !has_status;
         let why = match report.status {
             Err(failure) => failure.fault.to_string(),
             Ok(status) => {
@@ -91,7 +95,6 @@ impl RuntimeState {
                         facts.supplemental_groups_policy =
                             policy.or(facts.supplemental_groups_policy);
                         self.last_success = Some(now);
-                        self.has_failed = false;
                         self.errors.join(" | ")
                     }
                 }

@@ -206,6 +206,23 @@ fn details_are_asked_for_once_a_minute_and_after_a_failure() {
     assert_eq!(all[..3], [0, 10, 20]);
 }
 
+/// A runtime without a CNI plugin may be not ready for ever, and one that is overloaded may fail the
+/// status alone: each list costs it as much as when it is well.
+#[test]
+fn details_are_asked_for_once_a_minute_also_while_the_runtime_is_not_ready_or_its_status_fails() {
+    let not_ready = || Ok(Status { runtime: Some("no".to_owned()), ..Status::default() });
+    let cases: [(&dyn Fn() -> Result<Status, RuntimeFailure>, _, _); 2] =
+        [(&not_ready, 10, [0, 60, 120]), (&|| failed().status, 2, [0, 60, 120])];
+    for (status, second, want) in cases {
+        let report = |_, with_details| RuntimeReport {
+            status: status(),
+            ..if with_details { details(&[]) } else { ready() }
+        };
+        let [all, with_details] = Pair::new(Protocol::Cri).questions(130, report, |_, _| {});
+        assert_eq!((all[1], &with_details[..]), (second, &want[..]));
+    }
+}
+
 /// Each attempt would transfer up to its limit. Its failure lasts until the next attempt: without
 /// a line that it ended, and another one that it began.
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::kube::instant::Mono;
 use crate::kube::lease_report::LeaseReport;
 use crate::kube::outage_log::OutageLog;
+use crate::os::clock::boot_number;
 use crate::os::write::VolatileFile;
 
 /// How often the agent looks whether the file is still at its path.
@@ -15,6 +16,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct StateFile {
     file: VolatileFile,
+    boot: u64,
     check_at: Mono,
     log: OutageLog,
 }
@@ -23,7 +25,7 @@ impl StateFile {
     /// Writes nothing yet.
     pub(super) fn new(path: impl Into<PathBuf>) -> Self {
         let (file, check_at) = (VolatileFile::new(path), Mono::START);
-        Self { file, check_at, log: OutageLog::new("--state-file") }
+        Self { file, boot: boot_number(), check_at, log: OutageLog::new("--state-file") }
     }
 
     /// Writes the state: one system call, and two more once a minute. A failure is logged, and
@@ -33,7 +35,7 @@ impl StateFile {
             self.check_at = now.after(CHECK_EVERY);
             self.file.check();
         }
-        let written = self.file.overwrite(report.line());
+        let written = self.file.overwrite(LeaseReport { boot: self.boot, ..*report }.line());
         let error = written.err().map(|why| why.to_string());
         self.log.ended(error.as_deref(), now);
     }
@@ -56,7 +58,9 @@ mod tests {
 
     /// As `nodelet serve` reads it.
     fn last(path: &Path) -> Option<LeaseReport> {
-        LeaseReport::parse(&read(path).ok()?)
+        let report = LeaseReport::parse(&read(path).ok()?)?;
+        assert_ne!(report.boot, 0);
+        Some(LeaseReport { boot: 0, ..report })
     }
 
     fn minute(number: u64) -> Mono {

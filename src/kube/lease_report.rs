@@ -3,7 +3,8 @@
 //!
 //! The agent writes it over the last one without a lock, so a reader may see a part of each. The
 //! time of the attempt is at both ends: where they differ, the line is torn, and is read again.
-//! Times are since boot, which both processes measure by the same clock, suspend included.
+//! Times are since boot, which both processes measure by the same clock, suspend included. A file
+//! on a disk outlives its boot, so the line has a number of the boot.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -21,10 +22,14 @@ pub struct LeaseReport {
     pub renewals: u64,
     /// Attempts since the start of the agent that the server refused, or did not answer.
     pub failures: u64,
+    /// The number of the boot; 0 if it is not known.
+    pub boot: u64,
 }
 
-/// Six numbers of 20 digits in milliseconds or pieces, each with a separator.
-const LENGTH: usize = 6 * 21;
+/// Seven numbers of 20 digits in milliseconds or pieces, each with a separator.
+const LENGTH: usize = 7 * 21;
+/// A former version writes no number of the boot.
+const FORMER_LENGTH: usize = 6 * 21;
 
 impl LeaseReport {
     /// The line, with its newline.
@@ -33,32 +38,35 @@ impl LeaseReport {
         let attempted = milliseconds(self.attempted);
         let renewed = self.renewed.map_or(0, milliseconds);
         let duration = milliseconds(self.lease_duration);
-        let (renewals, failures) = (self.renewals, self.failures);
+        let Self { renewals, failures, boot, .. } = self;
         let mut line = String::with_capacity(LENGTH);
         // A String takes every text.
         let _ = writeln!(
             line,
             "{attempted:020} {renewed:020} {duration:020} {renewals:020} {failures:020} \
-             {attempted:020}"
+             {boot:020} {attempted:020}"
         );
         line
     }
 
     /// The line as [`Self::line`] writes it; `None` for anything else, and for a torn one.
     pub fn parse(line: &[u8]) -> Option<Self> {
-        if line.len() != LENGTH {
+        if ![LENGTH, FORMER_LENGTH].contains(&line.len()) {
             return None;
         }
         let mut numbers = str::from_utf8(line).ok()?.strip_suffix('\n')?.split(' ').map(number);
         let mut next = || numbers.next().flatten();
         let (attempted, renewed, duration) = (next()?, next()?, next()?);
-        let (renewals, failures, end) = (next()?, next()?, next()?);
+        let (renewals, failures) = (next()?, next()?);
+        let boot = if line.len() == LENGTH { next()? } else { 0 };
+        let end = next()?;
         (attempted == end).then(|| Self {
             attempted: Duration::from_millis(attempted),
             renewed: (renewed > 0).then(|| Duration::from_millis(renewed)),
             lease_duration: Duration::from_millis(duration),
             renewals,
             failures,
+            boot,
         })
     }
 }
@@ -80,6 +88,7 @@ mod tests {
             lease_duration: Duration::from_secs(40),
             renewals: 9,
             failures: 1,
+            boot: 7,
         }
     }
 
@@ -91,6 +100,7 @@ mod tests {
             lease_duration: Duration::MAX,
             renewals: u64::MAX,
             failures: u64::MAX,
+            boot: u64::MAX,
         };
         for report in [LeaseReport::default(), example(), largest] {
             assert_eq!(report.line().len(), LENGTH, "{report:?}");
@@ -101,8 +111,12 @@ mod tests {
         assert_eq!(
             example().line(),
             "00000000000000099999 00000000000000089999 00000000000000040000 \
-             00000000000000000009 00000000000000000001 00000000000000099999\n"
+             00000000000000000009 00000000000000000001 00000000000000000007 \
+             00000000000000099999\n"
         );
+        let former = example().line().replace(" 00000000000000000007", "");
+        let report = LeaseReport { boot: 0, ..example() };
+        assert_eq!(LeaseReport::parse(former.as_bytes()), Some(report));
     }
 
     /// A reader sees the new line up to any byte, and the old one behind it.

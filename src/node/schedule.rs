@@ -54,8 +54,8 @@ impl LeaseTimings {
     }
 
     /// Time limit of a Lease request over an open connection; twice that if the last answer took
-    /// longer. A Node request may delay the Lease by the same time. An eighth of the duration, at most 5 s, so that a turn is much shorter
-    /// than the watchdog's timeout.
+    /// longer. A Node request may delay the Lease by the same time. An eighth of the duration, at
+    /// most 5 s, so that a turn is much shorter than the watchdog's timeout.
     pub fn call_budget(self) -> Duration {
         (self.lease_duration / 8).min(Duration::from_secs(5))
     }

@@ -9,6 +9,8 @@ use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
 use crate::kube::instant::{Mono, Now};
 use crate::kube::time::Wall;
+use crate::os::read::SMALL;
+use crate::os::root::HostRoot;
 #[cfg(test)]
 use crate::sim::hook as sim;
 
@@ -76,6 +78,18 @@ pub fn since_boot() -> Duration {
         .or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC))
         .map(Duration::from)
         .unwrap_or_default()
+}
+
+/// A number of this boot, from its random id; 0 if that cannot be read, as with `ProcSubset=pid`.
+pub fn boot_number() -> u64 {
+    let id = HostRoot::default().text("proc/sys/kernel/random/boot_id", SMALL).unwrap_or_default();
+    let digits = id.chars().filter(char::is_ascii_hexdigit).take(16);
+    u64::from_str_radix(&digits.collect::<String>(), 16).unwrap_or_default()
+}
+
+/// Whether both numbers are known, and those of two boots.
+pub fn is_other_boot(one: u64, other: u64) -> bool {
+    one != 0 && other != 0 && one != other
 }
 
 /// The time of this program's build, or of the commit that it was built from.

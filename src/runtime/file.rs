@@ -10,6 +10,7 @@ use crate::kube::facts::RuntimeFacts;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
+use crate::os::clock::{boot_number, is_other_boot};
 use crate::os::guard;
 use crate::os::read::{LARGE, cause, from_start, open};
 
@@ -36,6 +37,7 @@ pub struct RuntimeFile {
     facts: RuntimeFacts,
     /// Since boot.
     success: Option<Duration>,
+    boot: u64,
     log: OutageLog,
 }
 
@@ -48,6 +50,7 @@ impl RuntimeFile {
             json: String::new(),
             facts: form::unknown(),
             success: None,
+            boot: boot_number(),
             log: OutageLog::new("container runtime"),
         }
     }
@@ -105,8 +108,10 @@ impl RuntimeFile {
         let is_whole = &mut |text: &mut Vec<u8>| text.ends_with(b"\n");
         let text = from_start(&file, LARGE, is_whole).map_err(|error| cause(&error))?;
         let text = str::from_utf8(&text).unwrap_or_default();
-        let (success, json) = form::split(text).ok_or("it was not written by nodelet runtime")?;
-        if success.is_some_and(|at| at > since_boot) {
+        let (success, json, boot) =
+            form::split(text).ok_or("it was not written by nodelet runtime")?;
+        let is_other = is_other_boot(boot, self.boot);
+        if is_other || success.is_some_and(|at| at > since_boot) {
             return Err("it is of another boot".into());
         }
         if json != self.json {
@@ -151,7 +156,7 @@ mod tests {
         fn success(&self, version: &str, second: u64) {
             let facts =
                 RuntimeFacts { version: Some(version.to_owned()), ..RuntimeFacts::default() };
-            self.write(&form::file(&facts, Some(seconds(START + second))));
+            self.write(&form::file(&facts, Some(seconds(START + second)), 0));
         }
 
         fn write(&self, text: &str) {
@@ -181,7 +186,8 @@ mod tests {
     #[test]
     fn without_a_fresh_file_the_runtime_is_down_after_30_s_and_back_with_the_next_one() {
         let version = "containerd://2.1.9";
-        let newer = |at: u64| form::file(&RuntimeFacts::default(), Some(seconds(START + at)));
+        let newer = |at: u64| form::file(&RuntimeFacts::default(), Some(seconds(START + at)), 0);
+        let other_boot = form::file(&RuntimeFacts::default(), Some(seconds(START + 129)), 1);
         let whole = newer(109);
         let torn = whole.replacen('9', "8", 1);
         for (name, content) in [
@@ -193,6 +199,7 @@ mod tests {
             ("no facts", Some("0000001100000 0000001100000\n[1]\n")),
             ("between two times", Some(&torn)),
             ("of another boot", Some(&newer(90_000))),
+            ("of another boot, and no older", Some(&other_boot)),
             ("huge", Some("0".repeat(2 << 20).as_str())),
         ] {
             let mut reader = Reader::new();
@@ -259,7 +266,7 @@ mod tests {
             why(&mut reader),
             format!("{path}: no such file or directory; is nodelet runtime running?")
         );
-        reader.write(&form::file(&form::unknown(), None));
+        reader.write(&form::file(&form::unknown(), None, 0));
         assert_eq!(why(&mut reader), "it has not answered yet; see the log of nodelet runtime");
         reader.success("containerd://2.1.9", 100);
         assert_eq!(why(&mut reader), "no success for 100 s; see the log of nodelet runtime");

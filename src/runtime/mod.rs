@@ -27,7 +27,7 @@ use crate::kube::facts::RuntimeFacts;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Finding;
-use crate::os::clock::{pause, since_boot};
+use crate::os::clock::{boot_number, pause, since_boot};
 use crate::os::command::End;
 use crate::os::guard;
 use crate::os::write::VolatileFile;
@@ -54,6 +54,7 @@ pub fn run(config: Option<RuntimeConfig>) -> End {
     let mut client = Client::new(&config, OVERDUE);
     let mut state = RuntimeState::new(config.protocol);
     let mut file = VolatileFile::new(&config.facts_file);
+    let boot = boot_number();
     let mut file_log = OutageLog::new("facts of the container runtime");
     loop {
         let is_news = match state.query(now()) {
@@ -65,7 +66,7 @@ pub fn run(config: Option<RuntimeConfig>) -> End {
         };
         // Otherwise the file grows old, which says that the runtime does not answer.
         if is_news {
-            let written = file.write(state.file());
+            let written = file.write(state.file(boot));
             let error = written.err().map(|why| why.to_string());
             file_log.ended(error.as_deref(), now());
         }

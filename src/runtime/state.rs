@@ -109,9 +109,9 @@ impl RuntimeState {
         if self.has_failed { RETRY } else { EVERY }
     }
 
-    /// The content of the file, if times count from the boot.
-    pub(super) fn file(&self) -> String {
-        form::file(&self.facts, self.last_success.map(|at| at.since(Mono::START)))
+    /// The content of the file, if times count from this boot.
+    pub(super) fn file(&self, boot: u64) -> String {
+        form::file(&self.facts, self.last_success.map(|at| at.since(Mono::START)), boot)
     }
 
     /// What a Node reports of it now.

@@ -11,7 +11,7 @@ use crate::host::usage::Usage;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::lease_report::LeaseReport;
 use crate::kube::time::Wall;
-use crate::os::clock::{self, since_boot};
+use crate::os::clock::{self, boot_number, is_other_boot, since_boot};
 use crate::os::read::read;
 
 /// A reading is used for so long: three scrapers at once cost one.
@@ -25,6 +25,7 @@ pub(super) struct Readings {
     pub(super) node_name: String,
     pub(super) host: Host,
     state_file: PathBuf,
+    boot: u64,
     /// The last reading, and when it was made.
     last: Option<(Mono, Usage)>,
     /// The reading before, for the rate.
@@ -65,6 +66,7 @@ impl Readings {
             node_name: config.node.name.clone(),
             host,
             state_file: serve.state_file.clone(),
+            boot: boot_number(),
             last: None,
             before: None,
             served: Served::default(),
@@ -96,7 +98,9 @@ impl Readings {
     pub(super) fn lease_report(&self) -> Option<LeaseReport> {
         let parsed = || read(&self.state_file).ok().and_then(|line| LeaseReport::parse(&line));
         // A torn line is whole when it is read again. A file on a disk may be of the last boot.
-        parsed().or_else(parsed).filter(|report| report.attempted <= since_boot())
+        parsed().or_else(parsed).filter(|report| {
+            report.attempted <= since_boot() && !is_other_boot(report.boot, self.boot)
+        })
     }
 
     /// Whether the agent's loop is alive, as a kubelet says it.

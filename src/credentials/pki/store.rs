@@ -44,7 +44,8 @@ pub(super) const SERVER: &str = "kubelet-server";
 const LINE: &str = "# kubeconfig: ";
 /// The start of the line of [`Marks::replaced`].
 const REPLACED: &str = "# replaced kubeconfig: ";
-/// The mark of a kubeconfig without a certificate, beside a bootstrap kubeconfig without a CA in it.
+/// The mark of a kubeconfig without a certificate, beside a bootstrap kubeconfig that has no CA in
+/// it.
 const NONE: &str = "-";
 /// Most pairs that are removed at once.
 const MOST_REMOVED: usize = 1000;

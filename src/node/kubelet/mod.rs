@@ -303,8 +303,8 @@ impl Kubelet {
         waiting.then_some(self.unhealthy.as_slice())
     }
 
-    /// Adds a computation of the status at `by`. If facts were read and not used yet, the write that
-    /// uses them sets the time of the next computation, so this one is added after it.
+    /// Adds a computation of the status at `by`. If facts were read and not used yet, the write
+    /// that uses them sets the time of the next computation, so this one is added after it.
     pub fn compute_status_by(&mut self, by: Mono) {
         match self.facts_at {
             Some(_) => self.facts_change = Some(self.facts_change.map_or(by, |at| at.min(by))),
@@ -339,6 +339,8 @@ impl Kubelet {
             lease_duration: self.timings.lease_duration,
             renewals: self.renewals,
             failures: self.failed_renewals,
+            // The writer of the file knows it.
+            boot: 0,
         }
     }
 

@@ -65,7 +65,7 @@ impl Pair {
             None => true,
         };
         if is_news {
-            self.written.write(self.state.file()).unwrap();
+            self.written.write(self.state.file(0)).unwrap();
         }
     }
 
@@ -323,7 +323,7 @@ fn a_new_time_is_written_into_the_file_and_a_lost_file_is_back_with_the_next_suc
         second += 10;
         pair.ask(|_| ready(), second);
         assert!(lose.is_some() || inode() == first);
-        assert_eq!(fs::read_to_string(&path).unwrap(), pair.state.file());
+        assert_eq!(fs::read_to_string(&path).unwrap(), pair.state.file(0));
         assert_eq!(pair.lines(second + 29), [""; 0]);
         assert_eq!(pair.lines(second + 30), [DOWN]);
     }

@@ -58,6 +58,7 @@ impl Board {
             lease_duration: Duration::from_secs(40),
             renewals: 9,
             failures: 1,
+            boot: 0,
         };
         self.tree.write("state", report.line().as_bytes());
     }
@@ -132,10 +133,12 @@ fn healthz_fails_without_the_agent() {
     assert_eq!(codes, [200, 200, 500]);
     // A file on a disk, which the agent wrote before this boot.
     let later = since_boot() + Duration::from_secs(3600);
-    let other_boot =
-        LeaseReport { attempted: later, renewed: Some(later), ..LeaseReport::default() };
-    board.tree.write("state", other_boot.line().as_bytes());
-    assert_eq!((board.get("/healthz").code, board.get("/healthz/lease").code), (500, 500));
+    for (at, boot) in [(later, 0), (since_boot(), 1)] {
+        let other_boot =
+            LeaseReport { attempted: at, renewed: Some(at), boot, ..LeaseReport::default() };
+        board.tree.write("state", other_boot.line().as_bytes());
+        assert_eq!((board.get("/healthz").code, board.get("/healthz/lease").code), (500, 500));
+    }
     assert!(!body(&board.get("/metrics")).contains("nodelet_lease"));
 }
 

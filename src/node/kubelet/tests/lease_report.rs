@@ -25,6 +25,7 @@ fn renewals_and_failures_are_counted_and_times_are_since_boot() {
         lease_duration: Duration::from_secs(40),
         renewals,
         failures: 0,
+        boot: 0,
     };
     assert_eq!(report(&world), well);
     let end = world.now.after(Duration::from_secs(30));

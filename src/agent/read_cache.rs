@@ -237,6 +237,10 @@ mod tests {
             assert!(read.is_disjoint(&names(&["os_image", "machine_id", "boot_id"])), "{read:?}");
             cache.facts = spoilt_facts();
         }
+        // A kernel file is on no root.
+        cache.facts.kernel_version = Err(missing());
+        cache.refresh(&config(), false, true, || Mono::START.after(Duration::from_secs(7261)));
+        assert!(cache.facts.kernel_version.is_ok());
     }
 
     #[test]

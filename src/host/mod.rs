@@ -138,7 +138,9 @@ impl Host {
     /// before a reboot is read only if it is missing.
     pub fn refresh_unannounced(&mut self, facts: &mut Facts, hostname: &str) {
         self.read_unannounced(facts);
-        if !self.root_can_block() {
+        if self.root_can_block() {
+            system::refresh_kernel(&self.root, facts);
+        } else {
             system::refresh(&self.root, facts);
             facts.network.hosts = network::hosts(&self.root, hostname);
         }

@@ -75,10 +75,9 @@ fn processes(root: &HostRoot) -> Vec<String> {
 
 /// Whether the process of the agent, if it runs, can see the file system of `path`.
 pub(super) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
-    let process = processes(root).into_iter().next();
-    let table = process.and_then(|id| root.text(&format!("proc/{id}/mountinfo"), LARGE).ok());
-    let mounts: Vec<_> =
-        table.iter().flat_map(|table| table.lines()).filter_map(parse_mountinfo).collect();
+    let Some(process) = processes(root).into_iter().next() else { return Ok(()) };
+    let table = root.text(&format!("proc/{process}/mountinfo"), LARGE).unwrap_or_default();
+    let mounts: Vec<_> = table.lines().filter_map(parse_mountinfo).collect();
     disk::not_hidden(Path::new(path), &mounts)
 }
 
@@ -113,39 +112,24 @@ pub(crate) fn former(root: &HostRoot) -> Option<Result<Option<&'static str>, Fau
     Some(differs())
 }
 
-/// The drop-ins of the unit of an administrator: path and text.
-fn drop_ins(root: &HostRoot) -> impl Iterator<Item = (String, String)> {
-    ["etc/systemd/system", "run/systemd/system"].iter().flat_map(move |folder| {
-        let folder = format!("{folder}/{SERVICE}.d");
-        let names = root.list(&folder).unwrap_or_default().into_iter();
-        names.filter_map(move |name| {
-            let path = format!("{folder}/{name}");
-            root.text(&path, SMALL).ok().map(|text| (path, text))
-        })
+/// A drop-in of an administrator for the unit that has this text.
+fn drop_in_with(root: &HostRoot, text: &str) -> Option<String> {
+    ["etc/systemd/system", "run/systemd/system"].iter().find_map(|folder| {
+        let names = root.list(&format!("{folder}/{SERVICE}.d")).unwrap_or_default();
+        let mut paths = names.iter().map(|name| format!("{folder}/{SERVICE}.d/{name}"));
+        paths.find(|path| root.text(path, SMALL).unwrap_or_default().contains(text))
     })
 }
 
 /// Whether a drop-in of the unit has an `Environment=` or `EnvironmentFile=`, which is not read.
 fn has_own_environment(root: &HostRoot) -> bool {
-    drop_ins(root).any(|(_, text)| text.contains("Environment"))
+    drop_in_with(root, "Environment").is_some()
 }
 
-/// A drop-in that names another source of a kubeconfig; its files are not looked for.
+/// A drop-in that names another source of a kubeconfig, as in `LoadCredential=kubeconfig:PATH`. Its
+/// files are not looked for.
 pub(crate) fn kubeconfig_drop_in(root: &HostRoot) -> Option<String> {
-    let has_source = |line: &str| {
-        let (key, value) = line.split_once('=').unwrap_or_default();
-        let own = value.trim().rsplit_once(':').map_or("", |(_, id)| id);
-        let id = value.split(':').next().unwrap_or_default().trim();
-        match key.trim() {
-            "ImportCredential" => KUBECONFIGS.contains(&own) || KUBECONFIGS.contains(&id),
-            "LoadCredential"
-            | "LoadCredentialEncrypted"
-            | "SetCredential"
-            | "SetCredentialEncrypted" => KUBECONFIGS.contains(&id),
-            _ => false,
-        }
-    };
-    drop_ins(root).find(|(_, text)| text.lines().any(has_source)).map(|(path, _)| path)
+    drop_in_with(root, "kubeconfig:")
 }
 
 /// What `nodelet check` checks without a `--kubeconfig`: the agent that runs, or else that of the

@@ -159,11 +159,13 @@ impl Current {
         }
         // Of the operations only the sync of the folder may have failed.
         let is_stored = |(_, stored)| stored == leaf;
-        let line = if is_written || self.pki.store.usable().ok().flatten().is_some_and(is_stored) {
-            format!("in use and stored, but a power cut may undo that: {why}")
+        let is_stored = is_written || self.pki.store.usable().ok().flatten().is_some_and(is_stored);
+        let (what, remedy) = if is_stored {
+            ("in use and stored, but a power cut may undo that", "")
         } else {
-            format!("in use, but not stored: {why}; make --cert-dir writable before the next start")
+            ("in use, but not stored", "; make --cert-dir writable before the next start")
         };
+        let line = format!("{what}: {why}{remedy}");
         Ok(TaskResult::NotStored(leaf, line))
     }
 

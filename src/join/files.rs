@@ -235,11 +235,11 @@ impl JoinPaths {
         self.process(&|pid, name| {
             let line = self.host().bytes(&format!("proc/{pid}/cmdline"), LARGE).unwrap_or_default();
             let line = String::from_utf8_lossy(&line);
-            let mut words = line.split('\0').skip(1);
-            let is_agent = words.clone().next().is_some_and(|first| first.starts_with("--"));
+            // Without a command.
+            let is_agent = line.split('\0').nth(1).is_some_and(|first| first.starts_with("--"));
+            let has_file = |file| line.contains(file);
             let files = ["=/etc/credstore/nodelet.", "=/var/lib/nodelet"];
-            let mut has_files = || words.any(|word| files.iter().any(|file| word.contains(file)));
-            name == "nodelet" && is_agent && has_files()
+            name == "nodelet" && is_agent && files.into_iter().any(has_file)
         })
     }
 

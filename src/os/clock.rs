@@ -83,8 +83,7 @@ pub fn since_boot() -> Duration {
 /// A number of this boot, from its random id; 0 if that cannot be read, as with `ProcSubset=pid`.
 pub fn boot_number() -> u64 {
     let id = HostRoot::default().text("proc/sys/kernel/random/boot_id", SMALL).unwrap_or_default();
-    let digits = id.chars().filter(char::is_ascii_hexdigit).take(16);
-    u64::from_str_radix(&digits.collect::<String>(), 16).unwrap_or_default()
+    u64::from_str_radix(id.get(..8).unwrap_or_default(), 16).unwrap_or_default()
 }
 
 /// Whether both numbers are known, and those of two boots.

@@ -36,7 +36,7 @@ const CAN_BLOCK: [&str; 21] = [
 pub struct Mount {
     /// Mount point, with its escapes decoded.
     pub point: PathBuf,
-    /// `ext4`, `cgroup2`, `fuse.sshfs`; of an overlay with a layer that can block, the type of that
+    /// `ext4`, `cgroup2`, `fuse.sshfs`; of a root with a layer that can block, the type of that
     /// layer ([`follow_layers`]); [`HIDDEN`].
     pub fs_type: String,
 }
@@ -73,30 +73,21 @@ pub fn parse_mountinfo(line: &str) -> Option<Mount> {
     })
 }
 
-/// The folders that an overlay is made of, of the line of its mount. The kernel writes a comma in a
-/// name as an octal escape, and keeps the backslashes before a colon or a blank in the layers of
-/// `lowerdir` (ovl_show_options in fs/overlayfs/params.c).
+/// The folders that an overlay is made of, of the line of its mount; none of another file system.
+/// The kernel writes a comma in a name as an octal escape, and keeps the backslashes of the options
+/// (ovl_show_options in fs/overlayfs/params.c). A colon in a name cuts the layer, which is mostly
+/// below the same mount.
 fn parse_layers(line: &str) -> Vec<PathBuf> {
     let options = line.split_once(" - overlay ").and_then(|(_, rest)| rest.split(' ').nth(1));
     let mut layers = Vec::new();
-    for (key, value) in options.unwrap_or("").split(',').filter_map(|word| word.split_once('=')) {
-        if !matches!(key, "lowerdir" | "lowerdir+" | "datadir+" | "upperdir") {
-            continue;
+    for word in options.unwrap_or_default().split(',') {
+        let (key, value) = word.split_once('=').unwrap_or_default();
+        if matches!(key, "lowerdir" | "lowerdir+" | "datadir+" | "upperdir") {
+            let value = unescape(value).to_string_lossy().replace('\\', "");
+            layers.extend(value.split(':').map(PathBuf::from));
         }
-        let (mut layer, mut is_escaped) = (Vec::new(), false);
-        for &byte in unescape(value).as_os_str().as_bytes() {
-            match (byte, is_escaped) {
-                (b'\\', false) => is_escaped = true,
-                (b':', false) => layers.push(std::mem::take(&mut layer)),
-                _ => {
-                    layer.push(byte);
-                    is_escaped = false;
-                }
-            }
-        }
-        layers.push(layer);
     }
-    layers.into_iter().map(|layer| PathBuf::from(OsString::from_vec(layer))).collect()
+    layers
 }
 
 /// The file system of a mount.
@@ -176,23 +167,16 @@ fn network_root(cmdline: &str) -> Option<&str> {
     })
 }
 
-/// Gives an overlay the type of its layer that can block. `overlays` are numbers of `mounts` with
-/// their layers. The layers of a root may be out of reach, if they were mounted in an initramfs, or
-/// be images in files of a network file system (LTSP): then it can block if `cmdline` says so.
-fn follow_layers(mounts: &mut [Mount], overlays: &[(usize, Vec<PathBuf>)], cmdline: &str) {
-    // Most tables have none but an automounter, and no look at each mount for each layer is due.
-    let blocking: Vec<Mount> = mounts.iter().filter(|mount| mount.can_block()).cloned().collect();
-    for (overlay, layers) in overlays {
-        let is_below_one = |layer: &&PathBuf| over(&blocking, layer).is_some();
-        let found = layers.iter().filter(is_below_one).find_map(|layer| {
-            over(mounts, layer).filter(|mount| mount.can_block()).map(|mount| &*mount.fs_type)
-        });
-        let Some(mount) = mounts.get(*overlay) else { continue };
-        let of_root = || (mount.point == Path::new("/")).then(|| network_root(cmdline)).flatten();
-        let fs_type = found.or_else(of_root).unwrap_or("overlay").to_owned();
-        if let Some(mount) = mounts.get_mut(*overlay) {
-            mount.fs_type = fs_type;
-        }
+/// Gives a root that is an overlay of `layers` the type of the layer that can block. The layers may
+/// be out of reach, if they were mounted in an initramfs, or be images in files of a network file
+/// system (LTSP): then it can block if `cmdline` says so.
+fn follow_layers(mounts: &mut [Mount], layers: &[PathBuf], cmdline: &str) {
+    let mut holds = layers.iter().filter_map(|layer| over(mounts, layer));
+    let blocking = holds.find(|mount| mount.can_block()).map(|mount| mount.fs_type.as_str());
+    let fs_type = blocking.or_else(|| network_root(cmdline)).map(str::to_owned);
+    let root = mounts.iter_mut().rfind(|mount| mount.point == Path::new("/"));
+    if let (Some(fs_type), Some(root)) = (fs_type, root) {
+        root.fs_type = fs_type;
     }
 }
 
@@ -265,21 +249,22 @@ pub fn own_mounts() -> io::Result<Rc<[Mount]>> {
 }
 
 fn read(file: File) -> io::Result<Table> {
-    let (mut mounts, mut overlays) = (Vec::new(), Vec::new());
-    let mut take = |line: &str| take_line(line, &mut mounts, &mut overlays);
+    let (mut mounts, mut layers) = (Vec::new(), Vec::new());
+    let mut take = |line: &str| take_line(line, &mut mounts, &mut layers);
     from_start(&file, LARGE, &mut each_line(&mut take))?;
-    if !overlays.is_empty() {
+    if !layers.is_empty() {
         let cmdline = open(Path::new("/proc/cmdline")).and_then(|file| whole(file, SMALL));
-        let cmdline = String::from_utf8_lossy(&cmdline.unwrap_or_default()).into_owned();
-        follow_layers(&mut mounts, &overlays, &cmdline);
+        let cmdline = cmdline.unwrap_or_default();
+        follow_layers(&mut mounts, &layers, &String::from_utf8_lossy(&cmdline));
     }
     Ok(Table { file, mounts: mounts.into() })
 }
 
-fn take_line(line: &str, mounts: &mut Vec<Mount>, overlays: &mut Vec<(usize, Vec<PathBuf>)>) {
+/// Adds the mount of a line. `layers` are those of the root.
+fn take_line(line: &str, mounts: &mut Vec<Mount>, layers: &mut Vec<PathBuf>) {
     let Some(mount) = parse_mountinfo(line) else { return };
-    if mount.fs_type == "overlay" {
-        overlays.push((mounts.len(), parse_layers(line)));
+    if mount.point == Path::new("/") {
+        *layers = parse_layers(line);
     }
     mounts.push(mount);
 }
@@ -288,9 +273,11 @@ fn take_line(line: &str, mounts: &mut Vec<Mount>, overlays: &mut Vec<(usize, Vec
 #[cfg(test)]
 pub(crate) fn pretend(mountinfo: &str) {
     let file = open(&Path::new("/").join(MOUNTINFO)).unwrap();
-    let (mut mounts, mut overlays) = (Vec::new(), Vec::new());
-    mountinfo.lines().for_each(|line| take_line(line, &mut mounts, &mut overlays));
-    follow_layers(&mut mounts, &overlays, "");
+    let (mut mounts, mut layers) = (Vec::new(), Vec::new());
+    mountinfo.lines().for_each(|line| take_line(line, &mut mounts, &mut layers));
+    if !layers.is_empty() {
+        follow_layers(&mut mounts, &layers, "");
+    }
     LAST_READ.set(Some(Table { file, mounts: mounts.into() }));
 }
 
@@ -373,23 +360,23 @@ mod tests {
     }
 
     #[test]
-    fn an_overlay_can_block_if_a_layer_can() {
+    fn a_root_that_is_an_overlay_can_block_if_a_layer_can() {
         let overlay = |options: &str| format!("24 1 0:23 / / rw - overlay overlay rw,{options}\n");
         let nfs = "25 24 0:44 / /media/root-ro ro - nfs4 10.0.0.9:/root rw\n\
-            26 24 0:45 / /mnt/a\\040b,c:d ro - virtiofs tag rw\n\
+            26 24 0:45 / /mnt/a\\040b,c ro - virtiofs tag rw\n\
             27 24 0:46 / /media/root-ro/data rw - tmpfs tmpfs rw\n";
         let type_of_root = |options: &str, others: &str, cmdline: &str| {
-            let (mut mounts, mut overlays) = (Vec::new(), Vec::new());
+            let (mut mounts, mut layers) = (Vec::new(), Vec::new());
             let table = overlay(options) + others;
-            table.lines().for_each(|line| take_line(line, &mut mounts, &mut overlays));
-            follow_layers(&mut mounts, &overlays, cmdline);
+            table.lines().for_each(|line| take_line(line, &mut mounts, &mut layers));
+            follow_layers(&mut mounts, &layers, cmdline);
             mounts[0].fs_type.clone()
         };
-        // overlayroot; piserver; of `mount -o 'lowerdir=/lower:/mnt/a\ b\,c\:d'`, Linux 6.18.
+        // overlayroot; piserver; of `mount -o 'lowerdir=/lower:/mnt/a\ b\,c/d\:e'`, Linux 6.18.
         for (options, want) in [
             ("lowerdir=/media/root-ro,upperdir=/media/root-rw/up,workdir=/x", "nfs4"),
             ("lowerdir=/ro:/l,upperdir=/media/root-ro/up,workdir=/media/root-ro/w", "nfs4"),
-            ("lowerdir=/lower:/mnt/a\\134\\040b\\134\\054c\\134:d/x,redirect_dir=on", "virtiofs"),
+            ("lowerdir=/lower:/mnt/a\\134\\040b\\134\\054c/d\\134:e,redirect_dir=on", "virtiofs"),
             ("lowerdir+=/ro,datadir+=/media/root-ro", "nfs4"),
             ("lowerdir=/media/root-ro/data:l/X::/media/root-rose", "overlay"),
             ("workdir=/media/root-ro", "overlay"),
@@ -409,9 +396,11 @@ mod tests {
             let options = "lowerdir=/,upperdir=/overlay/upper,workdir=/overlay/work";
             assert_eq!(type_of_root(options, "", cmdline), want, "{cmdline}");
         }
-        let mut mounts = vec![mount("/", "ext4"), mount("/x", "overlay")];
-        follow_layers(&mut mounts, &[(1, vec!["/lower".into()])], "root=/dev/nfs");
-        assert_eq!(mounts[1].fs_type, "overlay", "the command line is of the root alone");
+        // An initramfs, or the disk of a board that was booted from a network.
+        for fs_type in ["rootfs", "ext4"] {
+            let line = format!("1 1 0:2 / / rw - {fs_type} x rw,lowerdir=/x");
+            assert_eq!(parse_layers(&line), [] as [PathBuf; 0]);
+        }
     }
 
     #[test]

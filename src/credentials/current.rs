@@ -158,8 +158,8 @@ impl Current {
             self.replace((config, leaf.clone()))?;
         }
         // Of the operations only the sync of the folder may have failed.
-        let is_stored = |(_, stored)| stored == leaf;
-        let is_stored = is_written || self.pki.store.usable().ok().flatten().is_some_and(is_stored);
+        let stored = || self.pki.store.usable().ok().flatten();
+        let is_stored = is_written || stored().is_some_and(|(_, stored)| stored == leaf);
         let (what, remedy) = if is_stored {
             ("in use and stored, but a power cut may undo that", "")
         } else {

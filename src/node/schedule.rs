@@ -648,7 +648,6 @@ pub(crate) mod tests {
         assert_eq!(schedule.next(at(2), &due, || true), turn);
     }
 
-    /// A reconnect on a narrow link takes as long as an interval.
     /// client-go: a request of the Lease has 10 s (heartbeatClientConfig.Timeout).
     #[test]
     fn a_server_that_needs_up_to_ten_seconds_is_asked_once_for_each_renewal() {
@@ -683,6 +682,7 @@ pub(crate) mod tests {
         }
     }
 
+    /// A reconnect on a narrow link takes as long as an interval.
     #[test]
     fn a_retry_has_at_least_half_an_interval_and_one_call() {
         let mut schedule = Schedule::new(LAW, 1);

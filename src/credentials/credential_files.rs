@@ -63,6 +63,13 @@ impl CredentialFiles {
         }
     }
 
+    /// The files of `config`, which was just read, from now on. An outage ends with their first
+    /// check.
+    pub(super) fn replace(&mut self, config: &ApiConfig) {
+        let log = std::mem::replace(&mut self.log, OutageLog::new("credentials"));
+        *self = Self { log, ..Self::new(config) };
+    }
+
     /// The files of `config` from now on. A file that stays is checked as before.
     pub(super) fn follow(&mut self, config: &ApiConfig) {
         let new = Self::new(config);

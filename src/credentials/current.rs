@@ -171,7 +171,7 @@ impl Current {
 
     pub(super) fn replace(&mut self, (config, leaf): (ApiConfig, Leaf)) -> Result<Leaf, Fault> {
         self.api.set_identity(&config)?;
-        self.files = CredentialFiles::new(&config);
+        self.files.replace(&config);
         self.signing = SigningClient::Main;
         Ok(leaf)
     }
@@ -194,7 +194,7 @@ impl Current {
                 self.pki.marks = self.pki.judge(Some(&config), now)?.1;
                 if first {
                     self.api.set_identity(&config)?;
-                    self.files = CredentialFiles::new(&config);
+                    self.files.replace(&config);
                     SigningClient::MainBootstrap
                 } else {
                     let api = Api::new(&config)?;

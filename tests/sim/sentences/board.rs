@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Judged, Run, Sentence};
+use crate::kube::time::Wall;
 use crate::sim::classes::board::is_hardware;
 use crate::sim::devices::Truth;
 use crate::sim::trace::{Exchange, State, What};
@@ -186,6 +187,19 @@ fn status_of(conditions: &Value, kind: &str) -> Option<bool> {
     Some(found["status"] == "True")
 }
 
+/// Whether a condition has been False for a day by the clock of the board, which may be wrong: with
+/// `problems` it is listed no more (systemd/health.md).
+fn is_old(conditions: &Value, before: &Value, kind: &str) -> bool {
+    let time = |list: &Value, kind: &str, member: &str| {
+        let mut all = list.as_array()?.iter();
+        let text = all.find(|condition| condition["type"] == kind)?[member].as_str()?;
+        Wall::parse(text).map(Wall::seconds)
+    };
+    let now = time(conditions, "Ready", "lastHeartbeatTime");
+    let since = time(before, kind, "lastTransitionTime");
+    now.zip(since).is_some_and(|(now, since)| now >= since.saturating_add(86_400))
+}
+
 /// A value of the Node, as the truth writes it; `None` if it is not there.
 fn value_of(status: &Value, name: &str) -> Option<String> {
     let value = match name {
@@ -348,6 +362,7 @@ impl<'a> Watch<'a> {
                 (Some(true), Some(true)) => {}
                 (_, Some(true)) => self.begins(at, rule),
                 (Some(true), Some(false)) => self.ends(at, rule),
+                (Some(false), None) if is_old(list, before, kind) => {}
                 (Some(was), None) => self.is_deleted(at, rule, was),
                 _ => {}
             }

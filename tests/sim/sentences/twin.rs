@@ -108,17 +108,22 @@ fn is_of_time(path: &str, old: &Objects, other: &Objects, new: &Objects) -> bool
     both_changed && status(other) == status(new) && apart.is_some_and(|it| it <= APART.as_secs())
 }
 
-/// A pressure that is over stays True for 5 minutes; a process that starts does not know of them,
-/// as a kubelet.
+/// What is over stays True for a while: pressures for 5 minutes, heat too, a low voltage for an hour.
+/// A process that starts does not know of pressures, as a kubelet, and counts the others from its
+/// start.
 fn is_of_transition(path: &str, other: &Objects, new: &Objects) -> bool {
-    let pressure = ["MemoryPressure", "DiskPressure", "PIDPressure"]
-        .into_iter()
-        .find(|pressure| path.contains(pressure) || path.contains(&format!("HasNo{pressure}")));
-    let has = |objects: &Objects, status: &str| {
-        let path = format!("node.status.conditions.{}.status", pressure.unwrap_or_default());
-        members(objects).get(&path).is_some_and(|found| found.contains(status))
+    let is_true = |objects: &Objects, kind: &str| {
+        let path = format!("node.status.conditions.{kind}.status");
+        members(objects).get(&path).is_some_and(|found| found.contains("True"))
     };
-    has(other, "True") && has(new, "False")
+    // The taints of pressures follow their conditions.
+    let is_about = |kind: &str| path.contains(kind) || path.starts_with("node.spec.taints");
+    ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().any(|kind| {
+        let told = format!("HasNo{kind}");
+        (is_about(kind) || is_about(&told)) && is_true(other, kind) && !is_true(new, kind)
+    }) || ["ThermalThrottling", "UnderVoltage", "ReadonlyFilesystem"]
+        .into_iter()
+        .any(|kind| path.contains(kind) && !is_true(other, kind) && is_true(new, kind))
 }
 
 /// Without an id of the boot each start is the first one of a boot.
@@ -128,13 +133,13 @@ fn is_of_boot(path: &str, plan: &Plan) -> bool {
 
 /// The message of a condition names the first of several devices, "and 1 more". A process that has
 /// just started names those that it has seen: a file may be unreadable meanwhile, and ext2 has no
-/// record of what stopped it.
+/// record of what stopped it. FrequentReboot counts boots of an hour, and of a day.
 fn is_of_list(path: &str, other: &Objects, new: &Objects) -> bool {
     let Some(condition) = path.strip_suffix(".message") else { return false };
     let member = |objects: &Objects, path: &str| members(objects).get(path).cloned();
     let status = |objects| member(objects, &format!("{condition}.status"));
     let has_more = member(other, path).is_some_and(|text| text.ends_with(" more\""));
-    has_more && status(other) == status(new)
+    (has_more || condition.ends_with("FrequentReboot")) && status(other) == status(new)
 }
 
 /// What differs: the path of a member, and its value in each.

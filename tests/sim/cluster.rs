@@ -113,11 +113,18 @@ impl World {
         if self.has_name() {
             self.set_names();
         }
-        let (old, new) = match self.has_moved {
-            true => ("10.0.0.1:", "10.0.1.1:"),
-            false => ("10.0.1.1:", "10.0.0.1:"),
+        let own = self.servers.iter().filter(|server| server.cluster == 0);
+        let corrections: Vec<(String, String)> = own
+            .filter_map(|server| {
+                let IpAddr::V4(v4) = server.address.ip() else { return None };
+                let [_, _, third, last] = v4.octets();
+                Some((format!("10.0.{}.{last}:", 1 - third.min(1)), format!("{v4}:")))
+            })
+            .collect();
+        let correct = |text: &str| {
+            corrections.iter().fold(text.to_owned(), |text, (old, new)| text.replace(old, new))
         };
-        self.correct_line(old, new);
+        self.correct_line(&correct);
         let mut paths: Vec<String> = [
             "etc/kubernetes/kubelet.conf",
             "var/lib/nodelet/kubeconfig",
@@ -132,8 +139,9 @@ impl World {
         for path in paths {
             let Some(content) = self.board.read(&path) else { continue };
             let Ok(text) = String::from_utf8(content) else { continue };
-            if text.contains(old) {
-                self.person_writes(&path, text.replace(old, new).as_bytes());
+            let corrected = correct(&text);
+            if corrected != text {
+                self.person_writes(&path, corrected.as_bytes());
                 has_changed = true;
             }
         }

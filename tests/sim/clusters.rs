@@ -27,7 +27,7 @@ fn names(index: usize) -> Vec<String> {
     if index > 0 {
         return vec![address(index).to_string(), name(index).to_owned()];
     }
-    let moved = ["10.0.0.11", "10.0.0.12", "10.0.0.13"];
+    let moved = ["10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.1.11", "10.0.1.12", "10.0.1.13"];
     cluster::NAMES.iter().copied().chain(moved).map(str::to_owned).collect()
 }
 

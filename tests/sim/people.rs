@@ -242,9 +242,9 @@ impl World {
     }
 
     /// The servers have moved: the person's line names the new address.
-    pub(crate) fn correct_line(&mut self, old: &str, new: &str) {
+    pub(crate) fn correct_line(&mut self, correct: &dyn Fn(&str) -> String) {
         if let Some(line) = &mut self.people.wanted {
-            line.server = line.server.replace(old, new);
+            line.server = correct(&line.server);
         }
     }
 
@@ -425,8 +425,8 @@ impl World {
     // --- after the faults ---
 
     /// Why the board needs a person, if it does: its certificate has ended, no bootstrap token
-    /// gives it another one, and in the last third of its life no quiet time was long enough to
-    /// renew it.
+    /// gives it another one, and in the last tenth of its life, when a renewal is due for certain, no
+    /// quiet time was long enough for it.
     pub(crate) fn outlives_its_certificate(&mut self) {
         let auth = self.plan.setting("auth");
         let Some(until) = self.people.shown_until.filter(|until| *until < self.now) else { return };
@@ -434,7 +434,7 @@ impl World {
             return;
         }
         let life: u64 = self.plan.setting("life").parse().unwrap_or(86_400);
-        let mut end = until.saturating_sub(Duration::from_secs(life / 3));
+        let mut end = until.saturating_sub(Duration::from_secs(life / 10));
         let mut quiet = Duration::ZERO;
         for step in &self.plan.steps {
             let from = step.when.at();

@@ -179,17 +179,18 @@ impl Store {
         Ok(ops)
     }
 
-    /// The pair of an attempt whose link could not be made: that may fail for years, and each
-    /// attempt must not leave another file.
+    /// The pair of an attempt whose link could not be made, or else the newest one that cannot be
+    /// read, which may be that of an attempt, too: both may last for years, and each attempt must
+    /// not leave another file.
     fn leftover(&self, text: &[u8]) -> Option<PathBuf> {
-        let mut found = None;
-        let mut look = |pair: PathBuf| {
-            if found.is_none() && holds(&pair, text) {
-                found = Some(pair);
-            }
+        let (mut same, mut unread) = (None, None);
+        let mut look = |pair: PathBuf| match read(&pair).map(Zeroizing::new) {
+            Ok(stored) if stored.as_slice() == text => same = Some(pair),
+            Ok(_) => {}
+            Err(_) => unread = unread.take().max(Some(pair)),
         };
         self.each_pair(&mut look).ok()?;
-        found
+        same.or(unread)
     }
 
     /// A path named after `now`, or after the next second without a file: two certificates of one

@@ -103,6 +103,11 @@ fn judge(run: &Run<'_>) -> Judged {
                     }
                 }
             },
+            // Nothing renews the Lease of a board that a person has to help.
+            What::Judged(state) if state.excuse.is_some() => {
+                gaps.judged.broken.take_if(|broken| broken.at >= state.healed);
+                return gaps.judged;
+            }
             What::Starts { .. } => {
                 gaps.last = Some(entry.at).filter(|_| gaps.has_lease && entry.at >= gaps.from);
             }

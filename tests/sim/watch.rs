@@ -190,7 +190,11 @@ impl World {
         bytes: &[u8],
     ) {
         let what = format!("{} {}", request.method, request.target);
-        if is_forged {
+        let discovers = request.method == "GET"
+            && ["/cacerts", "/api/v1/namespaces/kube-public/configmaps/cluster-info"]
+                .contains(&request.target.as_str())
+            && request.header("authorization").is_none();
+        if is_forged && !discovers {
             let text = format!("a request to a server with a wrong certificate: {what}");
             self.tell(What::Broken { sentence: 8, text });
         }

@@ -111,6 +111,8 @@ struct Watch<'a> {
     past: Vec<(Duration, &'a Truth)>,
     /// When something else than the hardware disturbs the agent.
     disturbed: Vec<(Duration, Duration)>,
+    /// A file of the root is read at the start alone (systemd/differences.md).
+    root_can_block: bool,
     /// When files are slow, or cannot be read.
     unread: Vec<(Duration, Duration)>,
     suspended: Vec<(Duration, Duration)>,
@@ -147,6 +149,7 @@ fn judge(run: &Run<'_>) -> Judged {
         judged: Judged::default(),
         past: Vec::new(),
         disturbed,
+        root_can_block: run.plan.setting("root") == "overlay-nfs",
         unread,
         suspended,
         agent_since: None,
@@ -533,7 +536,9 @@ impl<'a> Watch<'a> {
             let from = at.saturating_sub(seconds(180));
             let truths: Vec<&str> =
                 self.since(from).map(|(_, truth, _)| truth.fact(name)).collect();
-            let is_kept = matches!(name, "machineID" | "systemUUID") || truths.contains(&"");
+            let is_kept = matches!(name, "machineID" | "systemUUID")
+                || name == "osImage" && self.root_can_block
+                || truths.contains(&"");
             let Some(value) = value_of(&state.node["status"], name) else { continue };
             if is_kept || at < agent + seconds(180) || at < state.healed + seconds(180) {
                 continue;

@@ -128,6 +128,8 @@ const OF_A_START: &[(Kind, u64)] = &[
     (Kind::Turns, 1300),
     // Of the agent `boots` and `podcidr`, of a join credentials, flags and its mark: four each.
     (Kind::Changes, 12),
+    // The registration, the clock, what cannot be stored.
+    (Kind::Lines, 8),
 ];
 
 fn judge(run: &Run<'_>) -> Judged {

@@ -64,6 +64,7 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                     && !is_of_transition(path, &other, objects)
                     && !is_of_list(path, &other, objects)
                     && !is_of_boot(path, run.plan)
+                    && !is_of_start(path, run.plan)
             })
             .collect();
         let Some((path, _)) = found.first() else { continue };
@@ -124,6 +125,11 @@ fn is_of_transition(path: &str, other: &Objects, new: &Objects) -> bool {
     }) || ["ThermalThrottling", "UnderVoltage", "ReadonlyFilesystem"]
         .into_iter()
         .any(|kind| path.contains(kind) && !is_true(other, kind) && is_true(new, kind))
+}
+
+/// A file of a root that can block is read at the start alone (systemd/differences.md).
+fn is_of_start(path: &str, plan: &Plan) -> bool {
+    plan.setting("root") == "overlay-nfs" && path.ends_with(".osImage")
 }
 
 /// Without an id of the boot each start is the first one of a boot.

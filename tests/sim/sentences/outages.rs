@@ -50,10 +50,14 @@ fn judge(run: &Run<'_>) -> Judged {
     // fault as long as it has none.
     let mut has_facts = Some(Duration::ZERO);
     let mut outages: BTreeMap<String, Outage> = BTreeMap::new();
-    let mut is_excused = false;
+    let (mut is_excused, mut agent) = (false, None);
     for entry in run.trace {
         match &entry.what {
-            What::Starts { name: "nodelet", .. } => outages.clear(),
+            What::Starts { name: "nodelet", pid, .. } => {
+                (agent, outages) = (Some(*pid), BTreeMap::new());
+            }
+            // A check has its own.
+            What::Log { pid, .. } if agent.is_some_and(|agent| agent != *pid) => {}
             What::Log { text, place, level, .. } if place.contains("kube/outage_log.rs") => {
                 let Some((what, why)) = text.split_once(": ") else { continue };
                 let outage = outages.entry(what.to_owned()).or_default();

@@ -47,7 +47,7 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
         let What::Twin { objects: old, .. } = &begin.what else { continue };
         // A board that needs a restart breaks the sentence about recovery, and this one does not
         // say it again of each object.
-        if ready_of(&old.node) == "Unknown" {
+        if [old, objects].iter().any(|objects| ready_of(&objects.node) == "Unknown") {
             continue;
         }
         judged.count += 1;

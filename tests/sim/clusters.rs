@@ -129,18 +129,24 @@ impl World {
         self.end_connections_of_cluster(0);
         if size == 1 && self.plan.setting("auth") == "bootstrap" {
             self.replace_bootstrap();
-            // It is needed no more by a board that has a certificate.
-            if self.has_valid_pair() {
-                let token = format!("{:06x}", self.tokens);
-                self.clusters[0].model.remove_bootstrap_token(&token);
-                self.people.token_is_dead = true;
-            }
+            self.end_token_of_bootstrap();
             self.later(Duration::from_secs(10), |world, _| world.restart_unit(), 0);
         }
     }
 
-    /// The cluster gets a second CA. The owner of the board adds it, by a second line of a join or
-    /// in the kubeconfig, and then the servers use it.
+    /// The token of the bootstrap kubeconfig expires: a board that has a certificate needs it no
+    /// more.
+    fn end_token_of_bootstrap(&mut self) {
+        if self.has_valid_pair() {
+            let token = format!("{:06x}", self.tokens);
+            self.clusters[0].model.remove_bootstrap_token(&token);
+            self.people.token_is_dead = true;
+        }
+    }
+
+    /// The cluster gets a second CA. The owner of the board adds it, by a second line of a join, in
+    /// the file of the CA, in the kubeconfig, or in the bootstrap kubeconfig, from which the agent
+    /// writes its kubeconfig again (systemd/cluster/README.md). Then the servers use it.
     pub(crate) fn add_ca(&mut self) {
         self.set_double();
         if self.clusters[0].next.is_some() || self.place().0 != 0 || self.is_k3s(0) {
@@ -160,8 +166,14 @@ impl World {
                 // The line is overlooked, and typed again: then all is well, it says.
                 self.later(Duration::from_secs(90), |world, _| world.repeats_join(), 0);
             }
+            // It needs no restart.
+            None if self.has_ca_file() => self.write_ca_file(),
             None => {
                 self.replace_kubeconfig(0);
+                if self.plan.setting("auth") == "bootstrap" {
+                    self.end_token_of_bootstrap();
+                    self.board.remove_all("var/lib/nodelet/kubeconfig");
+                }
                 self.later(Duration::from_secs(10), |world, _| world.restart_unit(), 0);
             }
         }
@@ -239,14 +251,30 @@ impl World {
     /// A kubeconfig for a cluster.
     pub(crate) fn kubeconfig_of(&self, cluster: usize, server: &str, user: &str) -> String {
         let proxy = self.proxy_url();
-        let ca = base64(&self.clusters[cluster].ca_pem);
+        let ca = match self.has_ca_file() {
+            true => "certificate-authority: ca.crt".to_owned(),
+            false => {
+                format!("certificate-authority-data: {}", base64(&self.clusters[cluster].ca_pem))
+            }
+        };
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
-             clusters: [{{name: c, cluster: {{server: '{server}', {proxy}certificate-authority-data: \
-             {ca}}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: '{server}', {proxy}{ca}}}}}]\n\
              contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
              users: [{{name: u, user: {{{user}}}}}]\n"
         )
+    }
+
+    fn has_ca_file(&self) -> bool {
+        self.plan.setting("ca") == "file"
+    }
+
+    /// The CA beside a kubeconfig that names files.
+    pub(crate) fn write_ca_file(&mut self) {
+        if self.has_ca_file() {
+            let ca = self.clusters[self.people.installed].ca_pem.clone();
+            self.board.replace("etc/kubernetes/ca.crt", ca.as_bytes());
+        }
     }
 
     /// The files of another cluster, and at the end those of the first one again. `size`: 1 the

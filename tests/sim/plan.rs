@@ -89,6 +89,8 @@ const SETTINGS: &[(&str, &[&str])] = &[
             "joined-k3s",
         ],
     ),
+    // A kept plan has `file` as well, with `auth=files`.
+    ("ca", &["data"]),
     ("other", &["kubeadm", "kubeadm", "k3s"]),
     ("address", &["ip", "name", "name"]),
     ("servers", &["1", "1", "2", "3"]),

@@ -1092,6 +1092,7 @@ impl World {
     /// A kubeconfig that names files with certificate and key.
     fn write_files(&mut self) {
         self.write_pair(NODE);
+        self.write_ca_file();
         self.people.foreign_pair = None;
         let user = "client-certificate: client.crt, client-key: client.key";
         let text = self.kubeconfig(user);

@@ -8,7 +8,8 @@ fn has_auth(setting: &BTreeMap<String, String>, all: &[&str]) -> bool {
     setting.get("auth").is_some_and(|auth| all.contains(&auth.as_str()))
 }
 
-/// The owner of the board can add a CA.
+/// The owner of the board can add a CA. A kept plan adds one to a bootstrap kubeconfig as well, whose
+/// token expires then: a drawn board may lose its certificate in that moment.
 fn knows_cas(setting: &BTreeMap<String, String>) -> bool {
     has_auth(setting, &["inline", "token", "files", "rotate", "rotate-file", "joined"])
 }

@@ -2,12 +2,10 @@
 # Runs the tests that need no server for another target, under qemu-user:
 # cross/test.sh TARGET [--no-run]. With --no-run they are only compiled.
 #
-# Some optimization and fewer cases, because the emulator is slow: four of fifty machines
-# (credentials/tests/machine). The skipped tests measure time, and run the simulator, whose plans
-# `.ci/sim replay` runs.
+# Some optimization and fewer cases, because the emulator is slow. The skipped tests measure time,
+# and run the simulator, whose plans `.ci/sim replay` runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=none PROPTEST_CASES=32
-export MACHINE_SEED=1..5
 exec cross/cargo.sh "$1" test --locked -Zbuild-std --lib --test boards "${@:2}" \
   -- --skip a_text_of_the_maximum_size_is_parsed_quickly --skip kept_plans_hold

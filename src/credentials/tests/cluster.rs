@@ -1,5 +1,5 @@
-//! One API server in memory, with its signer and its controllers: for the simulations of the lease
-//! law (`node::kubelet::tests`), of the credentials (`machine`) and of the lives of `join::tests`.
+//! One API server in memory, with its signer and its controllers: for the core in virtual
+//! time (`node::kubelet::tests`) and for the lives of `join::tests`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::credentials::certificate::tests::certificate;
-use crate::credentials::pki::tests::{Pem, Signer};
+use crate::credentials::pki::tests::Signer;
 use crate::join::proof::{self, sha256};
 use crate::join::token::{Bootstrap, Digest};
 use crate::kube::message::{Answer, Method, Request, Response, answered, not_found};
@@ -25,10 +25,9 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, Wanted, pem};
 use crate::node::patch::tests::apply;
-use crate::node::schedule::tests::Random;
 
 /// Seconds since 1970 at the start.
-pub(crate) const START: u64 = 1_800_000_000;
+const START: u64 = 1_800_000_000;
 
 pub(crate) const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
@@ -38,7 +37,7 @@ const GRACE: Duration = Duration::from_secs(50);
 const CSRS: &str = "certificatesigningrequests";
 
 /// The true time since 1970.
-pub(crate) fn epoch(now: Duration) -> Duration {
+fn epoch(now: Duration) -> Duration {
     Duration::from_secs(START) + now
 }
 
@@ -99,17 +98,7 @@ impl Authority {
 
 /// A CertificateSigningRequest.
 pub(crate) struct Csr {
-    pub(crate) object: Value,
-    /// When the signer decides.
-    at: Duration,
-    pub(crate) fate: Fate,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Fate {
-    Signed,
-    Denied,
-    Deleted,
+    object: Value,
 }
 
 impl Csr {
@@ -288,8 +277,6 @@ pub(crate) struct Cluster {
     pub(crate) fault_ends: Option<Duration>,
     /// `gitVersion`.
     pub(crate) git_version: &'static str,
-    /// The controllers run since then, and have waited for no Lease before.
-    pub(crate) controllers_since: Duration,
     objects: BTreeMap<String, Objects>,
     /// All CAs that it ever had. Without one its certificates have no signature, and any key.
     authorities: Vec<Authority>,
@@ -299,14 +286,10 @@ pub(crate) struct Cluster {
     signer: usize,
     /// The CA of a certificate by key and expiry.
     issued: BTreeMap<(Vec<u8>, Wall), usize>,
-    /// The certificate of the server is valid since so long, and for so long.
-    pub(crate) server_life: Duration,
-    /// Shortest and longest life of a client's certificate.
-    pub(crate) life: [Duration; 2],
+    /// Life of a client's certificate.
+    pub(crate) life: Duration,
     /// A certificate is valid since so long before its signature.
     pub(crate) backdated: Duration,
-    /// A signer that takes up to 20 s, and that denies or deletes one of four requests.
-    pub(crate) random: Option<Random>,
     pub(crate) csrs: BTreeMap<String, Csr>,
     serial: u64,
     pub(crate) tokens: Vec<String>,
@@ -337,17 +320,14 @@ impl Cluster {
             behavior: Behavior::Correct,
             fault_ends: None,
             git_version: "",
-            controllers_since: Duration::ZERO,
             // The names of the boards.
             objects: ["pi", "pie"].map(|name| (name.to_owned(), Objects::default())).into(),
             authorities: Vec::new(),
             first: 0,
             signer: 0,
             issued: BTreeMap::new(),
-            server_life: YEAR,
-            life: [YEAR, YEAR],
+            life: YEAR,
             backdated: Duration::from_secs(300),
-            random: None,
             csrs: BTreeMap::new(),
             serial: 0,
             tokens: Vec::new(),
@@ -448,7 +428,7 @@ impl Cluster {
         if config.insecure {
             return None;
         }
-        let [from, until] = [wall(now).before(self.server_life), wall(now + self.server_life)];
+        let [from, until] = [wall(now).before(YEAR), wall(now + YEAR)];
         if !self.trusts_server(config) {
             let what = format!("certificate of {host} is not signed by a trusted CA");
             let fault = Fault::new(what, "is this the right server, or was the CA replaced?");
@@ -475,7 +455,7 @@ impl Cluster {
         }
         for objects in self.objects.values_mut() {
             let seen = objects.renewed.max(objects.registered);
-            if seen.is_some_and(|at| now > at.max(self.controllers_since) + GRACE) {
+            if seen.is_some_and(|at| now > at + GRACE) {
                 objects.mark();
             }
         }
@@ -609,10 +589,14 @@ impl Cluster {
     fn answer_csr(&mut self, request: &Request, user: &User, now: Duration) -> Answer {
         if request.method == Method::Get {
             let name = request.path.rsplit('/').next().unwrap();
-            let csr = self.csrs.remove(name).and_then(|csr| self.decided(csr, now));
-            let Some(csr) = csr else {
+            let Some(mut csr) = self.csrs.remove(name) else {
                 return not_found(CSRS, name);
             };
+            if csr.object.get("status").is_none() {
+                let chain = STANDARD.encode(self.sign(&csr.wanted(), now));
+                let status = json!({"conditions": [{"type": "Approved"}], "certificate": chain});
+                csr.object["status"] = status;
+            }
             let object = csr.object.clone();
             self.csrs.insert(name.to_owned(), csr);
             return answered(200, object);
@@ -624,15 +608,7 @@ impl Cluster {
             name => name.to_owned(),
         };
         object["metadata"] = json!({"name": name, "uid": self.serial.to_string()});
-        let (fate, time) = self.random.as_mut().map_or((Fate::Signed, 0), |random| {
-            let fate = match random.below(8) {
-                0 => Fate::Denied,
-                1 => Fate::Deleted,
-                _ => Fate::Signed,
-            };
-            (fate, random.below(20_000))
-        });
-        let csr = Csr { object: object.clone(), at: now + Duration::from_millis(time), fate };
+        let csr = Csr { object: object.clone() };
         let common_name = csr.wanted().subject.common_name;
         if let User::Node(own) = user
             && common_name.strip_prefix("system:node:") != Some(own)
@@ -646,41 +622,12 @@ impl Cluster {
         answered(201, object)
     }
 
-    /// A request after the turn of the signer; `None` if it was deleted.
-    fn decided(&mut self, mut csr: Csr, now: Duration) -> Option<Csr> {
-        if csr.at > now || csr.object.get("status").is_some() {
-            return Some(csr);
-        }
-        csr.object["status"] = match csr.fate {
-            Fate::Deleted => return None,
-            Fate::Denied => {
-                let denied = json!({"type": "Denied", "reason": "Why", "message": "because"});
-                json!({"conditions": [denied]})
-            }
-            Fate::Signed => {
-                let chain = STANDARD.encode(self.sign(&csr.wanted(), csr.at));
-                json!({"conditions": [{"type": "Approved"}], "certificate": chain})
-            }
-        };
-        Some(csr)
-    }
-
     fn sign(&mut self, wanted: &Wanted, now: Duration) -> String {
-        let [shortest, longest] = self.life;
-        let (life, backdated) = match &mut self.random {
-            None => (longest, self.backdated),
-            Some(random) => {
-                let more = random.below((longest - shortest).as_secs().max(1));
-                let is_backdated = random.below(2) == 0;
-                let backdated = if is_backdated { self.backdated } else { Duration::ZERO };
-                (shortest + Duration::from_secs(more), backdated)
-            }
-        };
-        self.issue(wanted, epoch(now) - backdated, epoch(now) + life)
+        self.issue(wanted, epoch(now) - self.backdated, epoch(now) + self.life)
     }
 
     /// The certificate for this name and key, valid from and until so long after 1970.
-    pub(crate) fn issue(&mut self, wanted: &Wanted, from: Duration, until: Duration) -> String {
+    fn issue(&mut self, wanted: &Wanted, from: Duration, until: Duration) -> String {
         let until = Duration::from_secs(until.as_secs());
         let (key, not_after) = (wanted.public_key.clone(), Wall::from_epoch(until));
         let Some(authority) = self.authorities.get(self.signer) else {
@@ -690,12 +637,5 @@ impl Cluster {
         let chain = authority.signer.chain(&wanted.subject.common_name, &key, from, until);
         self.issued.insert((key, not_after), self.signer);
         chain
-    }
-
-    /// A kubeconfig for this server, with all CAs.
-    pub(in crate::credentials) fn kubeconfig(&self, user: &str) -> String {
-        let signer = &self.authorities[self.signer].signer;
-        let (one, all) = (Pem(&signer.ca).to_string(), Pem(&self.bundle()).to_string());
-        signer.kubeconfig(user).replace(&one, &all)
     }
 }

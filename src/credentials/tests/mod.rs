@@ -1,7 +1,6 @@
-//! The credentials of a running board: one fault, and a state machine of many.
+//! The credentials of a running board.
 
 pub(crate) mod cluster;
-mod machine;
 pub(crate) mod process;
 
 use std::time::Duration;

@@ -1,9 +1,7 @@
-//! The agent without its sockets: the real core with the real credentials, for the simulations with
-//! files. And how their seeds are chosen.
+//! The agent without its sockets: the real core with the real credentials, for the lives of
+//! `join::tests`.
 #![allow(clippy::disallowed_methods)]
 
-use std::ops::Range;
-use std::panic;
 use std::time::Duration;
 
 use super::cluster::wall;
@@ -22,8 +20,8 @@ use crate::node::wall_clock::WallClock;
 
 /// A running process.
 pub(crate) struct Process {
-    pub(crate) kubelet: Kubelet,
-    pub(crate) credentials: Credentials,
+    kubelet: Kubelet,
+    credentials: Credentials,
     started: Duration,
 }
 
@@ -31,17 +29,14 @@ pub(crate) struct Process {
 pub(crate) enum Turn {
     /// It waits for so long.
     Waits(Duration),
-    /// It takes a step of the credentials; with `true` an operation of a file change.
-    Credentials(Step, bool),
     /// It takes no time.
     Other,
     Sends(Sent),
 }
 
-/// A request, with the limit of its time.
+/// A request.
 pub(crate) struct Sent {
-    pub(crate) kind: RequestKind,
-    pub(crate) budget: Duration,
+    kind: RequestKind,
     pub(crate) request: Request,
     start: Mono,
 }
@@ -79,21 +74,21 @@ impl Process {
         }
         let is_apart = credentials.current.signs_apart();
         let others = others(&mut credentials.rotation, is_apart, kubelet.moment(start));
-        let (kind, budget, request) = match kubelet.next(start, others, || is_connected) {
+        let (kind, request) = match kubelet.next(start, others, || is_connected) {
             Action::Wait(until) => return Turn::Waits(until.since(start.mono)),
             turn @ (Action::Credentials(_) | Action::Change) => {
                 let step = credentials.step(kubelet.moment(start));
                 let is_apart = credentials.current.signs_apart();
                 match (step, turn) {
-                    (Step::Send(request), Action::Credentials(budget)) => {
-                        (RequestKind::Certificate { is_apart }, budget, request)
+                    (Step::Send(request), Action::Credentials(_)) => {
+                        (RequestKind::Certificate { is_apart }, request)
                     }
                     (Step::Send(_), _) => unreachable!("a change is no request"),
                     (step, _) => {
                         if let Step::InUse(_) = step {
                             kubelet.on_new_credentials();
                         }
-                        return Turn::Credentials(step, others.has_change);
+                        return Turn::Other;
                     }
                 }
             }
@@ -106,13 +101,13 @@ impl Process {
             | Action::TryOtherAddress(_)
             | Action::Registered
             | Action::PodCidrs(_) => return Turn::Other,
-            Action::Send(kind, budget) => match kubelet.request(kind, start, facts) {
-                Some(request) => (kind, budget, request),
+            Action::Send(kind, _) => match kubelet.request(kind, start, facts) {
+                Some(request) => (kind, request),
                 None => return Turn::Other,
             },
             Action::End => unreachable!("no shutdown was announced"),
         };
-        Turn::Sends(Sent { kind, budget, request, start: start.mono })
+        Turn::Sends(Sent { kind, request, start: start.mono })
     }
 
     /// The client that sends this request.
@@ -146,20 +141,6 @@ impl Process {
     }
 }
 
-pub(crate) fn is_certificate(kind: RequestKind) -> bool {
+fn is_certificate(kind: RequestKind) -> bool {
     matches!(kind, RequestKind::Certificate { .. })
-}
-
-/// Runs `live` for each seed. The variable of the environment can name others: `5`, or `51..99`.
-pub(crate) fn live_all(variable: &str, seeds: Range<u64>, live: impl Fn(u64)) {
-    let seeds = match std::env::var(variable) {
-        Err(_) => seeds,
-        Ok(text) => match text.split_once("..") {
-            Some((first, end)) => first.parse().unwrap()..end.parse().unwrap(),
-            None => text.parse().unwrap()..text.parse::<u64>().unwrap() + 1,
-        },
-    };
-    let fails = |seed: &u64| panic::catch_unwind(panic::AssertUnwindSafe(|| live(*seed))).is_err();
-    let failed: Vec<u64> = seeds.filter(fails).collect();
-    assert!(failed.is_empty(), "seeds {failed:?}");
 }

@@ -281,7 +281,7 @@ impl World {
                 self.now = (self.now + pause).min(end);
                 return;
             }
-            Turn::Credentials(..) | Turn::Other => return,
+            Turn::Other => return,
             Turn::Sends(sent) => sent,
         };
         let api = agent.client(&sent);

@@ -220,7 +220,7 @@ impl World {
         let mut cluster = Cluster::without_ca();
         cluster["pi"].pods = (0..3).map(stray).collect();
         cluster.git_version = "v1.38.1";
-        (cluster.life, cluster.backdated) = ([MINUTE; 2], MINUTE);
+        (cluster.life, cluster.backdated) = (MINUTE, MINUTE);
         Self {
             kubelet: Kubelet::new(config, clock, 1, Mono::START),
             cluster,
@@ -611,7 +611,7 @@ fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_
         let certificate = certificates::holding(certificates::SUPERVISOR, Some(leaf));
         let mut world = World::with_certificate(Some(certificate));
         world.cluster = cluster.unwrap_or(world.cluster);
-        world.cluster.life = [1_000_000 * second; 2];
+        world.cluster.life = 1_000_000 * second;
         world
     };
     let hour = |world: &mut World| {

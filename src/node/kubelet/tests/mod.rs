@@ -776,13 +776,6 @@ fn after_a_long_gap_between_renewals_the_node_is_read() {
     assert_eq!(paths[1], "Get /api/v1/nodes/pi");
 }
 
-impl Kubelet {
-    /// The size of the cached Node as JSON.
-    pub(crate) fn seen_bytes(&self) -> usize {
-        self.node.seen_bytes()
-    }
-}
-
 impl World {
     /// Turns with a correct server while this holds.
     fn run_while(&mut self, holds: impl Fn(&Self) -> bool) {

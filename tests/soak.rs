@@ -1,7 +1,7 @@
 //! Soak test of the process: `cargo test --test soak -- --ignored --nocapture`.
 //!
 //! Another fault every second for 150 s. All periods are a fifth of the defaults, so that is an
-//! eighth of an hour. (`node::kubelet::tests::storm` runs an hour of virtual time.)
+//! eighth of an hour. (`tests/sim` runs hours of virtual time.)
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, missing_docs, unreachable_pub)]
 

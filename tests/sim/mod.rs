@@ -64,7 +64,7 @@ pub(crate) fn run(plan: Plan) -> Outcome {
 
 /// Runs a plan, or so many turns of it.
 pub(crate) fn run_turns(plan: Plan, turns: Option<u64>) -> Outcome {
-    crate::node::kubelet::tests::storm::collect_lines();
+    crate::node::kubelet::tests::lines::collect_lines();
     panics::watch();
     let start = Instant::now();
     let end = Duration::from_secs(plan.hours * 3600);

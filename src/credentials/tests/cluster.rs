@@ -53,20 +53,12 @@ pub(crate) enum Behavior {
     Correct,
     /// It refuses with this code, perhaps with `Retry-After`.
     Refuses(u16, Option<u64>),
-    /// It responds with this code and an invalid body.
-    InvalidBody(u16),
-    /// A gateway responds with its own page.
-    Gateway,
-    /// It does not respond; with `true` it has carried the request out.
-    Silent(bool),
-    /// Its port is closed.
-    Gone,
+    /// It does not respond.
+    Silent,
     /// Another client deletes the Node and its Lease before the request.
     Deletes,
     /// Another client deletes the Lease before the request.
     DeletesLease,
-    /// Another client recreates the Node before the request.
-    Recreates,
     /// Another client writes to the Node before the request.
     Writes,
 }
@@ -151,17 +143,6 @@ impl Objects {
     /// `kubectl delete node`, and the garbage collector.
     pub(crate) fn delete(&mut self) {
         (self.node, self.lease, self.registered, self.renewed) = (None, None, None, None);
-    }
-
-    /// Deletes the Lease if its owner, the Node, no longer exists.
-    pub(crate) fn collect_garbage(&mut self) {
-        let uid = |object: &Value, path: &[&str]| object::text(object, path).to_owned();
-        let node = self.node.as_ref().map(|node| uid(node, &["metadata", "uid"]));
-        let is_orphan = |lease: &Value| {
-            let owners = object::list(lease, &["metadata", "ownerReferences"]);
-            !owners.is_empty() && !owners.iter().any(|owner| Some(uid(owner, &["uid"])) == node)
-        };
-        self.lease = self.lease.take().filter(|lease| !is_orphan(lease));
     }
 
     /// As node-lifecycle-controller when no renewal of the Lease has reached it for the grace
@@ -273,8 +254,6 @@ impl Objects {
 pub(crate) struct Cluster {
     pub(crate) host: &'static str,
     pub(crate) behavior: Behavior,
-    /// From then on it is correct.
-    pub(crate) fault_ends: Option<Duration>,
     /// `gitVersion`.
     pub(crate) git_version: &'static str,
     objects: BTreeMap<String, Objects>,
@@ -318,7 +297,6 @@ impl Cluster {
         Self {
             host: "",
             behavior: Behavior::Correct,
-            fault_ends: None,
             git_version: "",
             // The names of the boards.
             objects: ["pi", "pie"].map(|name| (name.to_owned(), Objects::default())).into(),
@@ -450,9 +428,6 @@ impl Cluster {
 
     /// The controllers at this time.
     pub(crate) fn control(&mut self, now: Duration) {
-        if self.fault_ends.is_some_and(|end| now >= end) {
-            (self.behavior, self.fault_ends) = (Behavior::Correct, None);
-        }
         for objects in self.objects.values_mut() {
             let seen = objects.renewed.max(objects.registered);
             if seen.is_some_and(|at| now > at + GRACE) {
@@ -474,9 +449,6 @@ impl Cluster {
         if api.config.endpoint.host != self.host {
             return Err("no such server".into());
         }
-        if self.behavior == Behavior::Gone {
-            return Err("connection refused".into());
-        }
         if let Some((distrust, fault)) = self.distrust(&api.config, now, board) {
             api.set_distrust(Some(distrust));
             return Err(fault);
@@ -493,7 +465,6 @@ impl Cluster {
             match behavior {
                 Behavior::Deletes => objects.delete(),
                 Behavior::DeletesLease => objects.lease = None,
-                Behavior::Recreates => objects.touch(true),
                 Behavior::Writes => objects.touch(false),
                 _ => {}
             }
@@ -503,15 +474,7 @@ impl Cluster {
                 retry_after: after.map(Duration::from_secs),
                 ..Response::test(code, r#"{"kind": "Status", "reason": "Tested"}"#)
             }),
-            Behavior::InvalidBody(code) => answered(code, json!([1, {"kind": "Node"}])),
-            Behavior::Gateway => Ok(Response::test(404, "<html>")),
-            Behavior::Gone => Err("connection refused".into()),
-            Behavior::Silent(applied) => {
-                if applied {
-                    drop(self.carry_out(request, user, now));
-                }
-                Err("tested".into())
-            }
+            Behavior::Silent => Err("tested".into()),
             _ => self.carry_out(request, user, now),
         };
         if let Ok(response) = &mut outcome {

@@ -18,7 +18,7 @@ use crate::kube::delay::Jitter;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::message::Response;
 use crate::kube::time::Wall;
-use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
+use crate::node::kubelet::tests::lines::{collect_lines, take_lines};
 use crate::os::tree::Tree;
 use crate::os::write::Disk;
 

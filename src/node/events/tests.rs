@@ -59,16 +59,6 @@ fn a_changed_boot_id_is_a_reboot_warning() {
     assert_eq!(reasons(Some(&node("", GOOD)), &node("bar", GOOD)), [] as [&str; 0]);
 }
 
-impl EventQueue {
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-
-    pub(crate) fn counted(&self) -> usize {
-        self.sent.len()
-    }
-}
-
 fn at(seconds: u64) -> Mono {
     Mono::START.after(Duration::from_secs(seconds))
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::config::flags::Flags;
 use crate::kube::message::answered;
 use crate::kube::text::Fault;
-use crate::node::kubelet::tests::storm::{collect_lines, take_lines};
+use crate::node::kubelet::tests::lines::{collect_lines, take_lines};
 use crate::serve::ServeConfig;
 
 /// An API server: what it says to the n-th review of a kind, and what it was asked.

@@ -13,7 +13,7 @@ use serde_json::json;
 use self::board::{Line, View, World, wrong_clocks};
 use crate::credentials::tests::cluster::{YEAR, wall};
 use crate::kube::time::Wall;
-use crate::node::kubelet::tests::storm::collect_lines;
+use crate::node::kubelet::tests::lines::collect_lines;
 use crate::os::recorder;
 use crate::os::write::Op;
 
@@ -40,7 +40,6 @@ enum Act {
     Force,
     SetClock,
     MendDisk,
-    WaitForServer,
     DeleteNode,
     Stop,
     Start,
@@ -48,13 +47,11 @@ enum Act {
 }
 
 /// What a part of a line tells a person. The first one counts.
-const REMEDIES: [(&str, Act); 22] = [
+const REMEDIES: [(&str, Act); 18] = [
     ("no space left on device", Act::MendDisk),
     ("read-only file system", Act::MendDisk),
     ("set the clock", Act::SetClock),
     ("clock says", Act::SetClock),
-    ("connection refused", Act::WaitForServer),
-    ("is this the API server, and is it up?", Act::WaitForServer),
     ("nodelet join --force", Act::Force),
     ("kubeadm token create", Act::NewLine),
     ("copy the line again", Act::NewLine),
@@ -69,8 +66,6 @@ const REMEDIES: [(&str, Act); 22] = [
     ("was the CA replaced?", Act::NewLine),
     ("if it is of another cluster, replace or remove it", Act::NewLine),
     ("try again", Act::Repeat),
-    ("429", Act::WaitForServer),
-    ("503", Act::WaitForServer),
 ];
 
 fn act(line: &str) -> Option<Act> {
@@ -187,12 +182,6 @@ impl Life {
             Act::Force => wanted.force = true,
             Act::SetClock => self.world().wrong_clock = None,
             Act::MendDisk => recorder::refuse(None),
-            Act::WaitForServer => {
-                let mut world = self.world();
-                let end = world.clusters[wanted.cluster].fault_ends;
-                let time = end.map(|end| end.saturating_sub(world.now));
-                world.pass(time.unwrap_or_default());
-            }
             Act::DeleteNode => self.world().clusters[wanted.cluster][wanted.name].delete(),
             Act::Stop => self.world().stop(),
             Act::Start => return self.world().enable(),

@@ -1,7 +1,6 @@
-//! The lease law with the real reconcilers, against servers with random behavior and with random
-//! clocks. proptest shrinks a failing case.
+//! Single cases of the core with the real reconcilers, in virtual time, with one server in memory.
+//! Each turn keeps the lease law. Servers, clocks and faults by chance are those of `tests/sim`.
 
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -9,7 +8,7 @@ use crate::agent::others;
 use crate::credentials::certificate::tests as certificates;
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::credentials::rotation::{CertificateFiles, Rotation, Step as CredentialStep};
-use crate::credentials::tests::cluster::{Behavior, Cluster, Objects, User, wall};
+use crate::credentials::tests::cluster::{Behavior, Cluster, User, wall};
 use crate::kube::delay::Jitter;
 use crate::kube::message::{Answer, Method, Response, answered, status_not_found};
 use crate::kube::object;
@@ -20,10 +19,10 @@ use crate::os::write::Op;
 
 mod guest;
 mod lease_report;
+pub(crate) mod lines;
 mod shutdown;
-pub(crate) mod storm;
 
-/// A build time before the true time; 45 % of the clocks in [`step`] show an earlier time.
+/// A build time before the true time.
 fn built() -> Wall {
     Wall::from_epoch(Duration::from_secs(1_790_000_000))
 }
@@ -35,41 +34,13 @@ fn true_time(now: Mono) -> Wall {
     wall(now.since(Mono::START))
 }
 
-fn behavior() -> impl Strategy<Value = Behavior> {
-    prop_oneof![
-        6 => Just(Behavior::Correct),
-        2 => (prop::sample::select(vec![400, 401, 403, 404, 409, 422, 429, 500, 503]),
-              prop::option::of(0..100_u64)).prop_map(|(code, after)| Behavior::Refuses(code, after)),
-        1 => prop::sample::select(vec![200, 201, 204, 302, 403, 404, 409, 503]).prop_map(Behavior::InvalidBody),
-        1 => prop::sample::select(vec![Behavior::Gateway, Behavior::Gone]),
-        2 => any::<bool>().prop_map(Behavior::Silent),
-        1 => Just(Behavior::Deletes),
-        1 => Just(Behavior::DeletesLease),
-        1 => Just(Behavior::Recreates),
-        1 => Just(Behavior::Writes),
-    ]
-}
-
-/// One turn: the server's behavior, how much of its budget the request takes (per mille), whether
-/// the connection is open, whether memory pressure wakes the loop, and the wall clock in seconds.
+/// One turn: the server's behavior, how much of its budget the request takes (per mille), and the
+/// wall clock in seconds.
 #[derive(Clone, Debug)]
 struct Step {
     behavior: Behavior,
     takes: u32,
-    connected: bool,
-    woken: bool,
     wall: u64,
-}
-
-prop_compose! {
-    fn step()(
-        behavior in behavior(),
-        takes in prop_oneof![Just(1000), 0..1000_u32],
-        [connected, woken] in any::<[bool; 2]>(),
-        wall in 0..4_000_000_000_u64,
-    ) -> Step {
-        Step { behavior, takes, connected, woken, wall }
-    }
 }
 
 /// Whether a patch has its precondition alone.
@@ -104,7 +75,6 @@ struct World {
     registered: usize,
     /// Time from a read of facts until they change without an announcement.
     facts_change: Option<Duration>,
-    fault: Fault,
 }
 
 /// The files of its certificate. Each task but a search has five operations, and two that nothing
@@ -166,30 +136,14 @@ impl CertificateFiles for Files {
     }
 }
 
-/// A rule that the simulated loop breaks.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Fault {
-    None,
-    /// A read of facts is followed by its request in the same turn, with the budget of its begin.
-    WholeBudgetAfterARead,
-    /// All operations of a change are carried out in one turn.
-    WholeChangeInATurn,
-}
-
 /// The board's certificate at the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Held {
-    /// It is not renewed.
-    Permanent,
     /// It expires after a minute, as do those that replace it.
     OneMinute,
     /// The same, from a supervisor that signs for the Node if that exists.
     AtSupervisor,
     None,
-}
-
-fn held() -> impl Strategy<Value = Held> {
-    prop::sample::select(vec![Held::Permanent, Held::OneMinute, Held::AtSupervisor, Held::None])
 }
 
 /// A pod that is bound to the Node and was never started.
@@ -233,7 +187,6 @@ impl World {
             waits: 0,
             registered: 0,
             facts_change: None,
-            fault: Fault::None,
         }
     }
 
@@ -246,7 +199,7 @@ impl World {
         };
         let certificate =
             Certificate::new(kind, certificates::subject(), leaf, false, Jitter::new(500));
-        Self::with_certificate((held != Held::Permanent).then_some(certificate))
+        Self::with_certificate(Some(certificate))
     }
 
     /// The response of the server at this time.
@@ -289,50 +242,34 @@ impl World {
 
     /// One operation of the changes.
     fn change(&mut self, step: &Step, wall: Wall) {
-        loop {
-            self.now = self.now.after(Self::slow(step));
-            assert_eq!(self.step_credentials(wall), None);
-            if self.fault != Fault::WholeChangeInATurn || !self.rotation.has_change() {
-                return;
-            }
-        }
+        self.now = self.now.after(Self::slow(step));
+        assert_eq!(self.step_credentials(wall), None);
     }
 
     /// One turn of the loop: waits, carries out an operation or sends one request, perhaps after a
     /// turn that reads facts.
-    fn turn(&mut self, step: &Step) -> Result<(), TestCaseError> {
+    fn turn(&mut self, step: &Step) {
         let wall = Wall::from_epoch(Duration::from_secs(step.wall));
         let mut start = Now { mono: self.now, wall };
-        let mut action = self.next(start, step.connected);
+        let mut action = self.next(start, true);
         if action == Action::ReadFacts {
-            let read_at = start;
             self.now = self.now.after(Self::slow(step));
             let change = self.facts_change.map(|time| self.now.after(time));
             self.kubelet.on_facts(change, self.now);
             start.mono = self.now;
-            action = match self.fault {
-                Fault::WholeBudgetAfterARead => self.next(read_at, step.connected),
-                _ => self.next(start, step.connected),
-            };
+            action = self.next(start, true);
         }
         let (work, budget) = match action {
             Action::ReadFacts => unreachable!("two reads"),
             Action::Change | Action::Credentials(_) if self.rotation.has_change() => {
                 self.change(step, wall);
-                return Ok(());
+                return;
             }
             Action::Wait(until) => {
                 self.waits += 1;
-                prop_assert!(until > self.now, "waits until a time in the past");
-                let start_of_wait = self.now;
+                assert!(until > self.now, "waits until a time in the past");
                 self.now = until;
-                if step.woken {
-                    // The shortest time between two events of a PSI trigger.
-                    let window = Duration::from_secs(2);
-                    self.now = until.min(start_of_wait.after(window));
-                    self.kubelet.on_memory_pressure(self.now);
-                }
-                return Ok(());
+                return;
             }
             Action::Change => unreachable!("there is none"),
             Action::Credentials(budget) => (CERTIFICATE, budget),
@@ -341,19 +278,17 @@ impl World {
                 if !matches!(step.behavior, Behavior::Correct) {
                     self.kubelet.on_connect_failed("tested", self.now);
                 }
-                return Ok(());
+                return;
             }
             Action::Send(work, budget) => (work, budget),
-            Action::Disconnect(_) | Action::TryOtherAddress(_) | Action::PodCidrs(_) => {
-                return Ok(());
-            }
+            Action::Disconnect(_) | Action::TryOtherAddress(_) | Action::PodCidrs(_) => return,
             Action::Registered => {
                 self.registered += 1;
-                return Ok(());
+                return;
             }
             Action::End => {
                 self.ended = true;
-                return Ok(());
+                return;
             }
         };
         let has_facts = self.kubelet.facts_at.is_some();
@@ -362,14 +297,14 @@ impl World {
             _ => self.kubelet.request(work, start, &Facts::example()),
         };
         let Some(request) = request else {
-            return Ok(());
+            return;
         };
         let needs_none = matches!(work, CERTIFICATE | RequestKind::Time);
-        prop_assert!(needs_none || !self.rotation.is_missing(), "{work:?} without a certificate");
+        assert!(needs_none || !self.rotation.is_missing(), "{work:?} without a certificate");
         let needs_facts = work == RequestKind::WriteNode;
-        prop_assert!(has_facts || !needs_facts, "no facts for {:?}", request.method);
-        prop_assert!(!needs_facts || request.method != Method::Get);
-        prop_assert!(
+        assert!(has_facts || !needs_facts, "no facts for {:?}", request.method);
+        assert!(!needs_facts || request.method != Method::Get);
+        assert!(
             request.method == Method::Get || renew_time(&request).is_none_or(|t| t >= built()),
             "a time before the build is written"
         );
@@ -386,7 +321,7 @@ impl World {
         if work == RequestKind::Lease {
             if let Some((before, limit)) = self.last {
                 let gap = start.mono.since(before);
-                prop_assert!(
+                assert!(
                     gap <= limit,
                     "an attempt {gap:?} after the previous one, {limit:?} allowed"
                 );
@@ -406,79 +341,6 @@ impl World {
         } else if self.last.is_none() {
             self.last = Some((self.now, LAW.after_success()));
         }
-        Ok(())
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
-
-    /// With every server the Lease attempts follow the law. After 60 s with a correct server the
-    /// Node is Ready and owns a renewed Lease.
-    #[test]
-    fn the_lease_law_holds_and_the_node_recovers_from_faults(
-        held in held(),
-        steps in prop::collection::vec(step(), 0..120),
-    ) {
-        let mut world = World::holding(held);
-        for step in &steps {
-            world.turn(step)?;
-        }
-        let step = Step { takes: 1, ..correct() };
-        let end_of_faults = world.now;
-        while world.now < end_of_faults.after(Duration::from_secs(180)) {
-            world.cluster["pi"].collect_garbage();
-            world.turn(&step)?;
-        }
-        let objects = &world.cluster["pi"];
-        prop_assert!(objects.is_ready() && objects.owns_lease(), "{:?}", objects.lease);
-        prop_assert!(world.kubelet.renewed.is_some_and(|at| world.now.since(at) <= LAW.after_success()));
-        prop_assert!(!world.rotation.is_missing());
-    }
-
-    /// The requests of ten minutes are bounded, even with a server that answers in no time and
-    /// while memory pressure wakes the loop.
-    #[test]
-    fn no_server_makes_the_loop_spin(
-        held in held(),
-        behavior in behavior(),
-        rest in behavior(),
-        woken in any::<bool>(),
-    ) {
-        let mut world = World::holding(held);
-        let mut requests = 0;
-        let end = Mono::START.after(Duration::from_secs(600));
-        let mut odd = false;
-        while world.now < end {
-            odd = !odd;
-            let behavior = if odd { behavior } else { rest };
-            let step = Step { behavior, takes: 0, connected: true, woken, wall: 1_800_000_000 };
-            world.turn(&step)?;
-            requests += 1;
-            prop_assert!(requests < 3000, "{requests} turns by {:?}", world.now);
-        }
-    }
-}
-
-/// A board whose reads and fsyncs take as long as one call, in each turn, and a server that
-/// answers: the law holds, and each of two faults breaks it.
-#[test]
-fn slow_files_keep_the_lease_law_and_each_planted_fault_breaks_it() {
-    let run = |fault, takes| {
-        let mut world = World { fault, ..World::holding(Held::OneMinute) };
-        let end = Mono::START.after(Duration::from_secs(900));
-        while world.now < end {
-            // The server answers at once.
-            let takes = if world.kubelet.renewed.is_none() { 1 } else { takes };
-            world.turn(&Step { takes, ..in_time(&world) })?;
-        }
-        Ok::<_, TestCaseError>((world.files.renewed, world.sent.len()))
-    };
-    let (renewed, sent) = run(Fault::None, 800).unwrap();
-    assert!(renewed > 3 && sent > 60, "{renewed} certificates, {sent} requests");
-    for fault in [Fault::WholeBudgetAfterARead, Fault::WholeChangeInATurn] {
-        let broken = run(fault, 800).unwrap_err().to_string();
-        assert!(broken.contains("after the previous one"), "{fault:?}: {broken}");
     }
 }
 
@@ -502,7 +364,7 @@ fn a_node_is_written_although_each_read_takes_longer_than_its_request_may() {
             assert!(matches!(action, Action::Send(RequestKind::Lease, _)), "{action:?}");
         }
         let step = in_time(&world);
-        world.turn(&step).unwrap();
+        world.turn(&step);
     }
 }
 
@@ -514,7 +376,7 @@ fn certificates_are_renewed_between_lease_renewals() {
         let mut longest = Duration::ZERO;
         while world.now < Mono::START.after(MINUTE * 10) {
             let before = world.last;
-            world.turn(&Step { takes: 15, ..in_time(&world) }).unwrap();
+            world.turn(&Step { takes: 15, ..in_time(&world) });
             if let (Some((before, _)), Some((last, _))) = (before, world.last) {
                 longest = longest.max(last.since(before));
             }
@@ -550,7 +412,7 @@ fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
                 let clock = if world.now < middle { early } else { late };
                 let wall = clock.after(world.now.since(Mono::START));
                 let wall = wall.since(Wall::default()).as_secs();
-                world.turn(&Step { wall, ..correct() }).unwrap();
+                world.turn(&Step { wall, ..correct() });
             }
             let after = world.now.since(Mono::START).as_secs();
             let clocks = format!("{} {}", early.time(), late.time());
@@ -573,13 +435,13 @@ fn at_a_supervisor_the_servers_clock_alone_says_that_a_certificate_has_expired()
         let certificate = certificates::holding(kind, Some(leaf.clone()));
         let mut world = World::with_certificate(Some(certificate));
         let now = Now { mono: Mono::START, wall: later };
-        storm::collect_lines();
+        lines::collect_lines();
         let logged = [None, Some(truth), Some(later), Some(later)].map(|date| {
             if let Some(date) = date {
                 world.kubelet.wall_clock.on_server_date(date, now.mono);
             }
             world.rotation.due(world.kubelet.moment(now));
-            storm::take_lines().iter().any(|line| line.contains("certificate: expired at"))
+            lines::take_lines().iter().any(|line| line.contains("certificate: expired at"))
         });
         assert_eq!(logged, is_logged, "{kind:?}");
     }
@@ -649,7 +511,7 @@ fn an_agent_that_starts_with_an_expired_certificate_of_a_supervisor_finds_anothe
     let mut world = World::with_certificate(Some(certificate));
     while world.now < Mono::START.after(hour * 3) {
         let step = Step { behavior: Behavior::Refuses(401, None), ..in_time(&world) };
-        world.turn(&step).unwrap();
+        world.turn(&step);
     }
     let pauses = world.files.searched.windows(2).map(|pair| pair[1].since(pair[0]));
     let longest = pauses.chain([world.now.since(*world.files.searched.last().unwrap())]).max();
@@ -665,7 +527,7 @@ fn an_agent_that_starts_with_an_expired_certificate_of_a_supervisor_finds_anothe
         let behavior =
             if world.files.is_found { Behavior::Correct } else { Behavior::Refuses(401, None) };
         let step = Step { behavior, ..in_time(&world) };
-        world.turn(&step).unwrap();
+        world.turn(&step);
         assert!(world.now < replaced_at.after(hour), "no Lease");
     }
     // A minute until it is found, and the pause of a refused registration.
@@ -691,7 +553,7 @@ fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_
         assert_eq!(world.next(now(&world), false), read);
         assert_eq!(world.kubelet.node_log.last_error(), Some("tested"));
         while world.cluster["pi"].node.is_none() {
-            world.turn(&correct()).unwrap();
+            world.turn(&correct());
         }
         assert_eq!(world.kubelet.node_log.last_error(), None);
     }
@@ -722,7 +584,7 @@ fn an_idle_hour_costs_one_request_a_renewal_and_three_a_report() {
     while world.now < Mono::START.after(Duration::from_secs(900)) {
         wait_begins = world.now;
         let step = in_time(&world);
-        world.turn(&step).unwrap();
+        world.turn(&step);
     }
     world.now = wait_begins.after(Duration::from_secs(4));
     world.kubelet.node.read_again(world.now);
@@ -732,7 +594,7 @@ fn an_idle_hour_costs_one_request_a_renewal_and_three_a_report() {
     world.waits = 0;
     while world.now < end {
         let step = Step { takes: 1, ..in_time(&world) };
-        world.turn(&step).unwrap();
+        world.turn(&step);
     }
     let waits = world.waits;
     let renewals = world.count(RequestKind::Lease, "Patch");
@@ -769,8 +631,8 @@ fn after_a_long_gap_between_renewals_the_node_is_read() {
     world.now = world.now.after(Duration::from_secs(60));
     world.last = None;
     world.sent.clear();
-    world.turn(&correct()).unwrap();
-    world.turn(&correct()).unwrap();
+    world.turn(&correct());
+    world.turn(&correct());
     let paths: Vec<&str> = world.sent.iter().map(|(_, line)| line.as_str()).collect();
     assert!(paths[0].starts_with("Patch ") && paths[0].ends_with("/leases/pi"), "{paths:?}");
     assert_eq!(paths[1], "Get /api/v1/nodes/pi");
@@ -780,7 +642,7 @@ impl World {
     /// Turns with a correct server while this holds.
     fn run_while(&mut self, holds: impl Fn(&Self) -> bool) {
         while holds(self) {
-            self.turn(&correct()).unwrap();
+            self.turn(&correct());
         }
     }
 
@@ -819,8 +681,8 @@ fn a_node_that_the_control_plane_has_marked_is_ready_soon() {
         let mut world = settled();
         let end_of_outage = world.now.after(Duration::from_secs(75));
         while world.now < end_of_outage {
-            let silent = Step { behavior: Behavior::Silent(false), takes: 1000, ..correct() };
-            world.turn(&silent).unwrap();
+            let silent = Step { behavior: Behavior::Silent, takes: 1000, ..correct() };
+            world.turn(&silent);
         }
         // The first renewal follows within 10 s.
         let time = world.repair_time(end_of_outage.after(Duration::from_secs(second)));
@@ -842,7 +704,7 @@ fn settled() -> World {
 /// A turn with a correct server that responds in no time.
 fn correct() -> Step {
     let behavior = Behavior::Correct;
-    Step { behavior, takes: 0, connected: true, woken: false, wall: 1_800_000_000 }
+    Step { behavior, takes: 0, wall: 1_800_000_000 }
 }
 
 /// The same, with a clock that is right.
@@ -857,7 +719,7 @@ fn a_recreated_node_takes_over_the_lease_before_it_is_garbage_collected() {
     let now = world.now;
     world.kubelet.node.read_again(now);
     for _ in 0..6 {
-        world.turn(&correct()).unwrap();
+        world.turn(&correct());
     }
     assert!(world.cluster["pi"].owns_lease());
 }
@@ -913,6 +775,24 @@ fn the_second_server_error_in_a_row_opens_a_new_connection() {
     }
 }
 
+/// As after the deletion of the namespace kube-node-lease.
+#[test]
+fn the_reason_why_a_deleted_lease_is_not_made_again_is_logged_at_once() {
+    let mut world = World::new();
+    world.run_until(Mono::START.after(Duration::from_secs(30)));
+    lines::collect_lines();
+    while lines::take_lines().is_empty() {
+        world.turn(&Step { behavior: Behavior::DeletesLease, ..correct() });
+    }
+    let end = world.now.after(Duration::from_secs(20));
+    while world.now < end {
+        world.turn(&Step { behavior: Behavior::Refuses(403, None), ..correct() });
+    }
+    let lines = lines::take_lines();
+    let count = lines.iter().filter(|line| line.starts_with("lease: 403 Tested;")).count();
+    assert_eq!(count, 1, "{lines:?}");
+}
+
 /// A gateway's 404 says nothing about the Node and the Lease.
 #[test]
 fn a_gateways_404_page_deletes_nothing() {
@@ -946,7 +826,7 @@ fn nothing_is_written_while_the_time_is_unknown() {
     while world.now < Mono::START.after(Duration::from_secs(60)) {
         let start = world.now;
         let wall = start.since(Mono::START).as_secs();
-        world.turn(&Step { behavior: Behavior::Silent(false), wall, ..correct() }).unwrap();
+        world.turn(&Step { behavior: Behavior::Silent, wall, ..correct() });
         assert!(world.now <= start.after(CLOCK_TICK), "{:?}", world.now);
     }
     let is_probe = |(kind, line): &(RequestKind, String)| {
@@ -976,7 +856,7 @@ fn with_the_servers_time_the_board_becomes_ready() {
     let mut world = World::new();
     let step = Step { wall: 5, ..correct() };
     while world.now < Mono::START.after(Duration::from_secs(60)) {
-        world.turn(&step).unwrap();
+        world.turn(&step);
     }
     let renewed = |world: &World| {
         let lease = world.cluster["pi"].lease.as_ref().unwrap();
@@ -1010,7 +890,7 @@ fn with_the_servers_time_the_board_becomes_ready() {
         let (mut last, mut stepped) = (renewed(&world), None);
         let until = world.now.after(Duration::from_secs(30));
         while world.now < until {
-            world.turn(&Step { wall, ..correct() }).unwrap();
+            world.turn(&Step { wall, ..correct() });
             if renewed(&world) < std::mem::replace(&mut last, renewed(&world)) {
                 stepped = Some(world.now);
             }
@@ -1036,7 +916,7 @@ fn a_status_is_computed_when_its_facts_change_without_an_announcement() {
     let mut world = World { facts_change: Some(second), ..World::new() };
     while world.now < Mono::START.after(second * 30) {
         let start = world.now;
-        world.turn(&correct()).unwrap();
+        world.turn(&correct());
         assert!(world.now <= start.after(second), "waits from {start:?} to {:?}", world.now);
     }
 }

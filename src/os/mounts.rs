@@ -37,7 +37,7 @@ pub struct Mount {
     /// Mount point, with its escapes decoded.
     pub point: PathBuf,
     /// `ext4`, `cgroup2`, `fuse.sshfs`; of a root with a layer that can block, the type of that
-    /// layer ([`follow_layers`]); [`HIDDEN`].
+    /// layer; of what systemd hides, a text that says so.
     pub fs_type: String,
 }
 

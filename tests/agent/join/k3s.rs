@@ -20,7 +20,7 @@ fn site() -> Site {
 }
 
 fn join(site: &Site, token: &str, more: &[&str]) -> Joined {
-    let joined = site.join_by_url(token, &[&["--timeout=2s"], more].concat());
+    let joined = site.join_by_url(token, &[&["--timeout=10s"], more].concat());
     for secret in ["pa55", "a secret of the cluster"] {
         let text = format!("{} {}", joined.report.0, joined.stderr);
         assert!(!text.contains(secret), "{secret} is in the output: {text}");

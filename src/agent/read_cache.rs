@@ -88,8 +88,8 @@ impl ReadCache {
         let period = if self.host.root.is_real() { ALL_EVERY } else { UNANNOUNCED_EVERY };
         let is_first = may_wait || self.unannounced_read == Mono::START;
         let pause = if is_first { FIRST_IS_NEW } else { UNANNOUNCED_EVERY };
-        let minute_passed = now >= self.unannounced_read.after(pause);
-        if minute_passed {
+        let is_due = now >= self.unannounced_read.after(pause);
+        if is_due {
             self.unannounced_read = now;
             self.network_changed |= !network_is_watched || is_unread(&self.facts.network);
         }
@@ -103,7 +103,7 @@ impl ReadCache {
             self.all_read = now;
         } else {
             self.host.refresh_mounts();
-            if minute_passed {
+            if is_due {
                 self.host.refresh_unannounced(&mut self.facts, &node.name);
             }
             if self.network_changed {

@@ -152,8 +152,6 @@ impl Op {
     /// names the path.
     pub(crate) fn carry_out(&self) -> Result<(), Fault> {
         #[cfg(test)]
-        super::recorder::check(self)?;
-        #[cfg(test)]
         sim::file_change(self)?;
         let checked = guard::parent_resolved;
         let (path, result) = match self {

@@ -248,6 +248,12 @@ impl Plan {
         self.steps.iter().all(fits) && self.stories.iter().all(is_quiet)
     }
 
+    /// Whether a file of the board's root waits for a server: it is read at the start alone
+    /// (systemd/differences.md).
+    pub(crate) fn root_can_block(&self) -> bool {
+        self.setting("root") == "overlay-nfs"
+    }
+
     /// The names of the classes, each once.
     pub(crate) fn classes(&self) -> Vec<&'static str> {
         let mut names: Vec<&str> = self.steps.iter().map(|step| step.class.name).collect();

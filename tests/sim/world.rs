@@ -1083,8 +1083,7 @@ impl World {
             "joined" | "joined-k3s" => self.repeats_join(),
             _ => self.write_kubeconfig(in_place == 1),
         }
-        // systemd/differences.md: on a root that can block they are read at the start alone.
-        if self.plan.setting("root") == "overlay-nfs" {
+        if self.plan.root_can_block() {
             self.later(Duration::from_secs(8), |world, _| world.restart_unit(), 0);
         }
     }

@@ -111,7 +111,7 @@ struct Watch<'a> {
     past: Vec<(Duration, &'a Truth)>,
     /// When something else than the hardware disturbs the agent.
     disturbed: Vec<(Duration, Duration)>,
-    /// A file of the root is read at the start alone (systemd/differences.md).
+    /// [`Plan::root_can_block`](crate::sim::plan::Plan::root_can_block).
     root_can_block: bool,
     /// When files are slow, or cannot be read.
     unread: Vec<(Duration, Duration)>,
@@ -149,7 +149,7 @@ fn judge(run: &Run<'_>) -> Judged {
         judged: Judged::default(),
         past: Vec::new(),
         disturbed,
-        root_can_block: run.plan.setting("root") == "overlay-nfs",
+        root_can_block: run.plan.root_can_block(),
         unread,
         suspended,
         agent_since: None,

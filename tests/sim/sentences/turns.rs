@@ -152,8 +152,7 @@ fn is_on_a_dead_root(run: &Run<'_>, asked: &Asked, now: Duration) -> bool {
     let from = asked.term.or(asked.announced).unwrap_or(now);
     let mut dead = run.plan.steps.iter().filter(|step| step.class.name == "root-server-dies");
     let is_then = |begin: Duration, lasts| begin <= now && from <= begin + lasts;
-    run.plan.setting("root") == "overlay-nfs"
-        && dead.any(|step| is_then(step.when.at(), step.lasts))
+    run.plan.root_can_block() && dead.any(|step| is_then(step.when.at(), step.lasts))
 }
 
 /// The Node says that the machine shuts down.

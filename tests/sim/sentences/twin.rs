@@ -122,14 +122,14 @@ fn is_of_transition(path: &str, other: &Objects, new: &Objects) -> bool {
     ["MemoryPressure", "DiskPressure", "PIDPressure"].into_iter().any(|kind| {
         let told = format!("HasNo{kind}");
         (is_about(kind) || is_about(&told)) && is_true(other, kind) && !is_true(new, kind)
-    }) || ["ThermalThrottling", "UnderVoltage", "ReadonlyFilesystem"]
+    }) || ["ThermalThrottling", "UnderVoltage"]
         .into_iter()
         .any(|kind| path.contains(kind) && !is_true(other, kind) && is_true(new, kind))
 }
 
-/// A file of a root that can block is read at the start alone (systemd/differences.md).
+/// A root that can block: `/etc/os-release` is read at the start alone.
 fn is_of_start(path: &str, plan: &Plan) -> bool {
-    plan.setting("root") == "overlay-nfs" && path.ends_with(".osImage")
+    plan.root_can_block() && path.ends_with(".osImage")
 }
 
 /// Without an id of the boot each start is the first one of a boot.

@@ -39,7 +39,6 @@ enum Act {
     NewLine,
     Force,
     SetClock,
-    MendDisk,
     DeleteNode,
     Stop,
     Start,
@@ -47,9 +46,7 @@ enum Act {
 }
 
 /// What a part of a line tells a person. The first one counts.
-const REMEDIES: [(&str, Act); 18] = [
-    ("no space left on device", Act::MendDisk),
-    ("read-only file system", Act::MendDisk),
+const REMEDIES: [(&str, Act); 16] = [
     ("set the clock", Act::SetClock),
     ("clock says", Act::SetClock),
     ("nodelet join --force", Act::Force),
@@ -181,7 +178,6 @@ impl Life {
             }
             Act::Force => wanted.force = true,
             Act::SetClock => self.world().wrong_clock = None,
-            Act::MendDisk => recorder::refuse(None),
             Act::DeleteNode => self.world().clusters[wanted.cluster][wanted.name].delete(),
             Act::Stop => self.world().stop(),
             Act::Start => return self.world().enable(),

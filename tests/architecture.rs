@@ -226,6 +226,38 @@ fn imports_are_those_of_the_table_and_effects_stay_in_their_rooms() {
     }
 }
 
+/// The name of the type that a line declares. `type` is left out: a member of a trait has its name.
+fn declared(line: &str) -> Option<&str> {
+    let words = line.split(' ').skip_while(|word| word.starts_with("pub"));
+    let mut words = words.skip_while(|word| *word == "in" || word.ends_with(')'));
+    let is_type = ["struct", "enum", "trait"].contains(&words.next()?);
+    words.next().filter(|_| is_type)?.split(|c: char| !c.is_alphanumeric()).next()
+}
+
+/// Who looks for a name finds its thing.
+#[test]
+fn each_type_of_production_code_has_a_name_of_its_own() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = files_below(&source, None);
+    let lines = files.iter().flat_map(|(module, _, text)| {
+        production(text).into_iter().filter_map(move |line| Some((declared(line)?, module)))
+    });
+    let mut found: HashMap<&str, &str> = HashMap::new();
+    let twice: Vec<String> = lines
+        .filter_map(|(name, module)| {
+            let other = found.insert(name, module)?;
+            Some(format!("{name} in {other} and in {module}"))
+        })
+        .collect();
+    assert!(found.len() > 300, "{} types", found.len());
+    assert!(twice.is_empty(), "{twice:#?}");
+    for line in ["pub(in crate::node) struct A<'a> {", "enum A {", "pub trait A: B {", "struct A;"]
+    {
+        assert_eq!(declared(line), Some("A"), "{line}");
+    }
+    assert_eq!(declared("type A = B;"), None);
+}
+
 /// Files whose functions may first ask the simulation (`tests/sim/hook.rs`), and how many may.
 const HOOKED: [&str; 6] =
     ["os", "client::socket", "client::dns", "host::network", "host::disk", "host::system"];

@@ -49,7 +49,7 @@ const POLL_AGAIN: Duration = Duration::from_millis(100);
 
 /// What a file change is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Purpose {
+enum FilePurpose {
     PodCidrs,
     Boots,
 }
@@ -67,7 +67,7 @@ struct Agent {
     facts: ReadCache,
     health: Health,
     credentials: Credentials,
-    changes: Changes<Purpose>,
+    changes: Changes<FilePurpose>,
     /// `spec.podCIDRs` that the file `podcidr` does not have yet.
     unwritten_cidrs: Option<String>,
     cidrs_log: OutageLog,
@@ -282,7 +282,7 @@ impl Agent {
     /// Records this boot, once a response has shown that the clock is right.
     fn write_boots(&mut self, now: Now) {
         if let Some(ops) = self.health.record_boot(now) {
-            self.changes.add(Purpose::Boots, ops);
+            self.changes.add(FilePurpose::Boots, ops);
         }
     }
 
@@ -361,8 +361,8 @@ impl Agent {
             return;
         };
         match (purpose, result) {
-            (Purpose::Boots, result) => self.health.on_boot_recorded(result),
-            (Purpose::PodCidrs, result) => {
+            (FilePurpose::Boots, result) => self.health.on_boot_recorded(result),
+            (FilePurpose::PodCidrs, result) => {
                 let remedy = |why| format!("cannot be written: {why}; make --root-dir writable");
                 let error = result.err().map(remedy);
                 if error.is_none() {
@@ -400,7 +400,8 @@ impl Agent {
     fn write_pod_cidrs(&mut self) {
         if let Some(cidrs) = &self.unwritten_cidrs {
             let path = self.facts.host.node_root_dir.join("podcidr");
-            self.changes.add(Purpose::PodCidrs, write::publication(&path, format!("{cidrs}\n")));
+            self.changes
+                .add(FilePurpose::PodCidrs, write::publication(&path, format!("{cidrs}\n")));
         }
     }
 }

@@ -134,14 +134,14 @@ pub(crate) fn kubeconfig_drop_in(root: &HostRoot) -> Option<String> {
 
 /// What `nodelet check` checks without a `--kubeconfig`: the agent that runs, or else that of the
 /// next start.
-pub(crate) struct Agent {
+pub(crate) struct UnitAgent {
     pub(crate) flags: Vec<String>,
     /// Whether a process has what the files say.
     pub(crate) finding: Finding,
 }
 
 /// The agent of the unit. `None` if it does not run, and has no identity that this user can see.
-pub(crate) fn agent(root: &HostRoot) -> Result<Option<Agent>, Fault> {
+pub(crate) fn agent(root: &HostRoot) -> Result<Option<UnitAgent>, Fault> {
     const CHECK: &str = "unit";
     let finding = match former(root) {
         None => {
@@ -158,7 +158,7 @@ pub(crate) fn agent(root: &HostRoot) -> Result<Option<Agent>, Fault> {
         let mut flags = line.split_terminator('\0').map(str::to_owned);
         // Before its start, systemd copies the credentials by other programs.
         if flags.next().is_some_and(|program| program.ends_with("nodelet")) {
-            return Ok(Some(Agent { flags: flags.collect(), finding }));
+            return Ok(Some(UnitAgent { flags: flags.collect(), finding }));
         }
     }
     let exists = |name| guard::exists(&root.path().join(format!("{FILES}{name}")));
@@ -169,7 +169,7 @@ pub(crate) fn agent(root: &HostRoot) -> Result<Option<Agent>, Fault> {
     let unit = [format!("--kubeconfig=/{COPIES}kubeconfig"), "--root-dir=/var/lib/nodelet".into()];
     let own = [JOIN_FLAGS, FLAGS].into_iter().flat_map(|name| words(value_of(&next, name)));
     let stored = |word: String| word.replace(&format!("/{COPIES}"), &format!("/{FILES}"));
-    Ok(Some(Agent { flags: unit.into_iter().chain(own).map(stored).collect(), finding }))
+    Ok(Some(UnitAgent { flags: unit.into_iter().chain(own).map(stored).collect(), finding }))
 }
 
 /// What to do with a process that has something of the former files.

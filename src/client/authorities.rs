@@ -26,12 +26,12 @@ use crate::kube::x509::{ANY_USAGE, CLIENT_AUTH, Leaf, SERVER_AUTH};
 /// What a certificate is used for. Its extended key usage, and that of each CA below the trusted
 /// one, must have it, be any, or be absent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Usage {
+pub(crate) enum CertificateUsage {
     Server,
     Client,
 }
 
-impl ExtendedKeyUsageValidator for Usage {
+impl ExtendedKeyUsageValidator for CertificateUsage {
     fn validate(&self, usages: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
         let (required, wanted) = match self {
             Self::Server => (KeyUsage::server_auth(), SERVER_AUTH),
@@ -86,7 +86,7 @@ impl Authorities {
         &self,
         first: &CertificateDer<'_>,
         others: &[CertificateDer<'_>],
-        usage: Usage,
+        usage: CertificateUsage,
         name: Option<&ServerName<'_>>,
         time: UnixTime,
         signatures: &WebPkiSupportedAlgorithms,
@@ -173,7 +173,7 @@ impl SignatureVerificationAlgorithm for OverWhole<'_> {
 
 /// webpki's error as one of rustls. One about an extension names it, and the certificate in the
 /// chain that has it.
-fn refusal(error: webpki::Error, usage: Usage, chain: &[Plain]) -> CertificateError {
+fn refusal(error: webpki::Error, usage: CertificateUsage, chain: &[Plain]) -> CertificateError {
     use webpki::Error as E;
     let name = |of: &Plain| Leaf::parse(&of.der).map_or(String::new(), |l| l.subject.common_name);
     let fault = match error {
@@ -199,11 +199,13 @@ fn refusal(error: webpki::Error, usage: Usage, chain: &[Plain]) -> CertificateEr
             other_signature(format_args!("{id} by a {key} key"))
         }
         E::RequiredEkuNotFoundContext(_) => match usage {
-            Usage::Server => Fault::new(
+            CertificateUsage::Server => Fault::new(
                 "its extended key usage, or that of a CA, is not a server's",
                 "issue it with extendedKeyUsage=serverAuth",
             ),
-            Usage::Client => "its extended key usage, or that of a CA, is not a client's".into(),
+            CertificateUsage::Client => {
+                "its extended key usage, or that of a CA, is not a client's".into()
+            }
         },
         E::UnsupportedCriticalExtension => {
             let unknown = |of: &Plain| Some((name(of), keys::name(of.unknown.as_ref()?)));
@@ -288,7 +290,7 @@ mod tests {
     }
 
     /// What is said of a chain of a root, a CA below it and a certificate, with their changes.
-    fn judged(changes: [&Change; 3], usage: Usage, damage: &[u8]) -> Result<(), String> {
+    fn judged(changes: [&Change; 3], usage: CertificateUsage, damage: &[u8]) -> Result<(), String> {
         let ca = |name: &str, change: &Change| {
             let mut params = params(name);
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -425,18 +427,21 @@ mod tests {
             ("another host", none(), limit(false, 0, DNS, b"example.org"), none(), not_permitted),
             ("its own", none(), none(), limit(true, 0, DNS, b"example.org"), ""),
         ] {
-            let got = judged([&root, &below, &first], Usage::Server, b"");
+            let got = judged([&root, &below, &first], CertificateUsage::Server, b"");
             match want {
                 "" => assert_eq!(got, Ok(()), "{what}"),
                 want => assert!(got.clone().is_err_and(|e| e.starts_with(want)), "{what}: {got:?}"),
             }
         }
-        let got = judged([&none(), &none(), &usage(ServerAuth)], Usage::Client, b"");
+        let got = judged([&none(), &none(), &usage(ServerAuth)], CertificateUsage::Client, b"");
         assert_eq!(
             got,
             Err("its extended key usage, or that of a CA, is not a client's".to_owned())
         );
-        assert_eq!(judged([&none(), &none(), &usage(ClientAuth)], Usage::Client, b""), Ok(()));
+        assert_eq!(
+            judged([&none(), &none(), &usage(ClientAuth)], CertificateUsage::Client, b""),
+            Ok(())
+        );
     }
 
     /// What webpki does not see is signed as well.
@@ -445,8 +450,9 @@ mod tests {
         let oid = [6, 3, 0x2a, 3, 4];
         let policies = element(SEQUENCE, &[&element(SEQUENCE, &[&oid])]);
         let with_policies = with(32, true, &policies);
-        let judged =
-            |damage: &[u8]| judged([&nothing(), &nothing(), &with_policies], Usage::Server, damage);
+        let judged = |damage: &[u8]| {
+            judged([&nothing(), &nothing(), &with_policies], CertificateUsage::Server, damage)
+        };
         assert_eq!(judged(b""), Ok(()));
         assert_eq!(judged(&oid[2..]), Err("BadSignature".to_owned()));
     }
@@ -479,7 +485,7 @@ mod tests {
         let signatures = ring::default_provider().signature_verification_algorithms;
         let time = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
         let others = [limited.der().clone(), forged];
-        let (usage, name) = (Usage::Server, "a.example".try_into().unwrap());
+        let (usage, name) = (CertificateUsage::Server, "a.example".try_into().unwrap());
         let judged =
             authorities.verify(first.der(), &others, usage, Some(&name), time, &signatures);
         assert!(judged.is_err());

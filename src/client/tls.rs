@@ -32,7 +32,7 @@ use crate::os::guard;
 use crate::os::read::read;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
-use super::authorities::{Authorities, Usage};
+use super::authorities::{Authorities, CertificateUsage};
 use super::failure::{SUPPORTED_KEYS, cause_of_certificate};
 
 /// TLS sessions to keep; rustls rounds this to one server with up to eight tickets.
@@ -127,7 +127,7 @@ impl ServerCertVerifier for Verifier {
         time: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         if let Some(authorities) = &self.authorities {
-            let (usage, name) = (Usage::Server, Some(name));
+            let (usage, name) = (CertificateUsage::Server, Some(name));
             authorities.verify(first, others, usage, name, time, &self.signatures)?;
         }
         Ok(ServerCertVerified::assertion())

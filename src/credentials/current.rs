@@ -18,7 +18,7 @@ use crate::kube::instant::Now;
 use crate::kube::message::Answer;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, Purpose};
+use crate::kube::x509::{CertificatePurpose, Leaf};
 use crate::os::write::Op;
 
 /// The credential with the node password; the file is `nodelet.k3s-password`.
@@ -229,7 +229,9 @@ impl CertificateFiles for Current {
                 None => Ok(TaskResult::NotFound),
             }),
             FileTask::Sign { .. } => written
-                .and_then(|()| self.pki.store.request(&self.pki.source.subject, Purpose::CLIENT))
+                .and_then(|()| {
+                    self.pki.store.request(&self.pki.source.subject, CertificatePurpose::CLIENT)
+                })
                 .map(TaskResult::Signed),
             FileTask::Install(chain) => match self.pki.store.issued(chain, now) {
                 Err(why) => Ok(TaskResult::Unusable(why)),

@@ -3,7 +3,7 @@
 //! The agent, `nodelet serve` and `nodelet join` each have one. [`Certificate`] decides, and
 //! [`CertificateFiles`] has the key and the files. The caller sends the requests.
 
-use super::certificate::{Certificate, FileTask, Next, TaskResult};
+use super::certificate::{Certificate, FileTask, TaskResult, Work};
 use crate::kube::instant::{Moment, Mono, Now};
 use crate::kube::message::{Answer, Request, RequestError};
 use crate::kube::text::Fault;
@@ -122,8 +122,8 @@ impl Rotation {
         let (task, written) = if self.changes.is_empty() {
             certificate.give_up(now)?;
             let task = match certificate.next(now) {
-                Next::Send(request) => return Ok(Step::Send(request)),
-                Next::Files(task) => task,
+                Work::Send(request) => return Ok(Step::Send(request)),
+                Work::Files(task) => task,
             };
             match files.operations(&task, now.wall) {
                 Ok(ops) if !ops.is_empty() => {

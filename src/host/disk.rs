@@ -28,12 +28,12 @@ use crate::sim::hook as sim;
 #[derive(Debug, Default)]
 pub(super) struct MeasuredPath {
     folder: PathBuf,
-    access: Option<Access>,
+    access: Option<DiskAccess>,
 }
 
 /// How a file system is measured.
 #[derive(Debug)]
-enum Access {
+enum DiskAccess {
     /// A path on it, resolved and compared with the mounts. No descriptor, which would pin the
     /// mount. A component of it may be replaced by a link without a change of the mounts, so it
     /// must not be kept for long.
@@ -70,14 +70,14 @@ impl MeasuredPath {
             return sizes;
         }
         let mounts = mounts.as_deref().map_err(Clone::clone)?;
-        let access = Access::of(root, folder, mounts, find)?;
+        let access = DiskAccess::of(root, folder, mounts, find)?;
         let sizes = access.measure(folder)?;
         self.access = Some(access);
         sizes
     }
 }
 
-impl Access {
+impl DiskAccess {
     fn of(root: &HostRoot, folder: &Path, mounts: &[Mount], find: Find) -> Read<Self> {
         let path = find(root, folder, mounts);
         if !guard::root_blocks(mounts) {
@@ -248,12 +248,12 @@ mod tests {
             let mut measured = MeasuredPath::default();
             let fs = measured.read(&root, Path::new("/proc/.."), &mounts, find).unwrap();
             assert!(fs.asked_once && fs.capacity_bytes > 0);
-            assert!(matches!(measured.access, Some(Access::Asked(Ok(_)))));
+            assert!(matches!(measured.access, Some(DiskAccess::Asked(Ok(_)))));
             let mut measured = MeasuredPath::default();
             for _ in 0..2 {
                 let fs = measured.read(&root, tree.path(), &mounts, find).unwrap();
                 assert!(!fs.asked_once && fs.capacity_bytes > 0);
-                assert!(matches!(measured.access, Some(Access::Open(_))));
+                assert!(matches!(measured.access, Some(DiskAccess::Open(_))));
             }
         }
     }
@@ -266,7 +266,7 @@ mod tests {
         let refused = read().unwrap_err();
         assert!(refused.cause.starts_with("/no-such is on nfs4"), "{refused}");
         assert_eq!(read(), Err(refused));
-        assert!(matches!(measured.access, Some(Access::Asked(Err(_)))));
+        assert!(matches!(measured.access, Some(DiskAccess::Asked(Err(_)))));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) struct JoinPaths {
 
 /// What `nodelet join` writes.
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct JoinedFiles {
     /// The kubeconfig with the certificate.
     pub(super) kubeconfig: Option<Zeroizing<String>>,
     /// Instead, the kubeconfig with the bootstrap token.
@@ -61,7 +61,7 @@ impl StoredFlags {
         let Self { server, api_server, words } = self;
         let words = words.join(" ");
         format!(
-            "# Written by nodelet join.\n{SERVER}{server}\n{API_SERVER}{api_server}\n{FLAGS}{words}\n"
+            "# JoinedFiles by nodelet join.\n{SERVER}{server}\n{API_SERVER}{api_server}\n{FLAGS}{words}\n"
         )
     }
 
@@ -260,7 +260,7 @@ impl JoinPaths {
     /// locked. Each state between them is the old identity or the new one, and `nodelet join` again
     /// is the cure: the flags come first, because an agent without them would register another
     /// Node.
-    pub(super) fn write(&self, new: Written) -> Result<Change, Fault> {
+    pub(super) fn write(&self, new: JoinedFiles) -> Result<Change, Fault> {
         let (mut prepare, mut commit, mut paths) = (Vec::new(), Vec::new(), Vec::new());
         let mut add = |path: PathBuf, mode, text: &[u8]| {
             let mut ops = write::replace(&path, mode, text.to_vec());

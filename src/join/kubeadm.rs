@@ -29,7 +29,7 @@ use crate::kube::delay::Jitter;
 use crate::kube::message::{Accept, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, Purpose, Subject};
+use crate::kube::x509::{CertificatePurpose, Leaf, Subject};
 use crate::kube::{json, object, yaml};
 
 const CHECK: &str = "certificate";
@@ -339,7 +339,7 @@ impl NewPair {
             FileTask::Find => TaskResult::NotFound,
             FileTask::Sign { .. } => {
                 let key = self.key.insert(Key::generate()?);
-                TaskResult::Signed(key.request(self.subject.clone(), Purpose::CLIENT)?)
+                TaskResult::Signed(key.request(self.subject.clone(), CertificatePurpose::CLIENT)?)
             }
             FileTask::Install(chain) => {
                 let key = self.key.as_ref().ok_or("there is no key")?;

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::command::{Settings, TokenSource, is_set_by_join};
 use super::existing::{CompleteIdentity, JOINED, existing};
-use super::files::{Change, StoredFlags, Written};
+use super::files::{Change, JoinedFiles, StoredFlags};
 use super::kubeadm::{self, ProvedServer};
 use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
@@ -215,7 +215,7 @@ impl JoinRun<'_> {
     /// Writes what differs from the command line.
     fn update(&mut self, identity: CompleteIdentity, token: &Token) -> Result<ApiConfig, Failed> {
         let CompleteIdentity { mut config, flags: stored, lacks_ca } = identity;
-        let mut new = Written { is_kept: true, ..Written::default() };
+        let mut new = JoinedFiles { is_kept: true, ..JoinedFiles::default() };
         if let (true, Token::Bootstrap(token)) = (lacks_ca, token) {
             let ca = kubeadm::find(self, token)?.config.ca;
             if ca.as_ref().map(|ca| &ca.bytes) != config.ca.as_ref().map(|ca| &ca.bytes) {
@@ -264,7 +264,7 @@ impl JoinRun<'_> {
         Ok(config)
     }
 
-    pub(super) fn write(&mut self, new: Written) -> Result<(), Failed> {
+    pub(super) fn write(&mut self, new: JoinedFiles) -> Result<(), Failed> {
         let unchanged = |why: Fault| {
             let remedy = "nothing else was changed; correct it and join again";
             Finding::failed("files", why, remedy)
@@ -308,8 +308,8 @@ impl JoinRun<'_> {
         }
     }
 
-    fn written(&self, config: &ApiConfig, renewal: Vec<String>) -> Result<Written, Failed> {
-        let (mut new, mut words) = (Written::default(), Vec::new());
+    fn written(&self, config: &ApiConfig, renewal: Vec<String>) -> Result<JoinedFiles, Failed> {
+        let (mut new, mut words) = (JoinedFiles::default(), Vec::new());
         let kubeconfig = Some(rendered(config)?);
         if self.settings.bootstrap_only {
             new.bootstrap = kubeconfig;

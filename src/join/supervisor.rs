@@ -26,7 +26,7 @@ use crate::credentials::pki::{self, key::Key};
 use crate::kube::json;
 use crate::kube::message::{Accept, Request};
 use crate::kube::text::Fault;
-use crate::kube::x509::{Leaf, Purpose, Subject};
+use crate::kube::x509::{CertificatePurpose, Leaf, Subject};
 use crate::os::guard;
 
 const CERTIFICATE: &str = "certificate";
@@ -200,7 +200,7 @@ fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, L
     let password = password(run)?;
     let key = Key::generate().map_err(unusable)?;
     let subject = Subject::of_node(&run.board.name);
-    let signed = key.request(subject, Purpose::CLIENT).map_err(unusable)?;
+    let signed = key.request(subject, CertificatePurpose::CLIENT).map_err(unusable)?;
     let mut headers =
         vec![(NODE_NAME, run.board.name.as_str()), (NODE_PASSWORD, password.reveal())];
     if !run.board.address.is_empty() {

@@ -8,14 +8,14 @@ const MAX_TEXT: usize = 1 << 10;
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value<'a> {
+pub enum WireValue<'a> {
     /// A varint.
     Number(u64),
     /// A string, bytes, or an inner message.
     Bytes(&'a [u8]),
 }
 
-impl<'a> Value<'a> {
+impl<'a> WireValue<'a> {
     /// A string: invalid UTF-8 and control characters are replaced, and it is cut after 1 KiB.
     pub fn text(self) -> String {
         let bytes = self.bytes();
@@ -42,7 +42,7 @@ impl<'a> Value<'a> {
 
 /// Passes the number and the value of each field to `each`, up to the first error. `None` is no
 /// protobuf.
-pub fn fields<'a>(mut message: &'a [u8], each: &mut dyn FnMut(u64, Value<'a>)) -> Option<()> {
+pub fn fields<'a>(mut message: &'a [u8], each: &mut dyn FnMut(u64, WireValue<'a>)) -> Option<()> {
     while !message.is_empty() {
         let (number, value, rest) = first(message)?;
         if let Some(value) = value {
@@ -57,7 +57,7 @@ pub fn fields<'a>(mut message: &'a [u8], each: &mut dyn FnMut(u64, Value<'a>)) -
 pub fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
     loop {
         match first(message)? {
-            (found, Some(Value::Bytes(bytes)), _) if found == number => return Some(bytes),
+            (found, Some(WireValue::Bytes(bytes)), _) if found == number => return Some(bytes),
             (_, _, rest) => message = rest,
         }
     }
@@ -65,18 +65,18 @@ pub fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
 
 /// The number and the value of the first field, and what follows it. A fixed 32-bit or 64-bit field
 /// has no value: no message that is read here needs one.
-fn first(message: &[u8]) -> Option<(u64, Option<Value<'_>>, &[u8])> {
+fn first(message: &[u8]) -> Option<(u64, Option<WireValue<'_>>, &[u8])> {
     let (tag, rest) = varint(message)?;
     let (value, rest) = match tag & 7 {
         0 => {
             let (number, rest) = varint(rest)?;
-            (Some(Value::Number(number)), rest)
+            (Some(WireValue::Number(number)), rest)
         }
         1 => (None, rest.get(8..)?),
         2 => {
             let (length, rest) = varint(rest)?;
             let (bytes, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-            (Some(Value::Bytes(bytes)), rest)
+            (Some(WireValue::Bytes(bytes)), rest)
         }
         5 => (None, rest.get(4..)?),
         _ => return None,
@@ -106,8 +106,8 @@ mod tests {
             found.push((
                 number,
                 match value {
-                    Value::Number(number) => number.to_string(),
-                    Value::Bytes(_) => value.text(),
+                    WireValue::Number(number) => number.to_string(),
+                    WireValue::Bytes(_) => value.text(),
                 },
             ));
         })?;
@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn a_text_is_one_line_of_1_kib() {
-        let value = Value::Bytes(b"a\nb\xff\x1b[c");
+        let value = WireValue::Bytes(b"a\nb\xff\x1b[c");
         assert_eq!(value.text(), "a b\u{fffd} [c");
         let long = vec![b'x'; 5000];
-        assert_eq!(Value::Bytes(&long).text().len(), 1024);
+        assert_eq!(WireValue::Bytes(&long).text().len(), 1024);
     }
 }

@@ -237,14 +237,14 @@ impl Wanted {
 
 /// What a certificate is for: who signs it in `certificates.k8s.io`, and its extended usage there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Purpose {
+pub struct CertificatePurpose {
     /// `spec.signerName`.
     pub signer: &'static str,
     /// One of `spec.usages`.
     pub usage: &'static str,
 }
 
-impl Purpose {
+impl CertificatePurpose {
     /// The node is a client of the API server.
     pub const CLIENT: Self =
         Self { signer: "kubernetes.io/kube-apiserver-client-kubelet", usage: "client auth" };
@@ -261,7 +261,7 @@ pub struct SigningRequest {
     /// The PKCS#10 request, DER.
     pub der: Vec<u8>,
     /// What the certificate is for.
-    pub purpose: Purpose,
+    pub purpose: CertificatePurpose,
     /// Key usages, with the names of `certificates.k8s.io`.
     pub usages: Vec<&'static str>,
     /// `node-csr-...`: equal for equal key, subject and usages.

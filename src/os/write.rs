@@ -279,12 +279,12 @@ pub fn publish(path: &Path, text: String) -> Result<(), Fault> {
 #[derive(Debug)]
 pub struct VolatileFile {
     path: PathBuf,
-    written: Option<Written>,
+    written: Option<LastWritten>,
 }
 
 /// What was last written to a path.
 #[derive(Debug)]
-struct Written {
+struct LastWritten {
     file: File,
     /// The path, free of links.
     place: PathBuf,
@@ -294,7 +294,7 @@ struct Written {
     content: String,
 }
 
-impl Written {
+impl LastWritten {
     /// Whether `content` differs in its first `changed` bytes only.
     fn differs_within(&self, changed: usize, content: &str) -> bool {
         self.content.len() == content.len()
@@ -358,7 +358,7 @@ impl VolatileFile {
     }
 }
 
-fn replace_volatile(path: &Path, content: String) -> io::Result<Written> {
+fn replace_volatile(path: &Path, content: String) -> io::Result<LastWritten> {
     let new = beside(path);
     let new = match guard::parent_resolved(&new) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -372,7 +372,7 @@ fn replace_volatile(path: &Path, content: String) -> io::Result<Written> {
     let found = file.metadata()?;
     let place = new.with_extension("");
     fs::rename(&new, &place)?;
-    Ok(Written { file, place, id: (found.dev(), found.ino()), content })
+    Ok(LastWritten { file, place, id: (found.dev(), found.ino()), content })
 }
 
 /// The folder of `path`; `.` for a bare name.

@@ -4,12 +4,12 @@
 use super::config::RuntimeConfig;
 use super::grpc::{RuntimeConnection, call};
 use super::report::{
-    Condition, FailedAt, Images, LARGE_LIST, MAX_NAMES, RuntimeFailure, RuntimeQuery,
+    CriCondition, FailedAt, Images, LARGE_LIST, MAX_NAMES, RuntimeFailure, RuntimeQuery,
     RuntimeReport, RuntimeVersion, Status,
 };
 use super::socket::Open;
 use crate::kube::facts::{Handler, Image};
-use crate::kube::protobuf::{Value, field, fields};
+use crate::kube::protobuf::{WireValue, field, fields};
 use crate::kube::text::one_line;
 
 /// Paths of the calls.
@@ -93,7 +93,7 @@ fn status(answer: &[u8]) -> Result<Status, RuntimeFailure> {
     whole.ok_or_else(|| RuntimeFailure::api("Status: the answer is no protobuf"))?;
     let conditions =
         conditions.ok_or_else(|| RuntimeFailure::api("Status: the answer has no status"))?;
-    [status.runtime, status.network] = Condition::lines(&conditions);
+    [status.runtime, status.network] = CriCondition::lines(&conditions);
     status.handlers.sort();
     Ok(status)
 }
@@ -109,8 +109,8 @@ fn version(answer: &[u8]) -> Result<RuntimeVersion, RuntimeFailure> {
     RuntimeVersion::new(kind, version).ok_or_else(none)
 }
 
-fn condition(message: &[u8]) -> Condition {
-    let mut condition = Condition::default();
+fn condition(message: &[u8]) -> CriCondition {
+    let mut condition = CriCondition::default();
     fields(message, &mut |number, value| match number {
         1 => condition.kind = value.text(),
         2 => condition.status = value.number() != 0,
@@ -162,13 +162,13 @@ fn image(message: &[u8]) -> Image {
 }
 
 /// A name is not cut, so that [`Images`] can skip an image whose name is too long.
-fn name(value: Value<'_>) -> String {
+fn name(value: WireValue<'_>) -> String {
     one_line(&String::from_utf8_lossy(value.bytes()))
 }
 
 /// `image_filesystems[0].fs_id.mountpoint`.
 fn mount_point(answer: &[u8]) -> Option<String> {
     let usage = field(answer, 1)?;
-    let point = Value::Bytes(field(field(usage, 2)?, 1)?).text();
+    let point = WireValue::Bytes(field(field(usage, 2)?, 1)?).text();
     Some(point).filter(|point| point.starts_with('/'))
 }

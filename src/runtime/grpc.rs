@@ -11,7 +11,7 @@ use std::path::Path;
 use super::hpack;
 use super::report::{FailedAt, RuntimeFailure};
 use super::socket::{Open, RuntimeStream, failed};
-use crate::kube::protobuf::Value;
+use crate::kube::protobuf::WireValue;
 use crate::kube::text::{Fault, percent_decoded};
 
 /// Bytes of one message, as the kubelet's client allows, and of its prefix: a flag, and the length.
@@ -253,7 +253,7 @@ impl GrpcAnswer {
                 let number = str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                 self.status = Some(number.unwrap_or(usize::MAX));
             }
-            b"grpc-message" => self.detail = Value::Bytes(&percent_decoded(value).0).text(),
+            b"grpc-message" => self.detail = WireValue::Bytes(&percent_decoded(value).0).text(),
             _ => {}
         }
     }
@@ -299,7 +299,7 @@ impl GrpcAnswer {
             self.prefix().is_some_and(|(_, length)| self.message.len() == PREFIX + length);
         match self.status {
             Some(0) | None if !self.is_http_success() => {
-                let status = Value::Bytes(&self.http_status).text();
+                let status = WireValue::Bytes(&self.http_status).text();
                 Err(RuntimeFailure::api(format!("HTTP status {status}")))
             }
             None => broken("the answer has no grpc-status"),

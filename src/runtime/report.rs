@@ -100,7 +100,7 @@ pub struct Status {
 
 /// A condition in CRI's Status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Condition {
+pub struct CriCondition {
     /// `RuntimeReady`, `NetworkReady`, or another one, which is ignored.
     pub kind: String,
     /// Whether it is met.
@@ -111,7 +111,7 @@ pub struct Condition {
     pub message: String,
 }
 
-impl Condition {
+impl CriCondition {
     /// Ready's lines about the runtime and the network (kubelet.go updateRuntimeUp).
     pub fn lines(conditions: &[Self]) -> [Option<String>; 2] {
         [

@@ -156,7 +156,7 @@ impl<'a> RestResponse<'a> {
         }
         let error = json::parse(self.body).unwrap_or_default();
         let text = match object::text(&error, &["message"]) {
-            "" => protobuf::Value::Bytes(self.body).text(),
+            "" => protobuf::WireValue::Bytes(self.body).text(),
             message => one_line(message),
         };
         let text: String = text.chars().take(MAX_ERROR).collect();

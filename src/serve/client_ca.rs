@@ -16,7 +16,7 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 
 use super::access::{MAX_USER, User};
 use crate::client::api_config::Pem;
-use crate::client::authorities::{Authorities, Usage};
+use crate::client::authorities::{Authorities, CertificateUsage};
 use crate::client::tls::{roots, verify_tls12_signature, verify_tls13_signature, without_mark};
 use crate::kube::keys::KeyKind;
 use crate::kube::text::Fault;
@@ -92,7 +92,7 @@ impl ClientCa {
             return Err(format!("it is longer than {MAX_USER} bytes"));
         }
         let time = UnixTime::since_unix_epoch(Duration::from_nanos(now.nanos()));
-        let (usage, signatures) = (Usage::Client, &self.signatures);
+        let (usage, signatures) = (CertificateUsage::Client, &self.signatures);
         let judged = self.authorities.verify(first, intermediates, usage, None, time, signatures);
         judged.map_err(|error| cause(&error))?;
         // The time that counts has parts of a second.

@@ -71,7 +71,7 @@ impl ConnectionState {
 
 /// What follows a turn of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum ConnectionNext {
     /// Wait for the client.
     Wait,
     /// [`PortConnection::head`] may have a request, or what is none.
@@ -167,9 +167,9 @@ impl PortConnection {
     }
 
     /// Writes and reads what is possible without waiting.
-    pub(super) fn turn(&mut self, now: Mono) -> Next {
+    pub(super) fn turn(&mut self, now: Mono) -> ConnectionNext {
         let sent = self.send(now).and_then(|()| self.pass_on(now));
-        sent.and_then(|()| self.receive(now)).unwrap_or(Next::Close)
+        sent.and_then(|()| self.receive(now)).unwrap_or(ConnectionNext::Close)
     }
 
     /// Sends the end of the stream; it can still be read.
@@ -232,21 +232,21 @@ impl PortConnection {
         false
     }
 
-    fn receive(&mut self, now: Mono) -> io::Result<Next> {
+    fn receive(&mut self, now: Mono) -> io::Result<ConnectionNext> {
         if !self.wants_read() {
-            return Ok(Next::Wait);
+            return Ok(ConnectionNext::Wait);
         }
         let mut buffer = [0; READ];
         let bytes = match self.stream.read(&mut buffer) {
-            Ok(0) => return Ok(Next::Close),
+            Ok(0) => return Ok(ConnectionNext::Close),
             Ok(length) => buffer.get(..length).unwrap_or_default(),
             Err(e) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&e.kind()) => {
-                return Ok(Next::Wait);
+                return Ok(ConnectionNext::Wait);
             }
             Err(e) => return Err(e),
         };
         if self.state == ConnectionState::Closing {
-            return Ok(Next::Wait);
+            return Ok(ConnectionNext::Wait);
         }
         if self.state == ConnectionState::Handshake {
             if self.received == 0 && bytes.first() != Some(&HANDSHAKE_RECORD) {
@@ -254,17 +254,17 @@ impl PortConnection {
                 let _ = self.stream.write(NOT_TLS)?;
                 self.was_answered = true;
                 self.finish(now);
-                return Ok(Next::Wait);
+                return Ok(ConnectionNext::Wait);
             }
             self.received += bytes.len();
             if self.received > LONGEST_HANDSHAKE {
-                return Ok(Next::Close);
+                return Ok(ConnectionNext::Close);
             }
         }
         self.decrypt(bytes, now)
     }
 
-    fn decrypt(&mut self, mut bytes: &[u8], now: Mono) -> io::Result<Next> {
+    fn decrypt(&mut self, mut bytes: &[u8], now: Mono) -> io::Result<ConnectionNext> {
         let before = self.head.len();
         let mut is_over = false;
         while !bytes.is_empty() && !is_over {
@@ -285,9 +285,9 @@ impl PortConnection {
         self.send(now)?;
         let may_end = head::may_end(&self.head, before) || self.head.len() > head::LONGEST;
         Ok(match self.state {
-            ConnectionState::Head if may_end => Next::Answer,
-            _ if is_over => Next::Close,
-            _ => Next::Wait,
+            ConnectionState::Head if may_end => ConnectionNext::Answer,
+            _ if is_over => ConnectionNext::Close,
+            _ => ConnectionNext::Wait,
         })
     }
 
@@ -340,7 +340,7 @@ impl PortConnection {
         is_last: bool,
         journal: Option<Journal>,
         now: Mono,
-    ) -> Next {
+    ) -> ConnectionNext {
         let state = match journal {
             Some(_) => ConnectionState::Journal,
             None => ConnectionState::Answer,
@@ -354,7 +354,7 @@ impl PortConnection {
             }
             self.send(now)
         });
-        if sent.is_ok() { Next::Wait } else { Next::Close }
+        if sent.is_ok() { ConnectionNext::Wait } else { ConnectionNext::Close }
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::alarm;
 
-use super::answers::{Answer, Asked};
+use super::answers::{Asked, PortAnswer};
 use super::log_query::arguments;
 use crate::os::clock::since_boot;
 use crate::os::read::cause;
@@ -75,27 +75,31 @@ pub(super) fn answer(
     path: &str,
     socket: Option<&Path>,
     is_busy: bool,
-) -> Answer {
+) -> PortAnswer {
     let Some(socket) = socket else {
         // As a kubelet that serves no logs.
-        return Answer::plain(405, "--enable-system-log-query is not set\n");
+        return PortAnswer::plain(405, "--enable-system-log-query is not set\n");
     };
-    Answer::to(&["GET"], asked, || match arguments(asked.query) {
-        Err(refused) => Answer::plain(refused.code, refused.text + "\n"),
+    PortAnswer::to(&["GET"], asked, || match arguments(asked.query) {
+        Err(refused) => PortAnswer::plain(refused.code, refused.text + "\n"),
         // A path below /var/log: there are none.
-        Ok(None) => Answer::refusal(404),
-        Ok(Some(_)) if path.len() > 1 => Answer::plain(406, "a query has no path behind /logs/\n"),
+        Ok(None) => PortAnswer::refusal(404),
+        Ok(Some(_)) if path.len() > 1 => {
+            PortAnswer::plain(406, "a query has no path behind /logs/\n")
+        }
         Ok(Some(_)) if is_busy => {
             let text = "the journal is being read for another request; try again\n";
-            let mut busy = Answer::plain(429, text);
+            let mut busy = PortAnswer::plain(429, text);
             busy.headers.push(("Retry-After", "1".to_owned()));
             busy
         }
         Ok(Some(_)) => match Journal::open(socket, asked.query) {
-            Ok(journal) => {
-                Answer { content_type: KIND, journal: Some(journal), ..Answer::text(200, "") }
-            }
-            Err(e) => Answer::plain(500, unavailable(socket, &e)),
+            Ok(journal) => PortAnswer {
+                content_type: KIND,
+                journal: Some(journal),
+                ..PortAnswer::text(200, "")
+            },
+            Err(e) => PortAnswer::plain(500, unavailable(socket, &e)),
         },
     })
 }

@@ -13,10 +13,10 @@ use nix::sys::time::TimeSpec;
 use rustls::ServerConfig;
 
 use super::access::{Access, Asker, User, Verdict};
-use super::answers::{Answer, Asked, answer};
+use super::answers::{Asked, PortAnswer, answer};
 use super::client_ca::ClientCa;
 use super::config::ServeConfig;
-use super::connection::{Connections, Next, PortConnection};
+use super::connection::{ConnectionNext, Connections, PortConnection};
 use super::head::Head;
 use super::listener;
 use super::logs;
@@ -137,7 +137,7 @@ impl Port {
             self.use_certificates(new);
             // From the last one: the one that takes the place of a closed one had its turn.
             for index in (0..self.connections.0.len()).rev() {
-                if ready.get(index) == Some(&true) && self.turn(index) == Next::Close {
+                if ready.get(index) == Some(&true) && self.turn(index) == ConnectionNext::Close {
                     self.connections.0.swap_remove(index);
                 }
             }
@@ -211,19 +211,19 @@ impl Port {
         }
     }
 
-    fn turn(&mut self, index: usize) -> Next {
+    fn turn(&mut self, index: usize) -> ConnectionNext {
         let reads_journal = self.connections.0.iter().any(PortConnection::has_journal);
         let Some(connection) = self.connections.0.get_mut(index) else {
-            return Next::Wait;
+            return ConnectionNext::Wait;
         };
         let start = self.clock.now();
         let next = connection.turn(start.mono);
-        if next != Next::Answer {
+        if next != ConnectionNext::Answer {
             return next;
         }
         let (answer, is_head, is_last) = match connection.head() {
-            Head::Partial => return Next::Wait,
-            Head::Refused(code) => (Answer::refusal(code), false, true),
+            Head::Partial => return ConnectionNext::Wait,
+            Head::Refused(code) => (PortAnswer::refusal(code), false, true),
             Head::Whole { asked, is_last } => {
                 let user = connection.user(&self.ca, start.wall).unwrap_or_else(|why| {
                     let why = format!("not used: from {}, {why}", connection.peer);
@@ -252,7 +252,7 @@ impl Responder {
         peer: IpAddr,
         asked: &Asked<'_>,
         reads_journal: bool,
-    ) -> Answer {
+    ) -> PortAnswer {
         let asker = Asker { user, token: asked.token, peer };
         let verdict = self.access.judge(&asker, asked.method, asked.path, &mut self.reviews);
         self.readings.served.reviews = self.access.counts;
@@ -262,7 +262,7 @@ impl Responder {
                 logs::answer(asked, path, self.log_socket.as_deref(), reads_journal)
             }
             Verdict::Allowed => answer(asked, &mut self.readings, self.clock.now()),
-            refused => Answer::refused(refused),
+            refused => PortAnswer::refused(refused),
         }
     }
 }

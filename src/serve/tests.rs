@@ -21,7 +21,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, SupportedProtocolVers
 
 use super::client_ca::{ClientCa, issuers};
 use super::config::ServeConfig;
-use super::connection::{ConnectionState, Connections, MOST, Next, PortConnection};
+use super::connection::{ConnectionNext, ConnectionState, Connections, MOST, PortConnection};
 use super::head::{self, Head};
 use super::logs::Journal;
 use super::tls::{Certificates, server_config};
@@ -180,23 +180,23 @@ impl Pair {
     }
 
     /// Lets both sides act until nothing moves.
-    fn run(&mut self, now: Mono) -> Next {
+    fn run(&mut self, now: Mono) -> ConnectionNext {
         for _ in 0..50 {
             while self.client.wants_write() {
                 self.client.write_tls(&mut self.end).unwrap();
             }
             let next = self.server.turn(now);
-            if next != Next::Wait {
+            if next != ConnectionNext::Wait {
                 return next;
             }
             while self.client.read_tls(&mut self.end).is_ok_and(|length| length > 0) {
                 self.client.process_new_packets().unwrap();
             }
         }
-        Next::Wait
+        ConnectionNext::Wait
     }
 
-    fn send(&mut self, bytes: &[u8], now: Mono) -> Next {
+    fn send(&mut self, bytes: &[u8], now: Mono) -> ConnectionNext {
         self.client.writer().write_all(bytes).unwrap();
         self.run(now)
     }
@@ -223,19 +223,22 @@ fn a_connection_is_kept_from_answer_to_answer() {
     for version in rustls::DEFAULT_VERSIONS {
         let mut pair = Pair::new(tls.clone(), None, &[version]);
         assert_eq!(pair.state(), (ConnectionState::Handshake, at(10)));
-        assert_eq!(pair.run(at(1)), Next::Wait);
+        assert_eq!(pair.run(at(1)), ConnectionNext::Wait);
         assert_eq!(pair.state(), (ConnectionState::Idle, at(91)));
         for (second, bytes) in [(2, &REQUEST[..7]), (3, &REQUEST[7..20])] {
-            assert_eq!(pair.send(bytes, at(second)), Next::Wait);
+            assert_eq!(pair.send(bytes, at(second)), ConnectionNext::Wait);
             assert_eq!(pair.state(), (ConnectionState::Head, at(7)));
         }
         for (second, rest) in [(4, &REQUEST[20..]), (50, REQUEST)] {
-            assert_eq!(pair.send(rest, at(second)), Next::Answer);
+            assert_eq!(pair.send(rest, at(second)), ConnectionNext::Answer);
             let Head::Whole { asked, is_last: false } = pair.server.head() else { panic!() };
             assert_eq!(asked.path, "/healthz");
-            assert_eq!(pair.server.answer(ANSWER.as_bytes(), false, None, at(second)), Next::Wait);
+            assert_eq!(
+                pair.server.answer(ANSWER.as_bytes(), false, None, at(second)),
+                ConnectionNext::Wait
+            );
             assert_eq!(pair.state(), (ConnectionState::Idle, at(second + 90)));
-            assert_eq!(pair.run(at(second)), Next::Wait);
+            assert_eq!(pair.run(at(second)), ConnectionNext::Wait);
             assert_eq!(pair.received(), ANSWER);
         }
     }
@@ -245,27 +248,27 @@ fn a_connection_is_kept_from_answer_to_answer() {
 #[test]
 fn the_last_answer_is_followed_by_the_end_of_tls_and_a_second_of_patience() {
     let mut pair = Pair::of(&config(&no_ca()));
-    assert_eq!(pair.send(&[REQUEST, REQUEST].concat(), at(1)), Next::Answer);
+    assert_eq!(pair.send(&[REQUEST, REQUEST].concat(), at(1)), ConnectionNext::Answer);
     assert!(matches!(pair.server.head(), Head::Whole { is_last: true, .. }));
-    assert_eq!(pair.server.answer(ANSWER.as_bytes(), true, None, at(2)), Next::Wait);
+    assert_eq!(pair.server.answer(ANSWER.as_bytes(), true, None, at(2)), ConnectionNext::Wait);
     assert_eq!(pair.state(), (ConnectionState::Closing, at(3)));
-    assert_eq!(pair.send(REQUEST, at(2)), Next::Wait);
+    assert_eq!(pair.send(REQUEST, at(2)), ConnectionNext::Wait);
     assert_eq!(pair.received(), ANSWER);
     assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
     assert_eq!(pair.end.read(&mut [0]).unwrap(), 0);
     assert_eq!(pair.state(), (ConnectionState::Closing, at(3)));
     pair.end.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(pair.server.turn(at(2)), Next::Close);
+    assert_eq!(pair.server.turn(at(2)), ConnectionNext::Close);
 }
 
 #[test]
 fn a_client_that_does_not_read_is_not_read_from() {
     let mut pair = Pair::of(&config(&no_ca()));
-    assert_eq!(pair.send(REQUEST, at(1)), Next::Answer);
-    assert_eq!(pair.server.answer(&vec![b'x'; 1 << 20], false, None, at(1)), Next::Wait);
+    assert_eq!(pair.send(REQUEST, at(1)), ConnectionNext::Answer);
+    assert_eq!(pair.server.answer(&vec![b'x'; 1 << 20], false, None, at(1)), ConnectionNext::Wait);
     for second in 2..9 {
         pair.end.write_all(&[0; 100]).unwrap();
-        assert_eq!(pair.server.turn(at(second)), Next::Wait);
+        assert_eq!(pair.server.turn(at(second)), ConnectionNext::Wait);
         assert!(pair.server.wants_write() && !pair.server.wants_read());
     }
     assert_eq!(pair.state(), (ConnectionState::Answer, at(11)));
@@ -275,11 +278,14 @@ fn a_client_that_does_not_read_is_not_read_from() {
 /// A connection that has begun to answer with the journal, our end of that, and journalctl's.
 fn with_journal() -> (Pair, UnixStream, UnixStream) {
     let mut pair = Pair::of(&config(&no_ca()));
-    assert_eq!(pair.send(REQUEST, at(1)), Next::Answer);
+    assert_eq!(pair.send(REQUEST, at(1)), ConnectionNext::Answer);
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     let journal = Journal::new(ours.try_clone().unwrap());
-    assert_eq!(pair.server.answer(ANSWER.as_bytes(), true, Some(journal), at(1)), Next::Wait);
+    assert_eq!(
+        pair.server.answer(ANSWER.as_bytes(), true, Some(journal), at(1)),
+        ConnectionNext::Wait
+    );
     (pair, ours, theirs)
 }
 
@@ -291,7 +297,7 @@ fn with_long_journal() -> (Pair, UnixStream, UnixStream) {
     setsockopt(&pair.server.stream, sockopt::SndBuf, &1).unwrap();
     journal.write_all(&[b'x'; 100_000]).unwrap();
     for _ in 0..20 {
-        assert_eq!(pair.server.turn(at(2)), Next::Wait);
+        assert_eq!(pair.server.turn(at(2)), ConnectionNext::Wait);
     }
     (pair, ours, journal)
 }
@@ -300,17 +306,17 @@ fn with_long_journal() -> (Pair, UnixStream, UnixStream) {
 fn the_journal_follows_its_head_until_its_end() {
     let (mut pair, _, mut journal) = with_journal();
     assert_eq!(pair.state(), (ConnectionState::Journal, at(41)));
-    assert_eq!(pair.run(at(2)), Next::Wait);
+    assert_eq!(pair.run(at(2)), ConnectionNext::Wait);
     assert_eq!(pair.received(), ANSWER);
     assert!(pair.server.awaited().is_some() && !pair.server.wants_read());
     for second in [3, 39, 70] {
         journal.write_all(b"a line\n").unwrap();
-        assert_eq!(pair.run(at(second)), Next::Wait);
+        assert_eq!(pair.run(at(second)), ConnectionNext::Wait);
         assert_eq!(pair.received(), "a line\n");
         assert_eq!(pair.server.deadline(), at(second + 40));
     }
     journal.shutdown(Shutdown::Both).unwrap();
-    assert_eq!(pair.run(at(100)), Next::Wait);
+    assert_eq!(pair.run(at(100)), ConnectionNext::Wait);
     assert_eq!(pair.state(), (ConnectionState::Closing, at(101)));
     assert!(!pair.server.has_journal() && pair.server.awaited().is_none());
     assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
@@ -327,7 +333,7 @@ fn a_slow_client_gets_the_whole_journal() {
         assert!(at(second) < pair.server.deadline(), "cut after {} bytes", received.len());
         // Two KiB fit into the socket.
         for _ in 0..3 {
-            assert_eq!(pair.server.turn(at(second)), Next::Wait);
+            assert_eq!(pair.server.turn(at(second)), ConnectionNext::Wait);
             while pair.client.read_tls(&mut pair.end).is_ok_and(|length| length > 0) {
                 pair.client.process_new_packets().unwrap();
             }
@@ -344,7 +350,7 @@ fn a_slow_client_gets_the_whole_journal() {
 #[test]
 fn a_client_that_stops_within_a_journal_is_closed() {
     let (mut pair, mut ours, _journal) = with_long_journal();
-    assert_eq!(pair.server.turn(at(30)), Next::Wait);
+    assert_eq!(pair.server.turn(at(30)), ConnectionNext::Wait);
     assert!(pair.server.wants_write() && pair.server.awaited().is_none());
     assert!(ours.read(&mut vec![0; 100_000]).unwrap() >= 80_000);
     let mut all = Connections(vec![pair.server]);
@@ -360,7 +366,7 @@ fn a_journal_that_says_nothing_for_40_s_ends_with_a_line() {
     assert_eq!(all.expire(at(40)), Some(at(41)));
     assert_eq!(all.expire(at(41)), Some(at(81)));
     pair.server = all.0.remove(0);
-    assert_eq!(pair.run(at(41)), Next::Wait);
+    assert_eq!(pair.run(at(41)), ConnectionNext::Wait);
     let received = pair.received();
     assert!(received.contains("\nerror: cut after 30 s; "), "{received}");
     assert!(pair.client.process_new_packets().unwrap().peer_has_closed());
@@ -374,7 +380,7 @@ fn a_client_without_tls_gets_gos_hint() {
         let (stream, mut end) = ends();
         let mut server = PortConnection::new(stream, PEER, tls.clone(), at(0)).unwrap();
         end.write_all(text.as_bytes()).unwrap();
-        assert_eq!(server.turn(at(1)), Next::Wait);
+        assert_eq!(server.turn(at(1)), ConnectionNext::Wait);
         assert_eq!((server.state, server.deadline()), (ConnectionState::Closing, at(2)));
         let mut answer = String::new();
         end.read_to_string(&mut answer).unwrap();
@@ -393,12 +399,12 @@ fn a_handshake_has_32_kib_and_a_head_8() {
     end.write_all(&record(&[1, 0, 0xff, 0xff])).unwrap();
     end.write_all(&record(&[])).unwrap();
     end.write_all(&record(&[])).unwrap();
-    let turns = (0..20).position(|_| server.turn(at(1)) == Next::Close);
+    let turns = (0..20).position(|_| server.turn(at(1)) == ConnectionNext::Close);
     assert_eq!(turns, Some(8));
 
     let mut pair = Pair::of(&tls);
-    assert_eq!(pair.send(&[b'x'; head::LONGEST], at(1)), Next::Wait);
-    assert_eq!(pair.send(b"x", at(1)), Next::Answer);
+    assert_eq!(pair.send(&[b'x'; head::LONGEST], at(1)), ConnectionNext::Wait);
+    assert_eq!(pair.send(b"x", at(1)), ConnectionNext::Answer);
     assert_eq!(pair.server.head(), Head::Refused(431));
 }
 
@@ -407,19 +413,19 @@ fn an_end_without_a_request_or_garbage_closes_a_connection() {
     let tls = config(&no_ca());
     let mut pair = Pair::of(&tls);
     pair.end.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(pair.server.turn(at(1)), Next::Close);
-    for (request, next) in [(&b""[..], Next::Close), (REQUEST, Next::Answer)] {
+    assert_eq!(pair.server.turn(at(1)), ConnectionNext::Close);
+    for (request, next) in [(&b""[..], ConnectionNext::Close), (REQUEST, ConnectionNext::Answer)] {
         let mut pair = Pair::of(&tls);
-        assert_eq!(pair.run(at(1)), Next::Wait);
+        assert_eq!(pair.run(at(1)), ConnectionNext::Wait);
         pair.client.writer().write_all(request).unwrap();
         pair.client.send_close_notify();
         assert_eq!(pair.run(at(1)), next);
     }
     let mut pair = Pair::of(&tls);
-    assert_eq!(pair.run(at(1)), Next::Wait);
+    assert_eq!(pair.run(at(1)), ConnectionNext::Wait);
     pair.end.write_all(&[0x17, 3, 3, 0, 20]).unwrap();
     pair.end.write_all(&[0; 20]).unwrap();
-    assert_eq!(pair.server.turn(at(1)), Next::Close);
+    assert_eq!(pair.server.turn(at(1)), ConnectionNext::Close);
     // The alert is sent.
     assert!(pair.client.read_tls(&mut pair.end).unwrap() > 0);
     assert!(pair.client.process_new_packets().is_err());
@@ -525,7 +531,7 @@ fn a_certificate_of_the_ca_names_its_user_and_another_nobody() {
     ] {
         for version in rustls::DEFAULT_VERSIONS {
             let mut pair = Pair::new(tls.clone(), certificate.clone(), &[version]);
-            assert_eq!(pair.send(REQUEST, at(1)), Next::Answer, "{what}: no alert");
+            assert_eq!(pair.send(REQUEST, at(1)), ConnectionNext::Answer, "{what}: no alert");
             let user = pair.server.user(&ca, year(2026));
             match (&user, why) {
                 (Ok(Some(user)), "") => {
@@ -541,16 +547,16 @@ fn a_certificate_of_the_ca_names_its_user_and_another_nobody() {
             let thief = Some((stolen, ours.valid().unwrap().1));
             let mut pair = Pair::new(tls.clone(), thief, &[version]);
             let is_provable = ![OTHER_KEY, NO_CERTIFICATE].contains(&why);
-            assert_eq!(pair.send(REQUEST, at(1)) == Next::Close, is_provable, "{what}");
+            assert_eq!(pair.send(REQUEST, at(1)) == ConnectionNext::Close, is_provable, "{what}");
         }
     }
     // Of RSA with 2048 bits it is proven, and this client has another key.
     for version in rustls::DEFAULT_VERSIONS {
         let mut pair = Pair::new(tls.clone(), rsa(256), &[version]);
-        assert_eq!(pair.send(REQUEST, at(1)), Next::Close);
+        assert_eq!(pair.send(REQUEST, at(1)), ConnectionNext::Close);
     }
     let mut pair = Pair::of(&tls);
-    assert_eq!(pair.send(REQUEST, at(1)), Next::Answer);
+    assert_eq!(pair.send(REQUEST, at(1)), ConnectionNext::Answer);
     assert_eq!(pair.server.user(&ca, year(2026)), Ok(None));
 }
 
@@ -559,7 +565,7 @@ fn the_dates_of_a_certificate_are_compared_at_each_request() {
     let [ours, other] = ["ours", "other"].map(Authority::new);
     let [ca, other] = [&ours, &other].map(|ca| ClientCa::new(Some(&ca.pem())).unwrap());
     let mut pair = Pair::new(config(&ca), ours.valid(), rustls::DEFAULT_VERSIONS);
-    assert_eq!(pair.run(at(1)), Next::Wait);
+    assert_eq!(pair.run(at(1)), ConnectionNext::Wait);
     // A clock that is set, an expiry, and a CA that is replaced.
     for (now, is_known) in [(1970, false), (2026, true), (2028, false), (2027, true), (2024, false)]
     {
@@ -571,7 +577,7 @@ fn the_dates_of_a_certificate_are_compared_at_each_request() {
 
 #[test]
 fn tls_1_2_can_be_refused() {
-    for (only_tls13, next) in [(true, Next::Close), (false, Next::Wait)] {
+    for (only_tls13, next) in [(true, ConnectionNext::Close), (false, ConnectionNext::Wait)] {
         let tls = server_config(&serving(), &no_ca(), only_tls13).unwrap();
         assert_eq!(Pair::new(tls, None, &[&rustls::version::TLS12]).run(at(1)), next);
     }

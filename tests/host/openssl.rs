@@ -4,7 +4,9 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use nodelet::credentials::pki::key::Key;
-use nodelet::kube::x509::{self, AltName, Leaf, Purpose, SigningRequest, Subject, Wanted};
+use nodelet::kube::x509::{
+    self, AltName, CertificatePurpose, Leaf, SigningRequest, Subject, Wanted,
+};
 use support::skip;
 
 fn subject() -> Subject {
@@ -65,7 +67,7 @@ fn holds(request: &SigningRequest, key: &Key, algorithm: &str) -> Option<()> {
 fn openssl_reads_our_certificate_request() {
     let key = Key::generate().unwrap();
     assert_eq!(format!("{key:?}"), "Key");
-    let request = key.request(subject(), Purpose::CLIENT).unwrap();
+    let request = key.request(subject(), CertificatePurpose::CLIENT).unwrap();
     assert_eq!(request.usages, ["digital signature", "client auth"]);
     assert!(key.pem().starts_with("-----BEGIN PRIVATE KEY-----\n"));
     assert_eq!(Wanted::of_pem(request.pem().as_bytes()).unwrap(), request.wanted);
@@ -96,7 +98,7 @@ fn a_key_of_each_kind_signs_a_request() {
         };
         let key = Key::of_pem((lines.join("\n") + "\n").as_bytes()).unwrap();
         assert!(key.pem().starts_with(&format!("-----BEGIN {label}-----\n")));
-        let request = key.request(subject(), Purpose::CLIENT).unwrap();
+        let request = key.request(subject(), CertificatePurpose::CLIENT).unwrap();
         holds(&request, &key, algorithm).unwrap();
         let mut usages = vec!["digital signature", "client auth"];
         usages.extend((algorithm == RSA).then_some("key encipherment"));
@@ -114,11 +116,11 @@ EKTcWGekdmdDPsHloRNtsiCa697B2O9IFA==
 -----END EC PRIVATE KEY-----
 ";
     let key = Key::of_pem(key.as_bytes()).unwrap();
-    let name = key.request(subject(), Purpose::CLIENT).unwrap().name;
+    let name = key.request(subject(), CertificatePurpose::CLIENT).unwrap().name;
     assert_eq!(name, "node-csr-DRgX9W8ClXUN7o_7uJDCW6-pcVw_WkbEy4SgyEjdmvM");
-    assert_eq!(key.request(subject(), Purpose::CLIENT).unwrap().name, name);
+    assert_eq!(key.request(subject(), CertificatePurpose::CLIENT).unwrap().name, name);
     let other = Subject { common_name: "system:node:pi-4".into(), ..subject() };
-    assert_ne!(key.request(other, Purpose::CLIENT).unwrap().name, name);
+    assert_ne!(key.request(other, CertificatePurpose::CLIENT).unwrap().name, name);
 }
 
 /// The names of a server, as the Node has them.
@@ -133,13 +135,13 @@ const NAMES: &str = "DNS:pi-3.lab, IP Address:192.0.2.7, IP Address:FD00:0:0:0:0
 #[test]
 fn openssl_reads_the_request_for_a_serving_certificate() {
     let key = Key::generate().unwrap();
-    let request = key.request(of_a_server(), Purpose::SERVING).unwrap();
+    let request = key.request(of_a_server(), CertificatePurpose::SERVING).unwrap();
     assert_eq!(request.usages, ["digital signature", "server auth"]);
     assert_eq!(Wanted::of_pem(request.pem().as_bytes()).unwrap(), request.wanted);
     // Other addresses are another request.
     let names = of_a_server().alt_names.split_off(1);
     let other = Subject { alt_names: names, ..subject() };
-    assert_ne!(key.request(other, Purpose::SERVING).unwrap().name, request.name);
+    assert_ne!(key.request(other, CertificatePurpose::SERVING).unwrap().name, request.name);
     let Some(text) = openssl(&["req", "-noout", "-text", "-verify"], &request.pem()) else {
         return;
     };

@@ -79,9 +79,9 @@ enum CertificateState {
     Issued(String),
 }
 
-/// What comes next.
+/// The next work of a [`Certificate`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
+pub enum Work {
     /// File work; [`Certificate::on_task`] takes its result.
     Files(FileTask),
     /// A request; [`Certificate::on_response`] takes its answer.
@@ -178,7 +178,7 @@ impl Certificate {
 
     /// Whether the next step is a request, and not file work.
     pub fn sends(&self, now: Now) -> bool {
-        self.end_of_request(now).is_none() && matches!(self.next(now), Next::Send(_))
+        self.end_of_request(now).is_none() && matches!(self.next(now), Work::Send(_))
     }
 
     /// Whether a certificate is held that has not expired. Otherwise a file may have another one.
@@ -245,20 +245,20 @@ impl Certificate {
     }
 
     /// What comes next, if it is due.
-    pub fn next(&self, now: Now) -> Next {
+    pub fn next(&self, now: Now) -> Work {
         match &self.state {
-            _ if self.searches(now) => Next::Files(FileTask::Find),
-            CertificateState::Idle => Next::Files(FileTask::Sign {
+            _ if self.searches(now) => Work::Files(FileTask::Find),
+            CertificateState::Idle => Work::Files(FileTask::Sign {
                 new_key: self.new_key,
                 with_bootstrap: self.needs_bootstrap(now.wall),
                 is_first: self.held.is_none(),
             }),
-            CertificateState::Signed(request) => Next::Send(match self.kind.is_at_supervisor() {
+            CertificateState::Signed(request) => Work::Send(match self.kind.is_at_supervisor() {
                 true => supervisor::request(request),
                 false => csr::create(request, self.kind.names_by_key()),
             }),
-            CertificateState::Waiting(Waiting { name, .. }) => Next::Send(csr::read(name)),
-            CertificateState::Issued(chain) => Next::Files(FileTask::Install(chain.clone())),
+            CertificateState::Waiting(Waiting { name, .. }) => Work::Send(csr::read(name)),
+            CertificateState::Issued(chain) => Work::Files(FileTask::Install(chain.clone())),
         }
     }
 

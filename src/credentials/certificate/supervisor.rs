@@ -10,7 +10,7 @@ use crate::credentials::certificate::kind::usable;
 use crate::kube::message::{Accept, Method, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Purpose, SigningRequest};
+use crate::kube::x509::{CertificatePurpose, SigningRequest};
 
 /// rke2 answers this path, too. Where the body is no request, the server answers with a key that
 /// all boards share.
@@ -35,7 +35,7 @@ pub fn request(signed: &SigningRequest) -> Request {
     Request {
         method: Method::Post,
         path: match signed.purpose {
-            Purpose::SERVING => SERVING_KUBELET.to_owned(),
+            CertificatePurpose::SERVING => SERVING_KUBELET.to_owned(),
             _ => CLIENT_KUBELET.to_owned(),
         },
         accept: Accept::Object,

@@ -11,7 +11,7 @@ use super::*;
 use crate::client::api::Api;
 use crate::credentials::pki::key::Key;
 use crate::kube::keys::KeyKind;
-use crate::kube::x509::{Leaf, Purpose};
+use crate::kube::x509::{CertificatePurpose, Leaf};
 
 /// A PEM file of a folder, as the kubeconfig parser reads it.
 fn pem(folder: &Folder, name: &str) -> Pem {
@@ -514,7 +514,7 @@ fn certificates_and_keys_of_every_common_form_are_read() {
             assert_eq!(loaded, Ok(()), "{what}, {form}");
             let leaf = Leaf::of_pem(chain.as_bytes()).unwrap();
             assert_eq!(leaf.subject.common_name, "pi", "{what}, {form}");
-            let request = read.unwrap().request(leaf.subject, Purpose::CLIENT).unwrap();
+            let request = read.unwrap().request(leaf.subject, CertificatePurpose::CLIENT).unwrap();
             assert_eq!(request.wanted.public_key, leaf.public_key, "{what}, {form}");
         }
     }

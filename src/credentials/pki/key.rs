@@ -19,7 +19,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 use crate::client::tls::private_key;
 use crate::kube::keys::UNUSABLE;
 use crate::kube::text::Fault;
-use crate::kube::x509::{self, Purpose, SigningRequest, Subject, Wanted, element};
+use crate::kube::x509::{self, CertificatePurpose, SigningRequest, Subject, Wanted, element};
 
 /// Signature schemes, and their identifiers in a request.
 const ALGORITHMS: [(SignatureScheme, AlgorithmIdentifier); 4] = [
@@ -79,7 +79,11 @@ impl Key {
     }
 
     /// The signing request (PKCS#10, RFC 2986) for `subject` and this key.
-    pub fn request(&self, subject: Subject, purpose: Purpose) -> Result<SigningRequest, Fault> {
+    pub fn request(
+        &self,
+        subject: Subject,
+        purpose: CertificatePurpose,
+    ) -> Result<SigningRequest, Fault> {
         let wanted = Wanted { subject, public_key: self.public.clone() };
         let der = self.signed(|_| wanted.encode())?;
         let mut usages = vec!["digital signature", purpose.usage];

@@ -10,7 +10,7 @@ use crate::credentials::certificate::{CertificateKind, FileTask, TaskResult};
 use crate::credentials::rotation::CertificateFiles;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, Purpose, Subject};
+use crate::kube::x509::{CertificatePurpose, Leaf, Subject};
 use crate::os::write::{Disk, Op};
 
 /// A folder with a serving certificate.
@@ -73,7 +73,7 @@ impl CertificateFiles for ServingPki {
                 Ok(usable.map_or(TaskResult::NotFound, TaskResult::InUse))
             }
             FileTask::Sign { .. } => written
-                .and_then(|()| self.store.request(&self.subject, Purpose::SERVING))
+                .and_then(|()| self.store.request(&self.subject, CertificatePurpose::SERVING))
                 .map(TaskResult::Signed),
             FileTask::Install(chain) => match self.store.issued(chain, now) {
                 Err(why) => Ok(TaskResult::Unusable(why)),

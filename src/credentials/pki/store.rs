@@ -32,7 +32,7 @@ use crate::client::tls::check_certificate;
 use crate::credentials::kubeconfig::read_certificate;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{self, Leaf, Purpose, SigningRequest, Subject};
+use crate::kube::x509::{self, CertificatePurpose, Leaf, SigningRequest, Subject};
 use crate::os::guard;
 use crate::os::read::{cause, read};
 use crate::os::write::{self, Op, PRIVATE};
@@ -312,7 +312,7 @@ impl Store {
     pub(in crate::credentials) fn request(
         &self,
         subject: &Subject,
-        purpose: Purpose,
+        purpose: CertificatePurpose,
     ) -> Result<SigningRequest, Fault> {
         self.key()?.request(subject.clone(), purpose)
     }

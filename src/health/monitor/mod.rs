@@ -61,7 +61,7 @@ pub struct Health {
     /// The boot id of the Node as it was first known.
     node_boot_id: Option<String>,
     /// One for each of [`KINDS`].
-    conditions: Vec<Condition>,
+    conditions: Vec<BoardCondition>,
     time: Time,
     event_sources: EventSources,
     /// The first line of each `--node-condition` file.
@@ -76,7 +76,7 @@ pub struct Health {
 }
 
 #[derive(Debug)]
-struct Condition {
+struct BoardCondition {
     kind: &'static ConditionKind,
     source: Option<Box<dyn Source>>,
     state: ConditionState,
@@ -94,7 +94,7 @@ impl Health {
     ) -> Self {
         let condition = |kind: &'static ConditionKind| {
             let source = kind.source.filter(|_| is_read(config, kind)).map(|new| new());
-            Condition { kind, source, state: ConditionState::default() }
+            BoardCondition { kind, source, state: ConditionState::default() }
         };
         Self {
             config: config.clone(),
@@ -209,7 +209,7 @@ impl Health {
     /// Asks the rules; between two looks those of the time alone.
     fn judge(&mut self, is_look: bool, now: Now) {
         let without_source = self.without_source(now.mono);
-        for Condition { kind, source, state } in &mut self.conditions {
+        for BoardCondition { kind, source, state } in &mut self.conditions {
             let mut signs = Vec::new();
             let result = match source {
                 None if kind.source.is_none() => self.time.judge(kind.name, now),
@@ -301,7 +301,7 @@ impl Health {
         let heartbeat = |condition| object::text(condition, &["lastHeartbeatTime"]);
         let last_patch = find("Ready").map(heartbeat);
         let (is_of_this_boot, began) = (self.is_of_this_boot(), self.time.began(self.reader.now()));
-        for Condition { kind, state, .. } in &mut self.conditions {
+        for BoardCondition { kind, state, .. } in &mut self.conditions {
             let Some(condition) = find(kind.name) else { continue };
             let Some(problem) = kind.recognize(condition) else { continue };
             if self.config.detects(kind.name) {
@@ -320,7 +320,7 @@ impl Health {
     /// The conditions for the next write of the Node.
     pub fn conditions(&self) -> HealthConditions {
         let mut found = HealthConditions { known: Vec::new(), absent: self.leftovers.clone() };
-        for Condition { kind, state, .. } in &self.conditions {
+        for BoardCondition { kind, state, .. } in &self.conditions {
             match state.get() {
                 _ if !self.config.detects(kind.name) => {}
                 // Without a source, a condition of another program stays.
@@ -357,7 +357,7 @@ impl Health {
     }
 
     fn is_suspect(&self) -> bool {
-        let is_suspect = |one: &Condition| {
+        let is_suspect = |one: &BoardCondition| {
             !one.state.is_true() && one.source.as_ref().is_some_and(|source| source.is_suspect())
         };
         self.conditions.iter().any(is_suspect)
@@ -366,7 +366,8 @@ impl Health {
     /// Whether to wait for reports of the voltage driver. Not while the condition is True, because
     /// a weak supply reports every few seconds.
     pub fn waits_for_voltage(&self) -> bool {
-        let is_low = |one: &Condition| one.kind.name == voltage::KIND.name && one.state.is_true();
+        let is_low =
+            |one: &BoardCondition| one.kind.name == voltage::KIND.name && one.state.is_true();
         !self.conditions.iter().any(is_low)
     }
 
@@ -409,7 +410,7 @@ impl Health {
                 text => format!("{path} is {text}"),
             }
         };
-        let is_kind = |one: &&Condition| one.kind.name == kind.name;
+        let is_kind = |one: &&BoardCondition| one.kind.name == kind.name;
         let paths = match self.conditions.iter().find(is_kind).and_then(|one| one.source.as_ref()) {
             Some(source) => source.paths(),
             None => self.time.path(kind.name).into_iter().collect(),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
-use super::files::{JoinPaths, StoredFlags, Written};
+use super::files::{JoinPaths, JoinedFiles, StoredFlags};
 use super::run::{Board, JoinRun};
 use super::steps::{administered, parsed};
 use super::supervisor::password;
@@ -20,12 +20,12 @@ use crate::os::read::read;
 use crate::os::tree::Tree;
 use crate::os::write::{Disk, beside, private_folder};
 
-fn new(kubeconfig: bool) -> Written {
+fn new(kubeconfig: bool) -> JoinedFiles {
     let text = Some(Zeroizing::new("the new identity".to_owned()));
     let (kubeconfig, bootstrap) = if kubeconfig { (text, None) } else { (None, text) };
     let (server, words) = ("https://new".to_owned(), vec!["--new".to_owned()]);
     let flags = StoredFlags { api_server: server.clone(), server, words };
-    Written { kubeconfig, bootstrap, flags, is_kept: false }
+    JoinedFiles { kubeconfig, bootstrap, flags, is_kept: false }
 }
 
 /// With the folder that a join locks first.
@@ -35,7 +35,7 @@ fn with_folder(paths: &JoinPaths) -> Disk {
     disk
 }
 
-fn written(paths: &JoinPaths, new: Written) -> Disk {
+fn written(paths: &JoinPaths, new: JoinedFiles) -> Disk {
     let mut disk = with_folder(paths);
     let change = paths.write(new).unwrap();
     disk.carry_out(change.prepare).unwrap();

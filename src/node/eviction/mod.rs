@@ -37,14 +37,14 @@ impl Default for Pressures {
 pub struct Eviction {
     watched: Vec<Watched>,
     transition_period: Duration,
-    memory: Condition,
-    disk: Condition,
-    pid: Condition,
+    memory: PressureCondition,
+    disk: PressureCondition,
+    pid: PressureCondition,
 }
 
 /// One pressure condition.
 #[derive(Clone, Copy, Debug, Default)]
-struct Condition {
+struct PressureCondition {
     /// When a threshold was last met.
     last_observed: Option<Mono>,
     /// The fact of a threshold is missing in this pass.
@@ -73,9 +73,9 @@ impl Eviction {
         Self {
             watched: thresholds.iter().map(watch).collect(),
             transition_period,
-            memory: Condition::default(),
-            disk: Condition::default(),
-            pid: Condition::default(),
+            memory: PressureCondition::default(),
+            disk: PressureCondition::default(),
+            pid: PressureCondition::default(),
         }
     }
 
@@ -106,7 +106,7 @@ impl Eviction {
     }
 }
 
-impl Condition {
+impl PressureCondition {
     fn end_pass(&mut self, transition_period: Duration, now: Mono) -> Option<bool> {
         let is_true = self.last_observed.is_some_and(|last| now.since(last) < transition_period);
         let is_unread = std::mem::take(&mut self.is_unread);

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use crate::kube::facts::{Handler, Image, RuntimeFacts};
 use crate::os::tree::Tree;
-use crate::runtime::report::{Condition, Images, RuntimeVersion, Status};
+use crate::runtime::report::{CriCondition, Images, RuntimeVersion, Status};
 
 use super::*;
 
@@ -103,13 +103,13 @@ impl Pair {
     }
 }
 
-fn condition(kind: &str, status: bool) -> Condition {
+fn condition(kind: &str, status: bool) -> CriCondition {
     let [kind, reason, message] = [kind, "R", "M"].map(str::to_owned);
-    Condition { kind, status, reason, message }
+    CriCondition { kind, status, reason, message }
 }
 
-fn status(conditions: &[Condition]) -> RuntimeReport {
-    let [runtime, network] = Condition::lines(conditions);
+fn status(conditions: &[CriCondition]) -> RuntimeReport {
+    let [runtime, network] = CriCondition::lines(conditions);
     found(Status { runtime, network, ..Status::default() })
 }
 

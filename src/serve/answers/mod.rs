@@ -36,7 +36,7 @@ impl fmt::Debug for Asked<'_> {
 
 /// An answer to a request.
 #[derive(Debug)]
-pub struct Answer {
+pub struct PortAnswer {
     /// Status code of HTTP.
     pub code: u16,
     /// The header `Content-Type`.
@@ -59,7 +59,7 @@ const NO_PODS: &str =
     "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{},\"items\":null}\n";
 const START_TIME: &str = "Process-Start-Time-Unix";
 
-impl Answer {
+impl PortAnswer {
     /// A text as Go writes it without a header.
     pub(super) fn text(code: u16, body: impl Into<Vec<u8>>) -> Self {
         let (headers, body) = (Vec::new(), body.into());
@@ -139,10 +139,10 @@ fn reason(code: u16) -> &'static str {
 }
 
 /// The answer to an allowed request.
-pub(super) fn answer(asked: &Asked<'_>, readings: &mut Readings, now: Now) -> Answer {
+pub(super) fn answer(asked: &Asked<'_>, readings: &mut Readings, now: Now) -> PortAnswer {
     match asked.path {
         "/healthz" => health(asked.query, readings),
-        "/healthz/ping" | "/healthz/log" => Answer::text(200, "ok"),
+        "/healthz/ping" | "/healthz/log" => PortAnswer::text(200, "ok"),
         "/healthz/syncloop" => check(readings.sync_loop()),
         "/healthz/lease" => check(readings.lease()),
         "/metrics" => of_metrics(metrics::own(readings, now), now),
@@ -150,38 +150,38 @@ pub(super) fn answer(asked: &Asked<'_>, readings: &mut Readings, now: Now) -> An
         "/metrics/cadvisor" | "/metrics/probes" | "/metrics/slis" => {
             of_metrics(metrics::start_time(now), now)
         }
-        "/pods" | "/pods/" | "/runningpods/" => Answer::to(&["GET"], asked, || Answer {
+        "/pods" | "/pods/" | "/runningpods/" => PortAnswer::to(&["GET"], asked, || PortAnswer {
             content_type: JSON,
-            ..Answer::text(200, NO_PODS)
+            ..PortAnswer::text(200, NO_PODS)
         }),
-        "/stats/summary" | "/stats/summary/" => Answer::to(&["GET", "POST"], asked, || {
+        "/stats/summary" | "/stats/summary/" => PortAnswer::to(&["GET", "POST"], asked, || {
             let is_short = query(asked.query, "only_cpu_and_memory").eq(["true"]);
-            Answer {
+            PortAnswer {
                 content_type: JSON,
-                ..Answer::text(200, summary::summary(readings, is_short, now))
+                ..PortAnswer::text(200, summary::summary(readings, is_short, now))
             }
         }),
-        _ => Answer::refusal(404),
+        _ => PortAnswer::refusal(404),
     }
 }
 
 /// A text of metrics. Like a kubelet's registry, with the time when this process started.
-fn of_metrics(text: String, now: Now) -> Answer {
+fn of_metrics(text: String, now: Now) -> PortAnswer {
     let started = started(now).map(|at| (START_TIME, at.seconds().to_string()));
     let headers = started.into_iter().collect();
-    Answer { content_type: METRICS, headers, ..Answer::text(200, text) }
+    PortAnswer { content_type: METRICS, headers, ..PortAnswer::text(200, text) }
 }
 
 /// The answer of one check.
-fn check(result: Result<(), String>) -> Answer {
+fn check(result: Result<(), String>) -> PortAnswer {
     match result {
-        Ok(()) => Answer::text(200, "ok"),
-        Err(why) => Answer::plain(500, format!("internal server error: {why}\n")),
+        Ok(()) => PortAnswer::text(200, "ok"),
+        Err(why) => PortAnswer::plain(500, format!("internal server error: {why}\n")),
     }
 }
 
 /// All checks of a kubelet but `device-plugin`, as handleRootHealth.
-fn health(text: &str, readings: &Readings) -> Answer {
+fn health(text: &str, readings: &Readings) -> PortAnswer {
     let mut excluded: Vec<String> = query(text, "exclude").collect();
     excluded.sort_unstable();
     excluded.dedup();
@@ -204,11 +204,11 @@ fn health(text: &str, readings: &Readings) -> Answer {
         lines += &format!("warn: some health checks cannot be excluded: no matches for {names}\n");
     }
     if has_failed {
-        Answer::plain(500, lines + "healthz check failed\n")
+        PortAnswer::plain(500, lines + "healthz check failed\n")
     } else if query(text, "verbose").next().is_some() {
-        Answer::plain(200, lines + "healthz check passed\n")
+        PortAnswer::plain(200, lines + "healthz check passed\n")
     } else {
-        Answer::plain(200, "ok")
+        PortAnswer::plain(200, "ok")
     }
 }
 

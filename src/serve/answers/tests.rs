@@ -63,29 +63,29 @@ impl Board {
         self.tree.write("state", report.line().as_bytes());
     }
 
-    fn ask_at(&mut self, method: &str, target: &str, now: Now) -> Answer {
+    fn ask_at(&mut self, method: &str, target: &str, now: Now) -> PortAnswer {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let asked = Asked { method, path, query, token: None };
         answer(&asked, &mut self.readings, now)
     }
 
-    fn get(&mut self, target: &str) -> Answer {
+    fn get(&mut self, target: &str) -> PortAnswer {
         self.ask_at("GET", target, at(100, WALL))
     }
 }
 
-fn body(answer: &Answer) -> &str {
+fn body(answer: &PortAnswer) -> &str {
     str::from_utf8(&answer.body).unwrap()
 }
 
 /// Code, type, further headers and body.
-fn parts(answer: &Answer) -> (u16, &str, Vec<(&str, &str)>, &str) {
+fn parts(answer: &PortAnswer) -> (u16, &str, Vec<(&str, &str)>, &str) {
     let headers = answer.headers.iter().map(|(name, value)| (*name, value.as_str()));
     (answer.code, answer.content_type, headers.collect(), body(answer))
 }
 
 /// The lines of metrics without types and help: `tests/agent/serve/kubelet.rs` compares those.
-fn values(answer: &Answer) -> Vec<&str> {
+fn values(answer: &PortAnswer) -> Vec<&str> {
     body(answer).lines().filter(|line| !line.starts_with('#')).collect()
 }
 
@@ -295,10 +295,10 @@ fn a_query_is_decoded_as_by_go() {
 
 #[test]
 fn an_answer_to_head_has_its_length_and_no_body() {
-    let answer = Answer {
+    let answer = PortAnswer {
         content_type: "text/plain",
         headers: vec![("Allow", "GET".to_owned())],
-        ..Answer::text(405, "no\n")
+        ..PortAnswer::text(405, "no\n")
     };
     let head = "HTTP/1.1 405 Method Not Allowed\r\nContent-Type: text/plain\r\n\
                 Content-Length: 3\r\nAllow: GET\r\n";
@@ -310,5 +310,5 @@ fn an_answer_to_head_has_its_length_and_no_body() {
         text(true, true, date),
         format!("{head}Date: Mon, 23 Nov 2026 14:55:00 GMT\r\nConnection: close\r\n\r\n")
     );
-    assert_eq!(Answer::refusal(431).body, b"431 Request Header Fields Too Large\n");
+    assert_eq!(PortAnswer::refusal(431).body, b"431 Request Header Fields Too Large\n");
 }

@@ -11,7 +11,7 @@ use super::csr::CSRS;
 use super::*;
 
 use crate::kube::message::{Method, Request, Response, answered, not_found};
-use crate::kube::x509::{self, Purpose, Wanted, element, pem};
+use crate::kube::x509::{self, CertificatePurpose, Wanted, element, pem};
 use crate::node::patch::tests::apply;
 
 /// The time now in these tests.
@@ -78,16 +78,16 @@ impl Certificate {
     /// The file task that is next, if one is.
     fn file_task(&self, now: Wall) -> Option<FileTask> {
         match self.next(Now { mono: self.due, wall: now }) {
-            Next::Files(task) => Some(task),
-            Next::Send(_) => None,
+            Work::Files(task) => Some(task),
+            Work::Send(_) => None,
         }
     }
 
     /// The request that is next, if one is.
     fn request(&self) -> Option<Request> {
         match self.next(Now { mono: self.due, wall: noon() }) {
-            Next::Files(_) => None,
-            Next::Send(request) => Some(request),
+            Work::Files(_) => None,
+            Work::Send(request) => Some(request),
         }
     }
 }
@@ -95,7 +95,7 @@ impl Certificate {
 pub(crate) fn signed(number: u8) -> SigningRequest {
     let wanted = Wanted { subject: subject(), public_key: key(number) };
     SigningRequest {
-        purpose: Purpose::CLIENT,
+        purpose: CertificatePurpose::CLIENT,
         der: element(x509::SEQUENCE, &[&wanted.encode()]),
         wanted,
         usages: vec!["digital signature", "client auth"],
@@ -116,7 +116,7 @@ pub(crate) fn csr(name: &str, request: &SigningRequest) -> Value {
     json!({
         "kind": "CertificateSigningRequest",
         "metadata": {"name": name, "uid": "u"},
-        "spec": {"request": STANDARD.encode(request.pem()), "signerName": Purpose::CLIENT.signer},
+        "spec": {"request": STANDARD.encode(request.pem()), "signerName": CertificatePurpose::CLIENT.signer},
     })
 }
 
@@ -169,9 +169,9 @@ fn why(result: Result<Option<String>, RequestError>) -> String {
 fn a_csr_is_named_by_its_digest_or_by_the_server() {
     let (by_digest, by_server) = (json!({"name": "node-csr-1"}), json!({"generateName": "csr-"}));
     for (kind, purpose, metadata) in [
-        (BOOTSTRAP, Purpose::CLIENT, &by_digest),
-        (ROTATE, Purpose::CLIENT, &by_server),
-        (SERVING, Purpose::SERVING, &by_digest),
+        (BOOTSTRAP, CertificatePurpose::CLIENT, &by_digest),
+        (ROTATE, CertificatePurpose::CLIENT, &by_server),
+        (SERVING, CertificatePurpose::SERVING, &by_digest),
     ] {
         let mut certificate = holding(kind, None);
         assert_eq!(new_key(&certificate), Some(false));
@@ -182,7 +182,7 @@ fn a_csr_is_named_by_its_digest_or_by_the_server() {
         let request = certificate.request().unwrap();
         assert_eq!((request.method, request.path.as_str()), (Method::Post, CSRS));
         let signer = match purpose {
-            Purpose::SERVING => "kubernetes.io/kubelet-serving",
+            CertificatePurpose::SERVING => "kubernetes.io/kubelet-serving",
             _ => "kubernetes.io/kube-apiserver-client-kubelet",
         };
         assert_eq!(
@@ -371,7 +371,7 @@ fn an_existing_csr_of_that_name_is_used_if_it_is_ours() {
     let name = "node-csr-1";
     let exists = || answered(409, json!({"reason": "AlreadyExists", "message": "m"}));
     let now = at(3, noon());
-    let (client, serving) = (Purpose::CLIENT, Purpose::SERVING);
+    let (client, serving) = (CertificatePurpose::CLIENT, CertificatePurpose::SERVING);
     for (kind, purpose, signer, number, want) in [
         (BOOTSTRAP, client, json!(client.signer), 1, ""),
         (BOOTSTRAP, client, json!(null), 1, ""),

@@ -64,9 +64,9 @@ fn a_certificate_that_is_never_stored_is_renewed_before_its_end() {
 #[test]
 fn the_request_is_the_der_form_and_its_response_is_installed() {
     for (purpose, path) in [
-        (Purpose::CLIENT, "/v1-k3s/client-kubelet.crt"),
+        (CertificatePurpose::CLIENT, "/v1-k3s/client-kubelet.crt"),
         // The supervisor ignores the subject of the request.
-        (Purpose::SERVING, "/v1-k3s/serving-kubelet.crt"),
+        (CertificatePurpose::SERVING, "/v1-k3s/serving-kubelet.crt"),
     ] {
         let mut certificate = holding(SUPERVISOR, None);
         let request = SigningRequest { purpose, ..signed(1) };

@@ -16,7 +16,7 @@ use rcgen::{
 };
 
 use super::*;
-use crate::kube::x509::{Purpose, SigningRequest, Subject};
+use crate::kube::x509::{CertificatePurpose, SigningRequest, Subject};
 use crate::os::mounts::pretend_mount;
 use crate::os::tree::Tree;
 
@@ -207,7 +207,7 @@ impl Pki {
     fn sign(&mut self, new_key: bool) -> Result<SigningRequest, Fault> {
         let ops = self.choose_key(new_key)?;
         self.disk.carry_out(ops)?;
-        self.store.request(&self.source.subject, Purpose::CLIENT)
+        self.store.request(&self.source.subject, CertificatePurpose::CLIENT)
     }
 
     fn install(&mut self, chain: &str, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {

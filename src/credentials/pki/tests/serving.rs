@@ -48,8 +48,11 @@ fn a_request_is_the_same_after_a_restart_until_it_has_a_certificate() {
     assert_eq!(sign(&mut pki).name, request.name);
     let chain = signer.sign(&request, 1, 29);
     // One of another key is not stored.
-    let other =
-        signer.sign(&Key::generate().unwrap().request(subject(), Purpose::SERVING).unwrap(), 1, 30);
+    let other = signer.sign(
+        &Key::generate().unwrap().request(subject(), CertificatePurpose::SERVING).unwrap(),
+        1,
+        30,
+    );
     let refused = work(&mut pki, &FileTask::Install(other), day(1));
     assert!(matches!(refused, TaskResult::Unusable(_)), "{refused:?}");
     let installed = work(&mut pki, &FileTask::Install(chain), day(1));

@@ -26,7 +26,7 @@ impl TestStore {
 
     fn pair(&self) -> (String, Key) {
         let key = Key::generate().unwrap();
-        let request = key.request(subject(), Purpose::CLIENT).unwrap();
+        let request = key.request(subject(), CertificatePurpose::CLIENT).unwrap();
         (self.signer.sign(&request, 1, 90), key)
     }
 

@@ -7,7 +7,7 @@ use std::str::Chars;
 
 use crate::check::Finding;
 use crate::host::disk;
-use crate::kube::facts::Read;
+use crate::kube::facts::{Read, Unread};
 use crate::kube::text::Fault;
 use crate::os::guard;
 use crate::os::mounts::parse_mountinfo;
@@ -76,13 +76,16 @@ fn processes(root: &HostRoot) -> Vec<String> {
 /// Whether the process of the agent, if it runs, can see the file system of `path`.
 pub(super) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
     let Some(process) = processes(root).into_iter().next() else { return Ok(()) };
-    let table = root.text(&format!("proc/{process}/mountinfo"), LARGE).unwrap_or_default();
+    // Of a process that ended meanwhile, it is not absent: it was not read.
+    let table = root.text(&format!("proc/{process}/mountinfo"), LARGE);
+    let table = table.map_err(|unread| Unread { absent: false, ..unread })?;
     let mounts: Vec<_> = table.lines().filter_map(parse_mountinfo).collect();
     disk::not_hidden(Path::new(path), &mounts)
 }
 
 /// What the process of the agent has of the former files, if anything; `None` without a process. A
-/// credential that has no file here is from somewhere else, such as a boot loader.
+/// credential that has no file here is from somewhere else, such as a boot loader. What it read of
+/// `--config` and `--config-dir` is not known: their files are read at its start.
 pub(crate) fn former(root: &HostRoot) -> Option<Result<Option<&'static str>, Fault>> {
     let process = processes(root).into_iter().next()?;
     let differs = || {
@@ -148,7 +151,9 @@ pub(crate) fn agent(root: &HostRoot) -> Result<Option<UnitAgent>, Fault> {
             let start = "systemctl start --no-block nodelet";
             Finding::note(CHECK, "nodelet.service does not run", start)
         }
-        Some(Ok(None)) => Finding::ok(CHECK, "nodelet.service runs with the files of this board"),
+        Some(Ok(None)) => {
+            Finding::ok(CHECK, "nodelet.service runs with the credentials and flags of this board")
+        }
         Some(Ok(Some(former))) => Finding::failed(CHECK, runs_with(former), RESTART),
         Some(Err(why)) => Finding::note(CHECK, why.at(UNKNOWN), "run it with sudo"),
     };
@@ -341,7 +346,8 @@ mod tests {
     fn what_the_process_cannot_see_is_not_seen_for_it() {
         let (tree, home) = (board(), "/home/me/images");
         let root = HostRoot::new(tree.path());
-        assert_eq!(not_hidden(&root, home), Ok(()), "its table cannot be read");
+        let unread = not_hidden(&root, home).unwrap_err();
+        assert_eq!(unread, Unread::new("proc/7/mountinfo", "no such file or directory"));
         let table =
             "1 0 8:1 / / ro - ext4 a rw\n2 1 0:2 /systemd/inaccessible/dir /home ro - tmpfs b rw\n";
         tree.write("proc/7/mountinfo", table.as_bytes());

@@ -134,6 +134,19 @@ impl World {
         }
     }
 
+    /// Another CA takes the place of the cluster's, and nothing trusts the former one any more: only
+    /// a new line of the cluster brings the board back.
+    pub(crate) fn replace_ca(&mut self) {
+        self.set_double();
+        if self.clusters[0].next.is_some() {
+            return;
+        }
+        self.clusters[0].change(0, &self.plan, Authority::new("kubernetes"), None);
+        self.set_signing(0);
+        self.clusters[0].publish_ca();
+        self.end_connections_of_cluster(0);
+    }
+
     /// The token of the bootstrap kubeconfig expires: a board that has a certificate needs it no
     /// more.
     fn end_token_of_bootstrap(&mut self) {

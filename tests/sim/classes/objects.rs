@@ -14,6 +14,11 @@ fn knows_cas(setting: &BTreeMap<String, String>) -> bool {
     has_auth(setting, &["inline", "token", "files", "rotate", "rotate-file", "joined"])
 }
 
+/// Somebody follows the last line of a command, and of the journal.
+fn has_owner(setting: &BTreeMap<String, String>) -> bool {
+    has_auth(setting, &["joined", "joined-k3s"])
+}
+
 pub(super) const CLASSES: &[Class] = &[
     Class { name: "node-deleted", begin: |w, _| w.delete("nodes/pi"), ..MOMENT },
     Class { name: "lease-deleted", begin: |w, _| w.delete("leases/pi"), ..MOMENT },
@@ -37,6 +42,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class { name: "etcd-backup", begin: |w, _| w.back_up(), end: |w, _| w.restore(), ..ASKED },
     Class { name: "ca-renewed", begin: |w, s| w.renew_ca(s.size), sizes: &[0, 1], ..MOMENT },
     Class { name: "ca-added", fits: knows_cas, begin: |w, _| w.add_ca(), ..MOMENT },
+    Class { name: "ca-replaced", fits: has_owner, begin: |w, _| w.replace_ca(), ..MOMENT },
     Class {
         name: "servers-move",
         fits: |setting| {

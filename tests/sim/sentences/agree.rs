@@ -34,8 +34,9 @@ const OF_A_RENEWAL: [&str; 10] = [
     "lease-patch",
 ];
 
-/// Who does this installs an identity or a name that is not that of the last line.
-const INSTALLS: [&str; 2] = ["kubeconfig-with-token", "name-overridden"];
+/// After this the identity or the name of the board is not that of the last line, or a line of the
+/// same address is of another cluster.
+const INSTALLS: [&str; 3] = ["kubeconfig-with-token", "name-overridden", "ca-replaced"];
 
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();

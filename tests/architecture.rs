@@ -275,18 +275,10 @@ fn hooks(file: &str, text: &str) -> (usize, Vec<String>) {
         let is_alias = *line == "use crate::sim::hook as sim;";
         let is_type = file == "client::socket" && line.ends_with("use crate::sim::tcp::Tcp;");
         count += usize::from(!is_alias);
-        // Statements of one line for tests may stand before it: the recorder's.
-        let (mut first, mut after) = (index.saturating_sub(1), index + 1);
-        while first >= 2 && is_for_tests(first - 2) {
-            first -= 2;
-        }
-        while is_for_tests(after) {
-            after += 2;
-        }
-        let head = lines[first.saturating_sub(1)];
+        let head = lines[index.saturating_sub(2)];
         let begins = head.ends_with('{') && (head.contains("fn ") || head.starts_with(')'));
         // What it has done is told by the same function, at its end.
-        let ends = lines.get(after..after + 2) == Some(&["Ok(())", "}"]);
+        let ends = lines.get(index + 1..index + 3) == Some(&["Ok(())", "}"]);
         let is_fine = is_alias || is_type || begins || ends;
         let may = HOOKED.contains(&file) || HOOKED.contains(&room_of(file));
         if !(is_fine && may && index > 0 && is_for_tests(index - 1)) {

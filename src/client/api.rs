@@ -157,12 +157,6 @@ impl Api {
         self.link.distrust()
     }
 
-    /// What a model of the server makes of its certificate.
-    #[cfg(test)]
-    pub(crate) fn set_distrust(&self, distrust: Option<Distrust>) {
-        self.link.set_distrust(distrust);
-    }
-
     fn exchange(&mut self, request: &Request, budget: Duration) -> Result<Response, Fault> {
         let head = self.head(request)?;
         let answer = match request.method {

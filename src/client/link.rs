@@ -270,11 +270,6 @@ impl Link {
         self.with(|state| state.distrust)
     }
 
-    #[cfg(test)]
-    pub(super) fn set_distrust(&self, distrust: Option<Distrust>) {
-        self.with(|state| state.distrust = distrust);
-    }
-
     fn with<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
         look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -340,22 +340,10 @@ impl Schedule {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
     const LAW: LeaseTimings = LeaseTimings { lease_duration: Duration::from_secs(40) };
-
-    /// xorshift: one seed gives the same run each time.
-    pub(crate) struct Random(pub(crate) u64);
-
-    impl Random {
-        pub(crate) fn below(&mut self, n: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 % n
-        }
-    }
 
     /// Due times without an event.
     fn times(certificate: Option<Mono>, node: Mono, pods: Option<Mono>) -> DueTimes {

@@ -50,4 +50,4 @@ pub(crate) fn host_name() -> OsString {
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
-pub(crate) use self::tests::{power_cut, recorder, tree};
+pub(crate) use self::tests::{power_cut, tree};

@@ -183,8 +183,6 @@ impl Op {
             (_, result) => result.map_err(|e| cause(&e).at(path.display()))?,
         }
         #[cfg(test)]
-        super::recorder::add(self);
-        #[cfg(test)]
         sim::file_changed(self);
         Ok(())
     }

@@ -1,8 +1,5 @@
 //! The credentials of a running board.
 
-pub(crate) mod cluster;
-pub(crate) mod process;
-
 use std::time::Duration;
 
 use crate::client::api_config::ApiConfig;

@@ -1,8 +1,6 @@
 //! Power cuts while `nodelet join` writes, and a token that is given as a file.
 #![allow(clippy::disallowed_methods)]
 
-mod life;
-
 use std::path::Path;
 
 use zeroize::Zeroizing;

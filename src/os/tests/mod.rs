@@ -1,5 +1,4 @@
 //! What the tests of other rooms use.
 
 pub(crate) mod power_cut;
-pub(crate) mod recorder;
 pub(crate) mod tree;

@@ -3,8 +3,7 @@
 use apidouble::{Authority, Double, Fault, Phase, Rule, Validity};
 use serde_json::{Value, json};
 
-use super::{Joined, Site, TOKEN, agent, agent_flags, mode};
-use crate::common::api::admin;
+use super::{Joined, Site, TOKEN, add_ready_node, agent, agent_flags, mode};
 use crate::common::command::{command, end};
 use nodelet::credentials::kubeconfig;
 use nodelet::kube::x509::Leaf;
@@ -156,12 +155,7 @@ fn a_server_that_starts_is_waited_for_and_a_dry_run_stores_no_password() {
 #[test]
 fn the_password_of_a_former_k3s_agent_is_taken_over_and_reset_keeps_it() {
     let site = site();
-    let ready = json!({"type": "Ready", "status": "True", "reason": "r", "message": "m",
-        "lastHeartbeatTime": null, "lastTransitionTime": null});
-    let status = json!({"nodeInfo": {"kubeletVersion": "v1.34.1+k3s1"}, "conditions": [ready]});
-    let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "pi"},
-        "status": status});
-    admin(&site.double, "POST", "/api/v1/nodes", &node);
+    add_ready_node(&site.double, json!({"kubeletVersion": "v1.34.1+k3s1"}));
     site.root.write("etc/rancher/node/password", "0123456789abcdef0123456789abcdef\n");
     // An empty one of nodelet is no password.
     site.root.write(PASSWORD, "");

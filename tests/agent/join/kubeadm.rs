@@ -9,7 +9,8 @@ use std::time::Duration;
 use apidouble::{BootstrapToken, Double};
 use serde_json::{Value, json};
 
-use super::{Site, TOKEN, mode};
+use super::{Site, TOKEN, add_ready_node, mode};
+use crate::clocks::clock_of;
 use crate::common::command::{Ended, command, end};
 use nodelet::credentials::kubeconfig;
 use nodelet::kube::x509::Leaf;
@@ -93,8 +94,58 @@ fn flags_of_the_administrator_that_name_another_node_are_in_the_way() {
         site.join(&[]).failed_at("joined", &[&path, flags.split(' ').next().unwrap(), part]);
     }
     assert_eq!(site.double.requests().len(), 0);
-    site.root.write("etc/default/nodelet", "NODELET_FLAGS=--hostname-override=pi --v=2\n");
-    site.join(&[]).succeeded();
+    // A run makes lower case of a host name.
+    for name in ["Pi", "pi"] {
+        let flags = format!("NODELET_FLAGS=--hostname-override={name} --v=2\n");
+        site.root.write("etc/default/nodelet", flags);
+        site.join(&[]).succeeded();
+    }
+}
+
+/// A kubelet on this machine has this machine's boot id, and files at any path.
+#[test]
+fn a_live_node_of_another_agent_is_not_taken_over() {
+    let own = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    for (version, boot_id, is_live) in [
+        ("v1.36.2", own.trim(), true),
+        ("v1.36.2-nodelet.0.1.0", own.trim(), false),
+        ("v1.36.2-nodelet.0.1.0", "of another board", true),
+    ] {
+        let site = Site::kubeadm();
+        add_ready_node(&site.double, json!({"kubeletVersion": version, "bootID": boot_id}));
+        if is_live {
+            let remedy = "use --node-name, or kubectl delete node pi; --force goes on";
+            site.join(&[]).failed_at("namesake", &["Node pi is Ready, ", remedy]);
+            assert_eq!(site.files(), [] as [&str; 0]);
+            assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
+        }
+        let joined = site.join(if is_live { &["--force"] } else { &[] }).succeeded();
+        assert_eq!(
+            joined.line("namesake").starts_with("Node pi is Ready, "),
+            is_live,
+            "{joined:?}"
+        );
+        assert_eq!(site.files(), [KUBECONFIG, FLAGS]);
+    }
+}
+
+/// A wrong clock is no attack.
+#[test]
+fn a_wrong_clock_is_named() {
+    const YEAR: u64 = 365 * 86_400;
+    // After the end of the server's certificate, and after that of the CA.
+    for years in [2, 20] {
+        let site = Site::kubeadm();
+        let offset = site.root.write("offset", (years * YEAR).to_string());
+        let line = site.double.join_command(TOKEN);
+        let ended = end(command(line)
+            .args(["--node-name=pi", "--root"])
+            .arg(site.root.path())
+            .envs(clock_of(offset.as_ref())));
+        let failed: Vec<&str> = ended.stdout.lines().filter(|l| l.starts_with('✗')).collect();
+        assert!(failed.len() == 1 && failed[0].contains("set the clock"), "{ended:?}");
+        assert!(!failed[0].contains("somebody"), "{failed:?}");
+    }
 }
 
 /// Such as cloud-init and a person.

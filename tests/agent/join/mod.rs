@@ -15,8 +15,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use apidouble::{BootstrapToken, Double};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::common::api::admin;
 use crate::common::board::Board;
 use crate::common::command::{Report, command, end};
 use crate::common::tree;
@@ -144,6 +145,15 @@ impl Site {
         let requests = self.double.requests();
         requests.iter().any(|r| r.header("authorization").is_some())
     }
+}
+
+/// The Node `pi` of a live agent.
+pub fn add_ready_node(double: &Double, info: Value) {
+    let ready = json!({"type": "Ready", "status": "True", "reason": "r", "message": "m",
+        "lastHeartbeatTime": null, "lastTransitionTime": null});
+    let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "pi"},
+        "status": {"nodeInfo": info, "conditions": [ready]}});
+    admin(double, "POST", "/api/v1/nodes", &node);
 }
 
 /// A token of a server whose `/cacerts` is this text.

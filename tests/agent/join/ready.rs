@@ -118,7 +118,22 @@ fn a_node_that_does_not_come_fails_in_time_and_keeps_the_files() {
     let board = agent("/".as_ref());
     let (is_ok, text) = end(again);
     assert!(is_ok && text.contains("✓ joined: already"), "{text}");
+    // The Node stays Ready for 50 s without its agent, and its boot id is the one of this boot.
     drop(board);
+    let (is_ok, text) = end(join(&double, &["--timeout=2s"]));
+    let line = "✗ ready: not Ready after 2 s: its Lease is not renewed: no agent runs";
+    assert!(!is_ok && text.contains(line), "{text}");
+}
+
+/// The agent gets the certificate, and a token may not read the Lease.
+#[test]
+fn a_join_that_stores_a_token_does_not_wait_for_ready() {
+    if let Err(why) = board() {
+        return skip::required(&why);
+    }
+    let (is_ok, text) = end(join(&cluster(), &["--bootstrap-only"]));
+    let line = "– ready: join does not wait for it; kubectl get node pi\n";
+    assert!(is_ok && text.contains(line), "{text}");
 }
 
 /// Without flags `nodelet check` checks the unit: what join stored, and the administrator's flags.

@@ -99,6 +99,13 @@ fn a_rotation_survives_a_power_cut() {
         let act = || {
             let (mut pki, _) = open(&paths, day(10));
             let leaf = renew(&mut pki, &signer, 10);
+            // All that a card writes for a certificate.
+            let written = |op: &Op| match op {
+                Op::Write(_, _, content) => Some(content.len()),
+                _ => None,
+            };
+            let written: Vec<usize> = pki.disk.done.iter().filter_map(written).collect();
+            assert!(matches!(written[..], [700..1400]), "{written:?}");
             (pki, leaf)
         };
         let states = survives(&folder, act, |second, state| {

@@ -11,7 +11,7 @@ fn run(world: &mut World, seconds: u64) {
 }
 
 fn reported(world: &World) -> &str {
-    let node = world.cluster["pi"].node.as_ref().unwrap();
+    let node = world.cluster.pi.node.as_ref().unwrap();
     object::text(node, &["status", "nodeInfo", "kubeletVersion"])
 }
 
@@ -23,7 +23,7 @@ fn stray_pods_are_ended_after_the_first_lease_one_request_a_turn() {
     assert_eq!(work[..2], [RequestKind::ReadNode, RequestKind::WriteNode]);
     assert_eq!(work[2..4], [RequestKind::Lease; 2]);
     assert_eq!(work[4..8], [RequestKind::Pods; 4]);
-    assert_eq!(world.cluster["pi"].pods, [] as [Value; 0]);
+    assert_eq!(world.cluster.pi.pods, [] as [Value; 0]);
 }
 
 #[test]

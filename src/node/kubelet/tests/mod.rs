@@ -3,12 +3,12 @@
 
 use serde_json::{Value, json};
 
+use self::cluster::{Behavior, Cluster, User, wall};
 use super::*;
 use crate::agent::others;
 use crate::credentials::certificate::tests as certificates;
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::credentials::rotation::{CertificateFiles, Rotation, Step as CredentialStep};
-use crate::credentials::tests::cluster::{Behavior, Cluster, User, wall};
 use crate::kube::delay::Jitter;
 use crate::kube::message::{Answer, Method, Response, answered, status_not_found};
 use crate::kube::object;
@@ -17,6 +17,7 @@ use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::os::write::Op;
 
+mod cluster;
 mod guest;
 mod lease_report;
 pub(crate) mod lines;
@@ -171,10 +172,9 @@ impl World {
     /// Three pods are bound to the Node.
     fn with(config: Config, certificate: Option<Certificate>) -> Self {
         let clock = WallClock::new(built(), Duration::ZERO);
-        let mut cluster = Cluster::without_ca();
-        cluster["pi"].pods = (0..3).map(stray).collect();
+        let mut cluster = Cluster::new(MINUTE, MINUTE);
+        cluster.pi.pods = (0..3).map(stray).collect();
         cluster.git_version = "v1.38.1";
-        (cluster.life, cluster.backdated) = (MINUTE, MINUTE);
         Self {
             kubelet: Kubelet::new(config, clock, 1, Mono::START),
             cluster,
@@ -206,11 +206,11 @@ impl World {
     fn answer(&mut self, request: &Request) -> Answer {
         let user = match self.rotation.is_missing() {
             true => User::Bootstrap,
-            false => User::Node("pi".to_owned()),
+            false => User::Node,
         };
         let now = self.now.since(Mono::START);
         self.cluster.control(now);
-        self.cluster.answer(request, &user, now)
+        self.cluster.answer(request, user, now)
     }
 
     fn next(&mut self, now: Now, connected: bool) -> Action {
@@ -404,9 +404,9 @@ fn a_supervisor_renews_after_70_percent_whatever_the_boards_clock_shows() {
             let mut world = World::with_certificate(Some(certificate));
             let node = json!({"kind": "Node", "metadata": {"name": "pi"}});
             // It was created long before the certificate arrived.
-            let mut node = world.cluster["pi"].store(node, true);
+            let mut node = world.cluster.pi.store(node, true);
             node["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
-            world.cluster["pi"].node = Some(node);
+            world.cluster.pi.node = Some(node);
             let middle = Mono::START.after(Duration::from_secs(3000));
             while world.files.renewed == 0 {
                 let clock = if world.now < middle { early } else { late };
@@ -487,7 +487,7 @@ fn each_node_that_is_created_is_followed_by_one_renewal_at_the_supervisor_and_a_
     let after = world.now.since(Mono::START);
     assert!((10 * second..12 * second).contains(&after), "{after:?}");
     assert_eq!(hour(&mut world), 0, "it is asked once");
-    world.cluster["pi"].delete();
+    world.cluster.pi.delete();
     assert_eq!(hour(&mut world), 1, "of a Node that was deleted");
     // The Node stays, and the process starts again: it has the certificate of that request, or was
     // killed before it.
@@ -552,7 +552,7 @@ fn the_first_turn_connects_and_a_failure_delays_the_registration_by_one_request_
         let read = Action::Send(RequestKind::ReadNode, limit);
         assert_eq!(world.next(now(&world), false), read);
         assert_eq!(world.kubelet.node_log.last_error(), Some("tested"));
-        while world.cluster["pi"].node.is_none() {
+        while world.cluster.pi.node.is_none() {
             world.turn(&correct());
         }
         assert_eq!(world.kubelet.node_log.last_error(), None);
@@ -659,9 +659,9 @@ impl World {
     /// Seconds from `mark`, which is made at `at`, until the Node is Ready again.
     fn repair_time(&mut self, at: Mono) -> u64 {
         self.run_until(at);
-        self.cluster["pi"].mark();
+        self.cluster.pi.mark();
         let marked = self.now;
-        self.run_while(|world| !world.cluster["pi"].is_ready());
+        self.run_while(|world| !world.cluster.pi.is_ready());
         self.now.since(marked).as_secs()
     }
 }
@@ -674,7 +674,7 @@ fn a_node_that_the_control_plane_has_marked_is_ready_soon() {
     for second in 0..150 {
         if second < 120 {
             let mut world = World::new();
-            world.run_while(|world| world.cluster["pi"].lease.is_none());
+            world.run_while(|world| world.cluster.pi.lease.is_none());
             let start = world.now;
             longest.0 = world.repair_time(start.after(Duration::from_secs(second))).max(longest.0);
         }
@@ -715,13 +715,13 @@ fn in_time(world: &World) -> Step {
 #[test]
 fn a_recreated_node_takes_over_the_lease_before_it_is_garbage_collected() {
     let mut world = settled();
-    world.cluster["pi"].touch(true);
+    world.cluster.pi.touch(true);
     let now = world.now;
     world.kubelet.node.read_again(now);
     for _ in 0..6 {
         world.turn(&correct());
     }
-    assert!(world.cluster["pi"].owns_lease());
+    assert!(world.cluster.pi.owns_lease());
 }
 
 #[test]
@@ -859,12 +859,12 @@ fn with_the_servers_time_the_board_becomes_ready() {
         world.turn(&step);
     }
     let renewed = |world: &World| {
-        let lease = world.cluster["pi"].lease.as_ref().unwrap();
+        let lease = world.cluster.pi.lease.as_ref().unwrap();
         Wall::parse(object::text(lease, &["spec", "renewTime"])).unwrap()
     };
     let late = true_time(world.now).since(renewed(&world));
     assert!(late < Duration::from_secs(15), "{late:?}");
-    let node = world.cluster["pi"].node.as_ref().unwrap();
+    let node = world.cluster.pi.node.as_ref().unwrap();
     for condition in object::list(node, &["status", "conditions"]) {
         for key in ["lastHeartbeatTime", "lastTransitionTime"] {
             let time = Wall::parse(object::text(condition, &[key]));
@@ -947,17 +947,17 @@ fn a_sign_becomes_one_warning_event_on_the_server() {
     let event: Value = serde_json::from_slice(&event.body).unwrap();
     assert_eq!((&event["type"], &event["message"]), (&json!("Warning"), &json!("a sign")));
     world.run_until(world.now.after(MINUTE));
-    let events = &world.cluster["pi"].events;
+    let events = &world.cluster.pi.events;
     assert_eq!(events.iter().filter(|reason| *reason == "Tested").count(), 1, "{events:?}");
 }
 
 #[test]
 fn only_the_first_registration_has_an_effect() {
     let mut world = settled();
-    world.cluster["pi"].node = None;
+    world.cluster.pi.node = None;
     world.kubelet.node.read_again(world.now);
     world.run_until(world.now.after(MINUTE));
-    assert!(world.cluster["pi"].is_ready());
+    assert!(world.cluster.pi.is_ready());
     assert_eq!(world.registered, 1);
 }
 

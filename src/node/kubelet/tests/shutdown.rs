@@ -52,7 +52,7 @@ fn run_with(world: &mut World, time: Duration, behavior: Behavior) {
 }
 
 fn ready(world: &World) -> (String, String) {
-    let node = world.cluster["pi"].node.clone().unwrap_or_default();
+    let node = world.cluster.pi.node.clone().unwrap_or_default();
     let ready = crate::node::conditions::find(&node, "Ready").cloned();
     let ready = ready.unwrap_or_default();
     let text = |key| object::text(&ready, &[key]).to_owned();
@@ -69,7 +69,7 @@ fn an_announced_shutdown_is_told_and_then_the_process_ends() {
     let told = ("False".to_owned(), "node is shutting down".to_owned());
     assert_eq!(ready(&world), told);
     assert_eq!(world.kubelet.events.due(world.now), None, "an event is left");
-    let events: Vec<&str> = world.cluster["pi"].events.iter().map(String::as_str).collect();
+    let events: Vec<&str> = world.cluster.pi.events.iter().map(String::as_str).collect();
     assert_eq!(events[events.len() - 2..], ["Shutdown", "NodeNotReady"], "{events:?}");
 }
 

@@ -147,6 +147,20 @@ impl World {
         self.end_connections_of_cluster(0);
     }
 
+    /// The last step of a new CA: the cluster trusts no certificate of a former one any more.
+    pub(crate) fn drop_former_ca(&mut self) {
+        self.set_double();
+        if self.clusters[0].next.is_some() || self.clusters[0].former.is_empty() {
+            return;
+        }
+        self.clusters[0].former.clear();
+        let own = self.clusters[0].model.authority().renewed(LONG);
+        self.clusters[0].change(0, &self.plan, own, None);
+        self.set_signing(0);
+        self.clusters[0].publish_ca();
+        self.end_connections_of_cluster(0);
+    }
+
     /// The token of the bootstrap kubeconfig expires: a board that has a certificate needs it no
     /// more.
     fn end_token_of_bootstrap(&mut self) {

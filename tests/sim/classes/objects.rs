@@ -42,6 +42,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class { name: "etcd-backup", begin: |w, _| w.back_up(), end: |w, _| w.restore(), ..ASKED },
     Class { name: "ca-renewed", begin: |w, s| w.renew_ca(s.size), sizes: &[0, 1], ..MOMENT },
     Class { name: "ca-added", fits: knows_cas, begin: |w, _| w.add_ca(), ..MOMENT },
+    Class { name: "ca-dropped", fits: has_owner, begin: |w, _| w.drop_former_ca(), ..MOMENT },
     Class { name: "ca-replaced", fits: has_owner, begin: |w, _| w.replace_ca(), ..MOMENT },
     Class {
         name: "servers-move",

@@ -36,7 +36,8 @@ const OF_A_RENEWAL: [&str; 10] = [
 
 /// After this the identity or the name of the board is not that of the last line, or a line of the
 /// same address is of another cluster.
-const INSTALLS: [&str; 3] = ["kubeconfig-with-token", "name-overridden", "ca-replaced"];
+const INSTALLS: [&str; 4] =
+    ["kubeconfig-with-token", "name-overridden", "ca-replaced", "ca-dropped"];
 
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();

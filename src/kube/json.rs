@@ -25,22 +25,29 @@ pub fn parse(bytes: &[u8]) -> Option<Value> {
     parse_without(bytes, &[]).ok()
 }
 
-/// Parses a document without the members of these names. `Err(true)`: it exceeds a bound.
-pub fn parse_without(bytes: &[u8], skipped: &[&str]) -> Result<Value, bool> {
-    let left = Cell::new(MAX_VALUES);
+/// Why there is no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unparsed {
+    /// The text is not JSON.
+    NotJson,
+    /// The document has too many values, or too many levels.
+    TooLarge,
+}
+
+/// Parses a document without the members of these names.
+pub fn parse_without(bytes: &[u8], skipped: &[&str]) -> Result<Value, Unparsed> {
+    let left = Cell::new(Some(MAX_VALUES));
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let place = Place { left: &left, depth: MAX_DEPTH, key: "", skipped };
     let value = place.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
-    value.map_err(|error| error.to_string().starts_with(TOO_LARGE))
+    value.map_err(|_| left.get().map_or(Unparsed::TooLarge, |_| Unparsed::NotJson))
 }
-
-const TOO_LARGE: &str = "too large";
 
 /// Where a value is.
 #[derive(Clone, Copy)]
 struct Place<'a> {
-    /// Number of values that the document may still have.
-    left: &'a Cell<usize>,
+    /// Number of values that the document may still have; `None` after it exceeded a bound.
+    left: &'a Cell<Option<usize>>,
     /// Number of levels that the value may have.
     depth: usize,
     /// The key of the value, or of the list that it is in.
@@ -50,14 +57,16 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn count<E: Error>(self) -> Result<(), E> {
-        let left = self.left.get().checked_sub(1).ok_or_else(|| E::custom(TOO_LARGE))?;
-        self.left.set(left);
-        Ok(())
+        self.left.set(self.left.get().and_then(|left| left.checked_sub(1)));
+        self.left.get().map(drop).ok_or_else(|| E::custom("too large"))
     }
 
     /// The place of the values in this one.
     fn within<E: Error>(self) -> Result<Self, E> {
-        let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom(TOO_LARGE))?;
+        let Some(depth) = self.depth.checked_sub(1) else {
+            self.left.set(None);
+            return Err(E::custom("too deep"));
+        };
         Ok(Self { depth, ..self })
     }
 }
@@ -163,14 +172,14 @@ mod tests {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         for (text, refused) in [
             (list(MAX_VALUES - 2), None),
-            (list(MAX_VALUES), Some(true)),
-            (list((1 << 19) - 2), Some(true)),
+            (list(MAX_VALUES), Some(Unparsed::TooLarge)),
+            (list((1 << 19) - 2), Some(Unparsed::TooLarge)),
             (nested(MAX_DEPTH), None),
-            (nested(MAX_DEPTH + 1), Some(true)),
-            ("[".repeat(MAX_DEPTH + 1), Some(true)),
-            ("{".to_owned(), Some(false)),
-            ("[] []".to_owned(), Some(false)),
-            ("<html>".to_owned(), Some(false)),
+            (nested(MAX_DEPTH + 1), Some(Unparsed::TooLarge)),
+            ("[".repeat(MAX_DEPTH + 1), Some(Unparsed::TooLarge)),
+            ("{".to_owned(), Some(Unparsed::NotJson)),
+            ("[] []".to_owned(), Some(Unparsed::NotJson)),
+            ("<html>".to_owned(), Some(Unparsed::NotJson)),
         ] {
             assert_eq!(parse_without(text.as_bytes(), &[]).err(), refused, "{text:.9}");
         }
@@ -228,7 +237,7 @@ mod tests {
             let Some(value) = want else { return Ok(()) };
             let (depth, count) = measured(&value);
             let bounded = |values, depth| {
-                let left = Cell::new(values);
+                let left = Cell::new(Some(values));
                 let place = Place { left: &left, depth, key: "", skipped: &[] };
                 let mut json = serde_json::Deserializer::from_slice(&bytes);
                 place.deserialize(&mut json).is_ok()

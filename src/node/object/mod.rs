@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::kube::delay::Jitter;
 use crate::kube::facts::{Facts, HealthConditions};
 use crate::kube::instant::Mono;
-use crate::kube::json::{self, MAX_VALUES};
+use crate::kube::json::{self, MAX_VALUES, Unparsed};
 use crate::kube::message::{self, Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object::{self, quantity};
 use crate::kube::time::Wall;
@@ -581,7 +581,7 @@ fn whole(body: Value) -> Option<Value> {
 /// Why a body is no whole Node.
 fn not_whole(body: &[u8]) -> Refused {
     match json::parse_without(body, &[]) {
-        Err(true) => Refused::useless(format!(
+        Err(Unparsed::TooLarge) => Refused::useless(format!(
             "the Node has more than {MAX_VALUES} values; kubectl get node -o yaml shows what to \
              remove"
         )),

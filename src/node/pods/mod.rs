@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::config::NodeConfig;
 use crate::kube::delay::TokenBucket;
 use crate::kube::instant::Mono;
-use crate::kube::json::{self, MAX_VALUES};
+use crate::kube::json::{self, MAX_VALUES, Unparsed};
 use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::Fault;
@@ -190,7 +190,7 @@ impl Pods {
         let sent = self.changes.pop_front();
         let answer = accepted(answer).and_then(|response| {
             match json::parse_without(&response.body, &UNREAD) {
-                Err(true) if sent.is_none() => Err(Refused::useless(format!(
+                Err(Unparsed::TooLarge) if sent.is_none() => Err(Refused::useless(format!(
                     "the pods in the answer have more than {MAX_VALUES} values"
                 ))
                 .into()),

@@ -125,7 +125,7 @@ impl Host {
         sources.meminfo.refresh(root, sysinfo, used, !sources.root_can_block, facts);
         let (folder, mounts) = (&self.node_root_dir, &sources.mounts);
         facts.node_fs = sources.node_fs.read(root, folder, mounts, disk::ancestor);
-        facts.pids = sources.threads.read(root, sysinfo.map(|info| info.process_count()));
+        facts.pids = sources.threads.read(root);
         // What the last look found is kept if this one did not come so far.
         if root.may_read().is_ok() {
             facts.unhealthy = self.unhealthy();

@@ -1,8 +1,6 @@
 /* A board whose clock is wrong, or whose files are slow, for one process.
  *
  * CLOCK_OFFSET_FILE: a file with the seconds that the real-time clock is off.
- * SLOW_FSYNC_FILE: a file with the milliseconds that each fsync takes. It does nothing else: on a
- * busy machine the disk would add seconds of its own.
  * SLOW_READ: a word; a pread of a path that contains it takes 900 ms longer. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -36,13 +34,6 @@ int clock_gettime(clockid_t id, struct timespec *now) {
     if (result == 0 && id == CLOCK_REALTIME)
         now->tv_sec += number("CLOCK_OFFSET_FILE");
     return (int)result;
-}
-
-int fsync(int file) {
-    if (!getenv("SLOW_FSYNC_FILE"))
-        return (int)syscall(SYS_fsync, file);
-    pass(number("SLOW_FSYNC_FILE"));
-    return 0;
 }
 
 ssize_t pread64(int file, void *bytes, size_t length, off64_t offset) {

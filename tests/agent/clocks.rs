@@ -1,4 +1,4 @@
-//! Boards without an RTC, and clocks that jump. A preloaded library, compiled with `cc`,
+//! A board without an RTC. A preloaded library, compiled with `cc`,
 //! shifts the real-time clock of the process.
 
 use std::path::{Path, PathBuf};
@@ -16,9 +16,6 @@ use support::{Folder, eventually};
 
 const DAY: i64 = 86_400;
 const YEAR: i64 = 365 * DAY;
-
-/// Grace period of the double's node-lifecycle controller: three renewals.
-const GRACE: Duration = Duration::from_secs(6);
 
 /// The preloaded library.
 pub(crate) fn library() -> &'static Path {
@@ -63,59 +60,20 @@ fn set_clock(folder: &Folder, ahead: i64) {
     std::fs::rename(new, folder.path().join("offset")).unwrap();
 }
 
-struct Site {
-    double: Double,
-    folder: Folder,
-    board: Board,
-}
-
-impl Site {
-    /// Starts a board whose clock is `ahead` seconds ahead.
-    fn start(double: Double, ahead: i64) -> Self {
-        let folder = Folder::new("clocks");
-        let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
-        set_clock(&folder, ahead);
-        let clock = folder.path().join("offset");
-        let board = Board::fast_with(&kubeconfig, "pi", &[], &clock_of(&clock));
-        Self { double, folder, board }
-    }
-
-    fn ready(&self) -> bool {
-        self.double.get("nodes/pi").as_ref().is_some_and(is_ready)
-    }
-
-    fn renewed(&self) -> Option<Wall> {
-        let lease = self.double.get("leases/pi")?;
-        Wall::parse(lease["spec"]["renewTime"].as_str()?)
-    }
-
-    fn renewed_after(&self, before: Option<Wall>) -> Wall {
-        eventually("another renewal", Duration::from_secs(10), || {
-            self.renewed().filter(|now| Some(*now) != before)
-        })
-    }
-}
-
-/// Fails unless `time` is that of a clock which is `ahead` seconds ahead, or of the server if that
-/// clock shows a time before the build.
-fn assert_is(time: Wall, ahead: i64) {
-    let shown = Duration::from_secs(now().as_secs().saturating_add_signed(ahead));
-    let shown = Some(Wall::from_epoch(shown)).filter(|shown| *shown >= clock::built());
-    let now = shown.unwrap_or(Wall::from_epoch(now()));
-    let off = now.since(time).max(time.since(now));
-    assert!(off < Duration::from_secs(10), "{time:?} is {off:?} off");
-}
-
 /// A server whose certificate is younger than the binary.
 #[test]
 fn with_a_clock_of_1970_nothing_is_written_until_the_clock_is_set() {
     let double = Double::start();
     double.swap_validity(SINCE_NOW, None);
-    let site = Site::start(double, in_1970());
-    site.board.says("clock: 1970-01-01T00:00:");
-    site.board.says("Z is before the build of nodelet at 20");
-    site.board.says("certificate of 127.0.0.1 is not valid before 20");
-    let log = site.board.log();
+    let folder = Folder::new("clocks");
+    let kubeconfig = folder.write("kubeconfig", double.kubeconfig_for_node("pi"));
+    set_clock(&folder, in_1970());
+    let clock = folder.path().join("offset");
+    let board = Board::fast_with(&kubeconfig, "pi", &[], &clock_of(&clock));
+    board.says("clock: 1970-01-01T00:00:");
+    board.says("Z is before the build of nodelet at 20");
+    board.says("certificate of 127.0.0.1 is not valid before 20");
+    let log = board.log();
     let refused = log.iter().find(|line| line.contains("not valid before")).unwrap();
     for part in
         ["clock says 1970-01-01T00:00:", "nodelet was built at 20", "; set the clock of this board"]
@@ -123,31 +81,16 @@ fn with_a_clock_of_1970_nothing_is_written_until_the_clock_is_set() {
         assert!(refused.contains(part), "{refused}");
     }
     std::thread::sleep(Duration::from_secs(3));
-    assert!(site.double.requests().is_empty());
+    assert!(double.requests().is_empty());
 
-    set_clock(&site.folder, 0);
-    eventually("Ready", Duration::from_secs(10), || site.ready().then_some(()));
-    assert_is(site.renewed_after(None), 0);
-    site.board.says("clock: recovered");
-    site.board.says("node: recovered");
-    assert!(site.board.log().len() <= 6, "{:#?}", site.board.log());
-}
-
-/// The Lease has the time of the clock, or of the server, also after a jump back. Over one
-/// connection: a certificate is checked only when a connection opens.
-#[test]
-fn a_clock_that_jumps_by_a_day_or_by_years_costs_no_renewal() {
-    let site = Site::start(Double::builder().lifecycle(GRACE).start(), 0);
-    eventually("Ready", Duration::from_secs(10), || site.ready().then_some(()));
-    let mut last = site.renewed_after(None);
-    for ahead in [DAY, -DAY, 10 * YEAR, -YEAR, in_1970(), 0] {
-        set_clock(&site.folder, ahead);
-        for _ in 0..3 {
-            last = site.renewed_after(Some(last));
-        }
-        assert_is(last, ahead);
-    }
-    assert!(!site.double.ever_left_ready());
-    assert!(site.ready());
-    assert_eq!(site.double.connections(), 1, "it had no reason to reconnect");
+    set_clock(&folder, 0);
+    eventually("Ready", Duration::from_secs(10), || double.get("nodes/pi").filter(is_ready));
+    let lease = eventually("a Lease", Duration::from_secs(10), || double.get("leases/pi"));
+    let renewed = Wall::parse(lease["spec"]["renewTime"].as_str().unwrap()).unwrap();
+    let now = Wall::from_epoch(now());
+    let off = now.since(renewed).max(renewed.since(now));
+    assert!(off < Duration::from_secs(10), "{renewed:?} is {off:?} off");
+    board.says("clock: recovered");
+    board.says("node: recovered");
+    assert!(board.log().len() <= 6, "{:#?}", board.log());
 }

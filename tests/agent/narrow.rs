@@ -1,7 +1,6 @@
 //! A narrow link, as on NB-IoT: round trips of 3 s, 1 KB/s towards the board, and a modem that
 //! loses its connections. All times, like the periods of the agent, are divided by five.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use apidouble::Double;
@@ -21,7 +20,7 @@ const GRACE: Duration = Duration::from_secs(10);
 struct Site {
     double: Double,
     link: Front,
-    board: Board,
+    _board: Board,
     _folder: Folder,
 }
 
@@ -35,7 +34,7 @@ fn start() -> Site {
     let board = Board::fast(&kubeconfig, "pi", &periods);
     eventually("the first renewal", Duration::from_secs(30), || double.get("leases/pi"));
     println!("a lease {:?} after the start", board.started.elapsed());
-    Site { double, link, board, _folder: folder }
+    Site { double, link, _board: board, _folder: folder }
 }
 
 fn ready(double: &Double) -> Value {
@@ -56,35 +55,4 @@ fn an_unknown_node_becomes_ready_again_over_a_narrow_link() {
         (ready(double)["status"] == "True").then_some(())
     });
     println!("Ready again {:?} after the outage", end.elapsed());
-}
-
-/// Each connection is lost at another stage of the 12 s between two reports of the status, the
-/// first of which begins with a read. The three boards run at the same time.
-#[test]
-fn a_narrow_link_keeps_the_node_ready_through_reconnects_and_changes() {
-    thread::scope(|scope| {
-        for first_drop in [11, 9, 7] {
-            scope.spawn(move || stays_ready_through_reconnects(&[first_drop, 11]));
-        }
-    });
-}
-
-/// `waits`: seconds before each loss of the connection.
-fn stays_ready_through_reconnects(waits: &[u64]) {
-    let Site { double, link, mut board, .. } = start();
-    let heartbeat = || ready(&double)["lastHeartbeatTime"].clone();
-    let first = heartbeat();
-    for wait in waits {
-        thread::sleep(Duration::from_secs(*wait));
-        link.drop_connections();
-        assert!(!double.ever_left_ready(), "{:#?}", board.log());
-        assert!(board.is_running());
-    }
-    // Longer than the grace period without a renewal.
-    thread::sleep(GRACE + Duration::from_secs(2));
-    println!("{} connections; {:?}", link.connections(), board.log());
-    assert!(link.connections() > waits.len() as u64, "it did not reconnect");
-    assert!(!double.ever_left_ready(), "{:#?}", board.log());
-    assert_ne!(heartbeat(), first, "no status was reported");
-    assert!(board.log().len() <= 12, "{:#?}", board.log());
 }

@@ -1,67 +1,16 @@
-//! Slow cards and slow sensors: the lease law holds in the running agent. The preloaded library
-//! makes fsync and pread slow.
-//!
-//! The Lease lasts 8 s, a fifth of the usual: a call takes up to 1 s, a renewal is due after 2 to
-//! 2.08 s, and 3.08 s after a success the next attempt has begun. So 1.4 s stand for 7 s.
+//! Slow sensors. The preloaded library makes pread slow.
 
-use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use apidouble::Double;
-use serde_json::json;
 
 use crate::clocks::library;
-use crate::common::api::{admin, condition, is_ready};
-use crate::common::board::{Board, FAST};
-use crate::common::cluster::rotating;
+use crate::common::api::{condition, is_ready};
+use crate::common::board::Board;
 use crate::common::raspberry;
 use support::{Folder, eventually};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const LONGEST_INTERVAL: Duration = Duration::from_millis(2080);
-const CALL: Duration = Duration::from_secs(1);
-/// What a busy machine may add: less than the shortest of the slow operations.
-const SLACK: Duration = Duration::from_millis(700);
-
-/// The attempts to renew the Lease, by their arrival.
-fn longest_distance_of_attempts(double: &Double) -> Duration {
-    let mut requests = double.requests();
-    requests.retain(|request| request.path.contains("/leases/"));
-    let times: Vec<Instant> = requests.iter().map(|request| request.at).collect();
-    assert!(times.len() > 2, "{} attempts", times.len());
-    times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap()
-}
-
-/// Two rotations and a podCIDR.
-#[test]
-fn with_long_fsyncs_one_of_them_at_most_is_between_two_lease_attempts() {
-    let fsync = CALL * 7 / 5;
-    let folder = Folder::new("slow-fsync");
-    let (double, args) = rotating(&folder);
-    let slow = folder.write("slow", "0");
-    let args: Vec<&str> = args.iter().map(String::as_str).chain(FAST).collect();
-    let env =
-        [("LD_PRELOAD", library().to_str().unwrap()), ("SLOW_FSYNC_FILE", slow.to_str().unwrap())];
-    let board = Board::start_with(&args, &env);
-    eventually("Ready", MINUTE, || double.get("nodes/pi").filter(is_ready));
-    fs::write(&slow, fsync.as_millis().to_string()).unwrap();
-    double.clear_requests();
-
-    let spec = json!({"spec": {"podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]}});
-    admin(&double, "PATCH", "/api/v1/nodes/pi", &spec);
-    eventually("podcidr", MINUTE, || fs::read(folder.path().join("root/podcidr")).ok());
-    let rotations = || {
-        let log = board.log();
-        log.iter().filter(|line| line.contains("a new certificate is in use")).count()
-    };
-    let before = rotations();
-    eventually("two rotations", MINUTE * 2, || (rotations() >= before + 2).then_some(()));
-    let longest = longest_distance_of_attempts(&double);
-    println!("{longest:?}");
-    let limit = LONGEST_INTERVAL + fsync + SLACK;
-    assert!(longest <= limit, "{longest:?}, {limit:?} allowed");
-    assert!(longest > fsync, "fsync is not slow");
-}
 
 /// Eight temperature sensors of 0.9 s each, as on an I²C bus with a bad cable.
 #[test]

@@ -282,7 +282,7 @@ impl World {
             return;
         }
         if self.now < self.frozen_until {
-            return self.plan_at(self.frozen_until, Event::Runs(Box::new(command), cut));
+            return self.plan_at(self.woken(), Event::Runs(Box::new(command), cut));
         }
         let (name, words) = match &command {
             Command::Join(line) => ("nodelet join", line.words()),

@@ -117,9 +117,13 @@ impl World {
         }
     }
 
-    /// The agent is restarted while nothing else happens, if it runs.
+    /// The agent is restarted while nothing else happens, if it runs, with the files that it runs
+    /// with.
     pub(crate) fn begin_twin(&mut self, how: u64) {
         if self.unit.pid.is_none() || !self.board.is_on || !self.faults.is_only("twin") {
+            return;
+        }
+        if self.running_start().differs(&self.next_start()).is_some() {
             return;
         }
         let objects = Box::new(self.objects());

@@ -578,7 +578,7 @@ impl World {
             return;
         }
         if self.now < self.frozen_until {
-            return self.plan_at(self.frozen_until, Event::Starts);
+            return self.plan_at(self.woken(), Event::Starts);
         }
         let start = self.next_start();
         self.load_credentials(&start);
@@ -748,14 +748,19 @@ impl World {
         self.plan_at(self.now + Duration::from_secs(seconds), Event::Signals(Signal::Term));
     }
 
-    /// The board sleeps.
+    /// The board sleeps, unless it shuts down.
     pub(crate) fn suspend(&mut self, seconds: u64) {
-        if self.board.is_on {
+        if self.board.is_on && !self.unit.is_stopping {
             self.frozen_until = self.now + Duration::from_secs(seconds);
             let takes = Duration::from_secs(seconds);
             self.tell(What::Blocks { pid: 0, with: "a suspend", lasts: takes });
             self.unit.pinged = self.unit.pinged.max(self.frozen_until);
         }
+    }
+
+    /// When to ask a board that sleeps again: the end of the faults wakes it before its time.
+    pub(crate) fn woken(&self) -> Duration {
+        self.frozen_until.min(self.now + Duration::from_secs(1))
     }
 
     pub(crate) fn step_clock(&mut self, seconds: i64) {

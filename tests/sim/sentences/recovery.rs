@@ -5,11 +5,13 @@
 //!   one first.
 //! - Ready is True 15 s after the first renewal of an outage, else within 160 s
 //!   (systemd/differences.md).
+//! - A process that was told of a shutdown ends, perhaps after the faults: then its successor counts.
 //! - At the end of the quiet time the Lease is renewed in time, and Ready is True.
 
 use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
+use crate::sim::process::Signal;
 use crate::sim::trace::{Entry, State, What};
 use crate::sim::world::ready_of;
 
@@ -79,6 +81,8 @@ struct Quiet {
     renewed: Option<Duration>,
     /// The changes of Ready, the last one before the first renewal too.
     ready: Vec<(Duration, String)>,
+    /// The process was told of a shutdown.
+    shuts_down: bool,
 }
 
 impl Quiet {
@@ -92,12 +96,18 @@ impl Quiet {
 
     fn follow(&mut self, entry: &Entry, state: &State) {
         let (at, is_after) = (entry.at, entry.at >= state.healed);
+        if let What::Starts { name: "nodelet", .. } = &entry.what
+            && std::mem::take(&mut self.shuts_down)
+        {
+            self.renewed = None;
+        }
         match &entry.what {
             What::Ready { status } => self.ready.push((at, status.clone())),
             // The board may be another Node from now on.
             What::Ran(ran) if ran.command == "join" && is_after => {
                 (self.from, self.limit, self.renewed) = (at, REGISTERED, None);
             }
+            What::Signal { signal: Signal::Usr1, .. } => self.shuts_down = true,
             // Until a restart it may renew the Lease in the cluster that it is to leave.
             What::Answer(answer) if answer.cluster != state.cluster => {}
             What::Answer(answer) if answer.is_renewal() && !is_after => self.renewed_before = at,
@@ -192,6 +202,23 @@ mod tests {
             trace.insert(place, entry(HEALED, ready));
         });
         assert_eq!(unknown.as_deref(), Some("Ready late"));
+        // A board that is not Ready for 165 s, because a shutdown was told, or without a reason.
+        let restarted = |is_told: bool| {
+            broken_by(|trace| {
+                let insert = |trace: &mut Vec<Entry>, after: u64, what| {
+                    let at = HEALED + seconds(after);
+                    let place = trace.iter().position(|it| it.at > at).expect("an entry");
+                    trace.insert(place, entry(at, what));
+                };
+                if is_told {
+                    insert(trace, 4, What::Signal { pid: 1, signal: Signal::Usr1 });
+                }
+                insert(trace, 5, What::Ready { status: "False".to_owned() });
+                insert(trace, 170, What::Starts { pid: 2, name: "nodelet", line: String::new() });
+                insert(trace, 175, What::Ready { status: "True".to_owned() });
+            })
+        };
+        assert_eq!((restarted(true), restarted(false).as_deref()), (None, Some("Ready late")));
         let end = broken_by(|trace| {
             for entry in trace {
                 if let What::Judged(state) = &mut entry.what {

@@ -68,8 +68,10 @@ pub(super) enum RuleResult {
 /// The state of one condition.
 #[derive(Debug, Default)]
 pub(super) struct ConditionState {
-    /// The condition is True or False, not absent.
+    /// The condition is True or False.
     is_known: bool,
+    /// The board was found to have no source for it; if neither, there was no result yet.
+    is_absent: bool,
     problem: Option<Problem>,
     /// Since when there is no sign of `problem`.
     no_problem_since: Option<Mono>,
@@ -80,6 +82,12 @@ impl ConditionState {
     /// `None` if there is no condition, else its problem.
     pub(super) fn get(&self) -> Option<Option<&Problem>> {
         self.is_known.then_some(self.problem.as_ref())
+    }
+
+    /// Whether a condition is to be deleted from the Node. One that a backup of etcd brought back
+    /// stays until there is a result.
+    pub(super) fn is_absent(&self) -> bool {
+        !self.is_known && self.is_absent
     }
 
     pub(super) fn is_true(&self) -> bool {
@@ -99,12 +107,13 @@ impl ConditionState {
     /// of a problem.
     pub(super) fn step(&mut self, result: RuleResult, clear: impl Fn(&str) -> Duration, now: Mono) {
         match result {
-            RuleResult::NoSource => *self = Self::default(),
+            RuleResult::NoSource => *self = Self { is_absent: true, ..Self::default() },
             RuleResult::Waiting => self.no_problem_since = None,
             RuleResult::Unread => {
                 let since = *self.unread_since.get_or_insert(now);
                 if now.since(since) >= UNREAD_KEEPS {
-                    *self = Self { unread_since: Some(since), ..Self::default() };
+                    let unread_since = Some(since);
+                    *self = Self { is_absent: true, unread_since, ..Self::default() };
                 }
                 return;
             }

@@ -324,7 +324,7 @@ impl Health {
             match state.get() {
                 _ if !self.config.detects(kind.name) => {}
                 // Without a source, a condition of another program stays.
-                None if self.foreign.contains(&kind.name) => {}
+                None if self.foreign.contains(&kind.name) || !state.is_absent() => {}
                 None => found.absent.push(kind.name),
                 Some(problem) => {
                     let (reason, message) = match problem {

@@ -210,6 +210,25 @@ fn a_restart_keeps_an_own_true_for_the_clear_time() {
 }
 
 #[test]
+fn a_condition_of_a_backup_stays_until_its_source_was_read() {
+    let mut cluster = Cluster::with_problem();
+    let backup = cluster.list.clone();
+    // The process begins with a Node that has no such condition, and cannot read the source.
+    cluster.list.retain(|c| c["type"] == "Ready");
+    let alarm = cluster.tree.join(ALARM);
+    std::fs::remove_file(&alarm).unwrap();
+    std::fs::create_dir(&alarm).unwrap();
+    cluster.health = health(&cluster.tree, "problems", &[], &cluster.clock);
+    cluster.look();
+    assert_eq!(cluster.reported(), "absent");
+    cluster.list.clone_from(&backup);
+    assert_eq!(cluster.reported(), "True");
+    std::fs::remove_dir(&alarm).unwrap();
+    cluster.alarm(false);
+    assert_eq!(cluster.reported(), "False");
+}
+
+#[test]
 fn own_leftovers_are_deleted_once_and_foreign_conditions_are_not() {
     for detection in ["none", "-UnderVoltage"] {
         let mut cluster = Cluster::with_problem();

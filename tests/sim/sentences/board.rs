@@ -341,16 +341,22 @@ impl<'a> Watch<'a> {
             };
             let from = at.saturating_sub(window);
             self.judged.count += 1;
-            // "" is an identity that could not be read at the first start.
-            let is_new = value_of(before, name).is_none();
-            // A Node that is created has nothing to keep of a file that cannot be read.
+            let is_true = |value: &String| {
+                self.since(from).any(|(_, truth, _)| truth.fact(name) == value.as_str())
+            };
+            let before = value_of(before, name);
+            // A Node that is created has nothing to keep of a file that cannot be read. Nor has one
+            // whose address is gone, perhaps that of a backup of etcd: the route decides.
+            let is_new = before.is_none();
+            let keeps_none = before.is_none_or(|old| name == "address" && !is_true(&old));
             let looked = at.saturating_sub(seconds(5));
             let is_unread = |(begin, end): &(Duration, Duration)| *begin <= at && looked <= *end;
-            if is_new && self.unread.iter().any(is_unread) {
+            if keeps_none && self.unread.iter().any(is_unread) {
                 continue;
             }
+            // "" is an identity that could not be read at the first start.
             let is_missing = value.is_empty() && is_new;
-            if !is_missing && !self.since(from).any(|(_, truth, _)| truth.fact(name) == value) {
+            if !is_missing && !is_true(&value) {
                 let text = format!("{name} is {value:?}; true is {:?}", now.fact(name));
                 self.breaks(at, &format!("{name} is not true"), text);
             }

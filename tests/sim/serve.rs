@@ -182,6 +182,10 @@ impl World {
         let cluster = exchange.cluster;
         let certificates = self.certificates(connection);
         let retry_after = self.faults.size("retry-after").or(self.faults.size("server-busy"));
+        if exchange.is_node_write() {
+            let model = &self.clusters[cluster].model;
+            exchange.before = model.get(&format!("nodes/{NODE}")).unwrap_or_default();
+        }
         let response = match &end {
             End::Refuse(code, message) => {
                 let retry_after = retry_after.filter(|_| *code == 429 || *code >= 500);
@@ -202,9 +206,6 @@ impl World {
             _ => {
                 let before = self.of_others(&exchange);
                 let model = &self.clusters[cluster].model;
-                if exchange.is_node_write() {
-                    exchange.before = model.get(&format!("nodes/{NODE}")).unwrap_or_default();
-                }
                 let (user, response) = model.answer(&request, certificates.as_deref());
                 self.check_certificate(cluster, &user, certificates.as_deref());
                 exchange.user = user;

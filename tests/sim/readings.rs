@@ -300,6 +300,7 @@ impl World {
                 _ => h.addresses.iter().copied().find(IpAddr::is_ipv4),
             }
         });
+        self.restart_for_a_file();
     }
 
     /// A change of the hardware that a class names.

@@ -615,7 +615,7 @@ impl World {
     }
 
     /// What the administrator wrote to /etc/default/nodelet.
-    fn flags(&self) -> String {
+    pub(crate) fn flags(&self) -> String {
         let k3s = format!("--rotate-certificates --k3s-supervisor={}", self.url());
         let own = match self.plan.setting("auth") {
             "joined" | "joined-k3s" => "",
@@ -1088,6 +1088,12 @@ impl World {
             "joined" | "joined-k3s" => self.repeats_join(),
             _ => self.write_kubeconfig(in_place == 1),
         }
+        self.restart_for_a_file();
+    }
+
+    /// A person who changed a file of a root that can block restarts the unit: it is read only at
+    /// the start.
+    pub(crate) fn restart_for_a_file(&mut self) {
         if self.plan.root_can_block() {
             self.later(Duration::from_secs(8), |world, _| world.restart_unit(), 0);
         }

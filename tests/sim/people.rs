@@ -535,7 +535,7 @@ impl World {
             }
             Act::Stop => self.stop_unit(),
             Act::Start => return self.start_again(),
-            Act::RemoveFlags => self.board.remove_all("etc/default/nodelet"),
+            Act::RemoveFlags => self.board.put("etc/default/nodelet", self.flags().as_bytes()),
         }
         self.people.wanted = Some(wanted.clone());
         self.types(Command::Join(wanted));
@@ -594,7 +594,8 @@ impl World {
 
     /// An administrator's flag that wins over those of the join.
     pub(crate) fn override_name(&mut self, size: u64) {
-        self.board.replace("etc/default/nodelet", b"NODELET_FLAGS=--hostname-override=another\n");
+        let text = format!("{} --hostname-override=another\n", self.flags().trim_end());
+        self.board.replace("etc/default/nodelet", text.as_bytes());
         if size == 1 {
             self.start_again();
         }

@@ -27,9 +27,12 @@ use crate::os::read::read;
 /// The remedy of a file that has no entries: a power failure can leave the first half of one.
 const CUT_OFF: &str = "is the file cut off? Copy it again";
 
-/// Reads a certificate chain and its key; both may be one file. The error starts with the path.
+/// Reads a certificate chain and its key. One file of both is read once: a second read takes its
+/// time, and may find the pair of a renewal. The error starts with the path.
 pub fn read_certificate(chain: &Path, key: &Path) -> Result<ClientCertificate, Fault> {
-    Ok(ClientCertificate { chain: read_pem(chain)?, key: read_pem(key)? })
+    let read_chain = read_pem(chain)?;
+    let key = if key == chain { read_chain.clone() } else { read_pem(key)? };
+    Ok(ClientCertificate { chain: read_chain, key })
 }
 
 /// Reads a file of certificates or a key. The error starts with the path.

@@ -181,15 +181,22 @@ impl Store {
 
     /// The pair of an attempt whose link could not be made, or else the newest one that cannot be
     /// read, which may be that of an attempt, too: both may last for years, and each attempt must
-    /// not leave another file.
+    /// not leave another file. The pair in use is none of them.
     fn leftover(&self, text: &[u8]) -> Option<PathBuf> {
         let (mut same, mut unread) = (None, None);
+        let target = self.target();
+        let in_use = target.as_deref().and_then(Path::file_name);
         let mut look = |pair: PathBuf| match read(&pair).map(Zeroizing::new) {
             Ok(stored) if stored.as_slice() == text => same = Some(pair),
             Ok(_) => {}
             Err(_) => unread = unread.take().max(Some(pair)),
         };
-        self.each_pair(&mut look).ok()?;
+        self.each_pair(&mut |pair| {
+            if pair.file_name() != in_use {
+                look(pair);
+            }
+        })
+        .ok()?;
         same.or(unread)
     }
 

@@ -64,8 +64,10 @@ impl World {
             .is_some_and(|unread| *unread == path)
     }
 
-    /// systemd does not read its socket any more, whose queue is full: each send fails.
+    /// systemd does not read its socket any more, whose queue is full: each send fails. It has read
+    /// what came before.
     pub(crate) fn fill_notify(&mut self) {
+        self.read_notifications();
         let address = SocketAddr::from_abstract_name(&self.notify_name).expect("a name");
         let other = UnixDatagram::unbound().expect("a socket");
         other.connect_addr(&address).expect("the socket of systemd");
@@ -81,9 +83,12 @@ impl World {
 
     /// systemd reads its socket.
     pub(crate) fn take_notifications(&mut self) {
-        if self.faults.has("notify-full") {
-            return;
+        if !self.faults.has("notify-full") {
+            self.read_notifications();
         }
+    }
+
+    fn read_notifications(&mut self) {
         let mut buffer = [0; 4096];
         while let Ok(length) = self.notify.recv(&mut buffer) {
             let text = String::from_utf8_lossy(&buffer[..length]).into_owned();

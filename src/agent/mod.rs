@@ -78,9 +78,7 @@ struct Agent {
     state_file: Option<StateFile>,
     /// Until then, network changes end no wait.
     network_rests: Mono,
-    /// The last turn was a wait.
-    has_waited: bool,
-    /// The last poll or end of a wait.
+    /// The end of the last poll or wait; a read may follow before the next turn.
     polled: Option<Mono>,
 }
 
@@ -140,7 +138,6 @@ impl Agent {
             wakeup,
             notify,
             network_rests: Mono::START,
-            has_waited: false,
             polled: None,
         }))
     }
@@ -231,21 +228,18 @@ impl Agent {
         };
         let summary = || self.kubelet.summary(start.mono, self.credentials.last_error());
         self.notify.alive(start.mono, busy, summary);
-        if std::mem::take(&mut self.has_waited) {
-            self.polled = Some(start.mono);
-        }
         let is_recent = |polled| start.mono.since(polled) < POLL_AGAIN;
         if pause.is_zero() && self.polled.is_some_and(is_recent) {
             return Woken::default();
         }
-        self.has_waited = !pause.is_zero();
-        self.polled = Some(start.mono);
         let wants_voltage = self.health.waits_for_voltage();
         if wants_voltage != self.wakeup.waits_for_voltage() {
             let file = wants_voltage.then(|| self.health.voltage_descriptor());
             self.wakeup.wait_for_voltage(file.flatten());
         }
-        self.wakeup.wait(pause, start.mono >= self.network_rests)
+        let woken = self.wakeup.wait(pause, start.mono >= self.network_rests);
+        self.polled = Some(self.clock.now().mono);
+        woken
     }
 
     fn stop(mut self) {

@@ -297,7 +297,7 @@ impl Pki {
                 let bootstrap = bootstrap?;
                 // The power failed after the certificate was stored and before the kubeconfig was
                 // written, or the kubeconfig was deleted.
-                if let Some((identity, leaf)) = self.stored()
+                if let Ok(Some((identity, leaf))) = self.stored()
                     && now <= leaf.not_after
                     && leaf.subject.satisfies(&self.source.subject)
                     && !Marks::of_stored(&identity).differs(&Marks::authorities(&bootstrap))
@@ -353,7 +353,9 @@ impl Pki {
         }
         let mut given = kubeconfig.certificate.clone();
         let mut leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
-        let mut stored = self.stored();
+        let found = self.stored();
+        let is_unread = found.is_err();
+        let mut stored = found.ok().flatten();
         if let (Some(leaf_given), Some((identity, leaf_stored))) = (&leaf, &stored) {
             let other = |leaf: &Leaf| leaf.subject.other_node(&self.source.subject);
             match (other(leaf_given), other(leaf_stored)) {
@@ -383,7 +385,8 @@ impl Pki {
             return Start::with(kubeconfig, None);
         };
         let replace_now = identity.chain.file.is_none() && leaf.is_some();
-        if replace_now {
+        // One that cannot be read may be the only one that has not expired.
+        if replace_now && !is_unread {
             let ops = Key::of_pem(&identity.key.bytes)
                 .and_then(|key| self.store.update(&identity.chain.bytes, &key, marks, now));
             self.add_later("the kubeconfig's certificate cannot be stored", ops);
@@ -402,16 +405,11 @@ impl Pki {
         start
     }
 
-    /// The stored certificate, if TLS can use it. An unreadable one is logged and counts as
-    /// missing: the kubeconfig or a bootstrap may replace it.
-    fn stored(&mut self) -> Option<(ClientCertificate, Leaf)> {
-        match self.store.usable() {
-            Ok(found) => found,
-            Err(why) => {
-                self.warn(format!("{why}; continuing without this certificate"));
-                None
-            }
-        }
+    /// The stored certificate, if TLS can use it. `Err` for an unreadable one, which is logged and
+    /// counts as missing; a renewal or a bootstrap replaces it.
+    fn stored(&mut self) -> Result<Option<(ClientCertificate, Leaf)>, ()> {
+        let found = self.store.usable();
+        found.map_err(|why| self.warn(format!("{why}; continuing without this certificate")))
     }
 
     fn warn(&mut self, why: String) {

@@ -439,14 +439,29 @@ fn attempts_to_store_a_certificate_leave_one_pair() {
     let pairs = || folder.stored().iter().filter(|name| name.contains("-2026-")).count();
     for at in 3..9 {
         assert!(pki.install(&chain, day(at)).is_err());
-        // That of the kubeconfig, and the new one.
-        assert_eq!(pairs(), 2, "attempt at day {at}");
+        assert_eq!(pairs(), 1, "attempt at day {at}");
     }
     drop(open(&paths, day(9)));
-    assert_eq!(pairs(), 2, "after a start");
+    assert_eq!(pairs(), 1, "after a start");
     fs::remove_dir_all(paths.cert_dir.join(CURRENT)).unwrap();
     let (_, leaf) = pki.install(&chain, day(10)).unwrap();
     assert_eq!(open(&paths, day(11)).1.leaf, Some(leaf));
+}
+
+/// A card fails to read for a moment, while that of the kubeconfig has expired.
+#[test]
+fn a_pair_that_cannot_be_read_is_not_replaced_by_that_of_the_kubeconfig() {
+    let (_folder, signer, paths) = joined(1, 10);
+    let (mut pki, _) = open(&paths, day(2));
+    let (_, leaf) = renew(&mut pki, &signer, 5);
+    let pair = fs::read_link(paths.cert_dir.join(CURRENT)).unwrap();
+    let text = fs::read(&pair).unwrap();
+    fs::remove_file(&pair).unwrap();
+    fs::create_dir(&pair).unwrap();
+    assert_ne!(open(&paths, day(30)).1.leaf.as_ref(), Some(&leaf));
+    fs::remove_dir(&pair).unwrap();
+    fs::write(&pair, text).unwrap();
+    assert_eq!(open(&paths, day(30)).1.leaf, Some(leaf));
 }
 
 /// A kubelet's link may have any name, and the board's clock may have been ahead of the server's.

@@ -109,7 +109,7 @@ impl Disk {
 /// loop, because each may wait for a slow card. A process that ends in between leaves what a power
 /// cut leaves.
 #[derive(Debug)]
-pub(crate) struct Changes<T>(VecDeque<(T, VecDeque<Op>)>);
+pub(crate) struct Changes<T>(VecDeque<(T, VecDeque<Op>, Result<(), Fault>)>);
 
 impl<T: PartialEq> Changes<T> {
     pub(crate) fn none() -> Self {
@@ -123,27 +123,45 @@ impl<T: PartialEq> Changes<T> {
     /// Adds a change. One with the same purpose that has not ended is dropped: what it has written
     /// so far is a leftover that the new one replaces.
     pub(crate) fn add(&mut self, purpose: T, ops: Vec<Op>) {
-        self.0.retain(|(other, _)| *other != purpose);
-        self.0.push_back((purpose, ops.into()));
+        self.0.retain(|(other, ..)| *other != purpose);
+        self.0.push_back((purpose, ops.into(), Ok(())));
     }
 
-    /// Carries out the next operation. Returns the result of the change that ended with it.
+    /// Carries out the next operation. Returns the result of the change that ended with it. What a
+    /// failed write leaves is removed by an operation of its own.
     pub(crate) fn carry_out_next(&mut self) -> Option<(T, Result<(), Fault>)> {
-        let (_, ops) = self.0.front_mut()?;
-        let result = ops.pop_front().map_or(Ok(()), |op| op.carry_out_or_clean());
-        if result.is_ok() && !ops.is_empty() {
+        let (_, ops, result) = self.0.front_mut()?;
+        if let Some(op) = ops.pop_front()
+            && let Err(why) = op.carry_out()
+        {
+            ops.clear();
+            if result.is_ok() {
+                *result = Err(why);
+                ops.extend(op.cleanup());
+            }
+        }
+        if !ops.is_empty() {
             return None;
         }
-        self.0.pop_front().map(|(purpose, _)| (purpose, result))
+        self.0.pop_front().map(|(purpose, _, result)| (purpose, result))
     }
 }
 
 impl Op {
     /// A full disk leaves a part of a file, which would take up room for ever.
+    fn cleanup(&self) -> Option<Self> {
+        match self {
+            Self::Write(path, ..) => Some(Self::Remove(path.clone())),
+            _ => None,
+        }
+    }
+
     fn carry_out_or_clean(&self) -> Result<(), Fault> {
         let result = self.carry_out();
-        if let (Self::Write(path, ..), Err(_)) = (self, &result) {
-            let _ = Self::Remove(path.clone()).carry_out();
+        if result.is_err()
+            && let Some(cleanup) = self.cleanup()
+        {
+            let _ = cleanup.carry_out();
         }
         result
     }

@@ -97,7 +97,9 @@ impl Disk {
             if self.power == Some(self.done.len()) {
                 return Err("the power failed".into());
             }
-            op.carry_out_or_clean()?;
+            op.carry_out().inspect_err(|_| {
+                let _ = op.cleanup().map(|removal| removal.carry_out());
+            })?;
             #[cfg(test)]
             self.done.push(op);
         }
@@ -109,7 +111,15 @@ impl Disk {
 /// loop, because each may wait for a slow card. A process that ends in between leaves what a power
 /// cut leaves.
 #[derive(Debug)]
-pub(crate) struct Changes<T>(VecDeque<(T, VecDeque<Op>, Result<(), Fault>)>);
+pub(crate) struct Changes<T>(VecDeque<FileChange<T>>);
+
+#[derive(Debug)]
+struct FileChange<T> {
+    purpose: T,
+    ops: VecDeque<Op>,
+    /// So far.
+    result: Result<(), Fault>,
+}
 
 impl<T: PartialEq> Changes<T> {
     pub(crate) fn none() -> Self {
@@ -123,47 +133,34 @@ impl<T: PartialEq> Changes<T> {
     /// Adds a change. One with the same purpose that has not ended is dropped: what it has written
     /// so far is a leftover that the new one replaces.
     pub(crate) fn add(&mut self, purpose: T, ops: Vec<Op>) {
-        self.0.retain(|(other, ..)| *other != purpose);
-        self.0.push_back((purpose, ops.into(), Ok(())));
+        self.0.retain(|other| other.purpose != purpose);
+        self.0.push_back(FileChange { purpose, ops: ops.into(), result: Ok(()) });
     }
 
-    /// Carries out the next operation. Returns the result of the change that ended with it. What a
-    /// failed write leaves is removed by an operation of its own.
+    /// Carries out the next operation. Returns the result of the change that ended with it.
     pub(crate) fn carry_out_next(&mut self) -> Option<(T, Result<(), Fault>)> {
-        let (_, ops, result) = self.0.front_mut()?;
+        let FileChange { ops, result, .. } = self.0.front_mut()?;
         if let Some(op) = ops.pop_front()
             && let Err(why) = op.carry_out()
         {
-            ops.clear();
-            if result.is_ok() {
-                *result = Err(why);
-                ops.extend(op.cleanup());
-            }
+            *ops = op.cleanup().into_iter().collect();
+            *result = std::mem::replace(result, Ok(())).and(Err(why));
         }
         if !ops.is_empty() {
             return None;
         }
-        self.0.pop_front().map(|(purpose, _, result)| (purpose, result))
+        self.0.pop_front().map(|change| (change.purpose, change.result))
     }
 }
 
 impl Op {
-    /// A full disk leaves a part of a file, which would take up room for ever.
+    /// What follows a failure: a full disk leaves a part of a file, which would take up room for
+    /// ever.
     fn cleanup(&self) -> Option<Self> {
         match self {
             Self::Write(path, ..) => Some(Self::Remove(path.clone())),
             _ => None,
         }
-    }
-
-    fn carry_out_or_clean(&self) -> Result<(), Fault> {
-        let result = self.carry_out();
-        if result.is_err()
-            && let Some(cleanup) = self.cleanup()
-        {
-            let _ = cleanup.carry_out();
-        }
-        result
     }
 
     /// Carries the operation out. Every path is checked before the call that uses it; the error
@@ -504,6 +501,20 @@ mod tests {
         let (purpose, failed) = changes.carry_out_next().unwrap();
         assert!(purpose == "a" && failed.unwrap_err().what.contains("no such file"));
         assert_eq!(changes.carry_out_next(), Some(("b", Ok(()))));
+        assert!(changes.is_empty() && names(tree.path().to_owned()).is_empty());
+    }
+
+    #[test]
+    fn a_part_of_a_file_is_removed_in_a_turn_of_its_own() {
+        let tree = Tree::empty("write-changes-part");
+        let at = |name: &str| tree.path().join(name);
+        mkfifo(&at("a.new"), Mode::S_IRWXU).unwrap();
+        let mut changes = Changes::none();
+        changes.add("a", publication(&at("a"), "a".to_owned()));
+        assert_eq!(changes.carry_out_next(), None);
+        assert_eq!(names(tree.path().to_owned()), ["a.new"]);
+        let (purpose, failed) = changes.carry_out_next().unwrap();
+        assert!(purpose == "a" && failed.unwrap_err().what.contains("a.new"));
         assert!(changes.is_empty() && names(tree.path().to_owned()).is_empty());
     }
 

@@ -87,8 +87,10 @@ impl World {
         self.board.put("etc/resolv.conf", resolv.as_bytes());
         if self.plan.setting("dns") == "hosts" {
             // No name server knows them.
-            self.names.clear();
-            let lines = addresses.iter().map(|address| format!("{address} api.test\n"));
+            let names = std::mem::take(&mut self.names);
+            let line = |name: &String, address: &IpAddr| format!("{address} {name}\n");
+            let lines =
+                names.iter().flat_map(|(name, all)| all.iter().map(move |it| line(name, it)));
             self.board.hardware.servers_named = lines.collect();
             self.board.write_etc();
         }

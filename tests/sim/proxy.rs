@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Result};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use super::clusters;
 use super::net::NEVER;
 use super::world::World;
 
@@ -75,6 +76,7 @@ impl World {
         let ips = match host.parse() {
             Ok(ip) => vec![ip],
             // The proxy has name servers of its own.
+            Err(_) if host == clusters::name(1) => vec![clusters::address(1)],
             Err(_) => self.addresses(),
         };
         let reachable = |server: &usize| {

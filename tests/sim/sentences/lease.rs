@@ -167,8 +167,11 @@ impl Agent {
     fn ends(&mut self, at: Duration) {
         let Some(last) = &mut self.last else { return };
         last.end.get_or_insert(at);
+        let is_missing = last.got.is_some_and(|got| got.code == 404 && got.is_of_server);
         if last.is_lease {
             self.lease = self.last.clone();
+        } else if last.is_node && is_missing {
+            self.lease = None;
         }
     }
 
@@ -176,14 +179,8 @@ impl Agent {
         let at = attempt.start;
         self.ends(at);
         self.begins_turn(at, "request", judged);
-        if let Some(last) = &self.last {
-            if !last.is_certificate {
-                self.is_silent = last.got.is_none();
-            }
-            let is_missing = last.got.is_some_and(|got| got.code == 404 && got.is_of_server);
-            if last.is_node && is_missing {
-                self.lease = None;
-            }
+        if let Some(last) = self.last.as_ref().filter(|last| !last.is_certificate) {
+            self.is_silent = last.got.is_none();
         }
         self.is_late(at, "attempt", judged);
         if attempt.is_lease {

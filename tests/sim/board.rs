@@ -31,6 +31,8 @@ pub(crate) struct Board {
     kernel: BTreeMap<String, String>,
     /// Inodes of files whose device is gone.
     gone: BTreeSet<u64>,
+    /// Inodes of the card that were not read since the kernel started. The others are in its cache.
+    cold: BTreeSet<u64>,
     /// The root is not mounted yet: an initramfs runs.
     pub(crate) is_early: bool,
     pub(crate) early_until: Duration,
@@ -64,6 +66,7 @@ impl Board {
             files: BTreeMap::new(),
             kernel: BTreeMap::new(),
             gone: BTreeSet::new(),
+            cold: BTreeSet::new(),
             is_early: false,
             early_until: Duration::ZERO,
         };
@@ -122,6 +125,7 @@ impl Board {
         self.files.clear();
         self.kernel.clear();
         self.gone.clear();
+        self.forget_card();
         self.hardware.boot();
         if self.hardware.has_boot_id() {
             let id = boot_id(self.boots) + "\n";
@@ -135,6 +139,20 @@ impl Board {
         self.folder("run/credentials/nodelet.service");
         self.folder("run/nodelet");
         self.refresh(now);
+    }
+
+    /// Nothing of the card is in the cache.
+    fn forget_card(&mut self) {
+        let mut cold = BTreeSet::new();
+        for folder in ["etc", "var", ".root"] {
+            self.walk(folder, &mut |path, _, _| drop(cold.insert(self.inode(path))));
+        }
+        self.cold = cold;
+    }
+
+    /// Whether the card is asked for a file, which then is in the cache.
+    pub(crate) fn is_cold(&mut self, inode: u64) -> bool {
+        self.cold.remove(&inode)
     }
 
     /// Writes each file that follows from the hardware, if it differs.

@@ -355,7 +355,7 @@ impl World {
 
 impl Board {
     /// Calls `take` with path, mode and content of each file and link below a folder.
-    fn walk(&self, folder: &str, take: &mut dyn FnMut(&str, u32, &[u8])) {
+    pub(super) fn walk(&self, folder: &str, take: &mut dyn FnMut(&str, u32, &[u8])) {
         let root = self.root();
         for name in self.list(folder) {
             let path = format!("{folder}/{name}");

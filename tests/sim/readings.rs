@@ -67,7 +67,7 @@ impl World {
     }
 
     /// How slow the read or the listing of a path is, and how it ends.
-    fn touches(&mut self, path: &str) -> (Duration, io::Result<()>) {
+    fn touches(&mut self, path: &str, is_cold: bool) -> (Duration, io::Result<()>) {
         if self.faults.is_empty() {
             return (Duration::ZERO, Ok(()));
         }
@@ -86,7 +86,7 @@ impl World {
             Some(millis) => millis,
             None => {
                 let is_slow = |_: &u64| draw(self.plan.seed, path, 1).is_multiple_of(4);
-                card("card-reads-slow").filter(is_slow).unwrap_or(0)
+                card("card-reads-slow").filter(|_| is_cold).filter(is_slow).unwrap_or(0)
             }
         };
         // Without the table of mounts no other file is read at all: it fails only if that is meant.
@@ -110,6 +110,7 @@ impl World {
 
     /// How slow the read of an open file is, and how it ends.
     pub(crate) fn reads(&mut self, pid: Pid, inode: u64) -> (Duration, io::Result<()>) {
+        let is_cold = self.board.is_cold(inode);
         if let Some(answer) = self.command_reads(pid, inode) {
             return answer;
         }
@@ -123,13 +124,13 @@ impl World {
             || if self.board.is_boots(inode) { BOOTS.to_owned() } else { String::new() },
             str::to_owned,
         );
-        self.touches(&path)
+        self.touches(&path, is_cold)
     }
 
     /// How slow the listing of a folder is, and how it ends.
     pub(crate) fn lists(&mut self, folder: &Path) -> (Duration, io::Result<()>) {
         let path = format!("{}/", folder.display());
-        self.touches(path.trim_start_matches('/'))
+        self.touches(path.trim_start_matches('/'), true)
     }
 
     /// The kernel computes a file for this read.

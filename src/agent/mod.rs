@@ -253,7 +253,7 @@ impl Agent {
     /// the facts.
     fn read_facts(&mut self) {
         let (conditions, boot_id) = (self.kubelet.node_conditions(), self.kubelet.found_boot_id());
-        self.health.on_node(conditions, boot_id);
+        self.health.on_node(conditions, boot_id, self.kubelet.has_written());
         if self.health.look() {
             // The Lease is asked for before the facts are read.
             return;

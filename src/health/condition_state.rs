@@ -10,6 +10,9 @@ pub(super) const UNREAD_KEEPS: Duration = Duration::from_secs(3600);
 /// Limit of a message, in characters.
 pub(super) const MAX_MESSAGE: usize = 120;
 
+/// The rank of a problem that an earlier process found: what this process finds replaces it.
+pub(super) const ADOPTED: u32 = 0;
+
 /// Why a condition is True.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
@@ -34,6 +37,7 @@ impl RuleResult {
         let more = u32::try_from(more.min(99)).unwrap_or_default();
         debug_assert!(message.chars().count() <= MAX_MESSAGE, "{message}");
         let rank = rank * 100 + more;
+        debug_assert_ne!(rank, ADOPTED, "{message}");
         Self::Problem(Problem { rank, reason, message, is_of_this_boot: Some(true) })
     }
 }
@@ -94,10 +98,10 @@ impl ConditionState {
         self.problem.is_some()
     }
 
-    /// Takes over the condition that an earlier process wrote. A True stays until it has been quiet
-    /// for the rule's time.
+    /// Takes over the condition that an earlier process wrote, perhaps in the place of an older copy
+    /// of it. A True stays until it has been quiet for the rule's time.
     pub(super) fn adopt(&mut self, problem: Option<Problem>) {
-        if self.problem.is_none() {
+        if self.problem.as_ref().is_none_or(|old| old.rank == ADOPTED) {
             self.problem = problem;
         }
         self.is_known = true;

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use self::condition_state::{Problem, RuleResult};
+use self::condition_state::{ADOPTED, Problem, RuleResult};
 use self::reader::HealthReader;
 use crate::kube::facts::{IfPresent, Sign};
 use crate::kube::instant::Now;
@@ -161,9 +161,8 @@ impl ConditionKind {
             "False" => (text("reason") == self.fine.0).then_some(None),
             "True" => {
                 let (reason, _) = self.problems.iter().find(|(ours, _)| *ours == text("reason"))?;
-                // The lowest rank: what this process finds replaces it.
                 let message = text("message").to_owned();
-                Some(Some(Problem { rank: 0, reason, message, is_of_this_boot: None }))
+                Some(Some(Problem { rank: ADOPTED, reason, message, is_of_this_boot: None }))
             }
             _ => None,
         }

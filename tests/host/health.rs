@@ -119,7 +119,7 @@ fn every_tree_has_its_conditions_and_events() {
         let (mut health, shown) = health(&root, clock("wall").unwrap_or(wall(1_783_000_000)));
         assert!(health.look());
         // No earlier process wrote the Node.
-        health.on_node(&[], Some(""));
+        health.on_node(&[], Some(""), false);
         copy(&tree, &root);
         // After that the table of mounts is read again, and nothing is discovered again.
         let now = shown.get();

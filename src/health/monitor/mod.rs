@@ -58,7 +58,7 @@ pub struct Health {
     last_uevent: Option<i64>,
     /// Those that came to their end.
     discoveries: u64,
-    /// The boot id of the Node as it was first known.
+    /// The boot id of the Node before this process wrote it.
     node_boot_id: Option<String>,
     /// One for each of [`KINDS`].
     conditions: Vec<BoardCondition>,
@@ -72,7 +72,6 @@ pub struct Health {
     leftovers: Vec<&'static str>,
     /// Types whose condition on the Node has a reason of another program.
     foreign: Vec<&'static str>,
-    has_adopted: bool,
 }
 
 #[derive(Debug)]
@@ -112,7 +111,6 @@ impl Health {
             signs: Vec::new(),
             leftovers: Vec::new(),
             foreign: Vec::new(),
-            has_adopted: false,
         }
     }
 
@@ -281,9 +279,10 @@ impl Health {
     }
 
     /// Takes the conditions of the Node as the server has them, and the id of the boot in which it
-    /// was written; none if it is not known. The first ones are those of an earlier process.
-    pub fn on_node(&mut self, conditions: &[Value], boot_id: Option<&str>) {
-        if self.node_boot_id.is_none() {
+    /// was written; none if it is not known. Until a write of this process succeeds (`is_ours`),
+    /// they are those of an earlier process, each time: a server may lag.
+    pub fn on_node(&mut self, conditions: &[Value], boot_id: Option<&str>, is_ours: bool) {
+        if !is_ours || self.node_boot_id.is_none() {
             self.node_boot_id = boot_id.map(str::to_owned);
         }
         let find = |name| object::of_type(conditions, name);
@@ -294,9 +293,10 @@ impl Health {
                 self.foreign.push(kind.name);
             }
         }
-        if conditions.is_empty() || std::mem::replace(&mut self.has_adopted, true) {
+        if is_ours || conditions.is_empty() {
             return;
         }
+        self.leftovers.clear();
         // Each patch of this program sets the heartbeat of Ready and of all its conditions.
         let heartbeat = |condition| object::text(condition, &["lastHeartbeatTime"]);
         let last_patch = find("Ready").map(heartbeat);

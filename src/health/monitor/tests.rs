@@ -127,7 +127,7 @@ fn what_the_first_look_does_not_come_to_is_read_by_the_next_one() {
     let mut watch = watch(&tree);
     watch.cut_off_look(0, 2);
     assert!(watch.health.take_signs().is_empty());
-    watch.health.on_node(&[], Some("former"));
+    watch.health.on_node(&[], Some("former"), false);
     assert!(watch.look(60));
     let signs = watch.health.take_signs();
     assert!(signs.iter().any(|(reason, _)| *reason == "WatchdogReset"), "{signs:?}");
@@ -155,7 +155,7 @@ fn a_reset_by_the_watchdog_is_one_event_of_its_boot_wherever_the_first_look_ends
             watch.look(60);
             assert_eq!(reasons(&mut watch), [""; 0], "the Node is not known");
             for (second, node) in [(120, node), (180, "abc")] {
-                watch.health.on_node(&[], Some(node));
+                watch.health.on_node(&[], Some(node), second > 120);
                 watch.look(second);
             }
             assert_eq!(reasons(&mut watch), want, "{questions} {node}");
@@ -259,7 +259,7 @@ fn with_old_problem(tree: &Tree) -> Watch {
     watch.look(0);
     let old = json!([{"type": "Ready"}, {"type": "UnderVoltage", "status": "True",
         "reason": "UnderVoltageDetected"}]);
-    watch.health.on_node(old.as_array().unwrap(), Some("former"));
+    watch.health.on_node(old.as_array().unwrap(), Some("former"), false);
     watch
 }
 
@@ -448,7 +448,7 @@ fn a_condition_is_of_this_boot_if_it_began_since_and_the_node_was_written_in_it(
         let since = at(0).wall.before(Duration::from_secs(seconds)).time();
         let told = json!([{"type": "UnderVoltage", "status": "True",
             "reason": "UnderVoltageDetected", "lastTransitionTime": since}]);
-        watch.health.on_node(told.as_array().unwrap(), Some(node));
+        watch.health.on_node(told.as_array().unwrap(), Some(node), false);
         let mut states = watch.health.conditions.iter().map(|condition| &condition.state);
         let problem = states.find_map(|state| state.get().flatten()).unwrap();
         assert_eq!(problem.is_of_this_boot, want, "{node} {seconds}");

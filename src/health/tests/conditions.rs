@@ -13,6 +13,8 @@ struct Cluster {
     clock: FakeClock,
     health: Health,
     list: Vec<Value>,
+    /// This process has written it.
+    is_ours: bool,
     events: Vec<Event>,
     seconds: u64,
 }
@@ -28,6 +30,7 @@ impl Cluster {
             tree,
             clock,
             list: vec![json!({"type": "Ready", "status": "True"})],
+            is_ours: false,
             events: Vec::new(),
             seconds: 0,
         }
@@ -49,9 +52,18 @@ impl Cluster {
     /// Another process of this program, with the same Node.
     fn restart(&mut self, detection: &str) {
         self.tree.write(ALARM, b"0");
-        self.health = health(&self.tree, detection, &[], &self.clock);
+        self.starts(detection);
         self.look();
         self.report();
+    }
+
+    fn starts(&mut self, detection: &str) {
+        self.health = health(&self.tree, detection, &[], &self.clock);
+        self.is_ours = false;
+    }
+
+    fn reads(&mut self) {
+        self.health.on_node(&self.list, Some(""), self.is_ours);
     }
 
     /// As [`Self::alarm`], after a pause of so many seconds.
@@ -65,24 +77,25 @@ impl Cluster {
         self.tree.write(ALARM, if is_on { b"1" } else { b"0" });
         for _ in 0..4 {
             self.seconds += 60;
-            self.health.on_node(&self.list, Some(""));
+            self.reads();
             self.look();
         }
     }
 
     /// Whether a problem begins or ends, so that the Node is written at once.
     fn is_urgent(&mut self) -> bool {
-        self.health.on_node(&self.list, Some(""));
+        self.reads();
         self.health.conditions().changes_status(&self.list)
     }
 
     fn report(&mut self) {
-        self.health.on_node(&self.list, Some(""));
+        self.reads();
         let (found, before) = (self.health.conditions(), self.list.clone());
         let now = at(self.seconds).wall;
         found.apply(&mut self.list, now);
         conditions::set_heartbeat_times(&mut self.list, |name| found.knows(name), &now.time());
         self.events.extend(found.events(&before, &self.list));
+        self.is_ours = true;
     }
 
     fn find(&self, kind: &str) -> Option<&Value> {
@@ -253,12 +266,38 @@ fn own_leftovers_are_deleted_once_and_foreign_conditions_are_not() {
     // The source is gone.
     let mut cluster = Cluster::with_problem();
     cluster.tree = Tree::new("health-gone");
-    cluster.health = health(&cluster.tree, "problems", &[], &cluster.clock);
+    cluster.starts("problems");
     cluster.seconds = 0;
     for (seconds, want) in [(0, "True"), (60, "True"), (60, "absent")] {
         cluster.seconds += seconds;
         cluster.look();
         assert_eq!(cluster.reported(), want);
+    }
+}
+
+/// What a process reads of a server that lags is older than what its predecessor wrote.
+#[test]
+fn the_last_read_before_the_first_write_is_adopted() {
+    for was_true in [false, true] {
+        let mut cluster = Cluster::new("problems");
+        cluster.alarm(true);
+        cluster.report();
+        let with_true = cluster.list.clone();
+        cluster.alarm(false);
+        cluster.alarm_after(3600, false);
+        cluster.report();
+        let with_false = cluster.list.clone();
+        assert_eq!([&with_true[0]["status"], &with_false[0]["status"]], ["True", "False"]);
+        let (old, new) = if was_true { (with_true, with_false) } else { (with_false, with_true) };
+        cluster.list = old;
+        cluster.starts("problems");
+        cluster.reads();
+        cluster.look();
+        cluster.list.clone_from(&new);
+        cluster.report();
+        assert_eq!(cluster.list[0]["status"], new[0]["status"]);
+        assert_eq!(cluster.list[0]["lastTransitionTime"], new[0]["lastTransitionTime"]);
+        assert_eq!(cluster.take_events().len(), 2, "none of the new process");
     }
 }
 

@@ -276,6 +276,11 @@ impl Kubelet {
         if self.has_created { Some("") } else { self.node.boot_id() }
     }
 
+    /// Whether a write of the Node by this process has succeeded.
+    pub fn has_written(&self) -> bool {
+        self.registered
+    }
+
     /// Takes the signs about the board's health that were found since the last call.
     pub fn on_signs(&mut self, signs: Vec<Sign>, now: Mono) {
         for sign in signs {

@@ -37,6 +37,8 @@ pub struct Lease {
     /// Renewals between the last two repairs that were refused; 0 if none was, and [`CONFLICT`]
     /// after one that may have met another write.
     repair_pause: u32,
+    /// What is said with the first renewal after a refused repair: that may be refused, too.
+    note: Option<String>,
 }
 
 /// A `renewTime` that is ahead of the clock by more than this was written with a wrong clock. The
@@ -90,6 +92,7 @@ impl Lease {
             may_own: true,
             renewals_until_read: None,
             repair_pause: 0,
+            note: None,
         }
     }
 
@@ -218,18 +221,17 @@ impl Lease {
             self.renewals_until_read = Some(self.repair_pause);
         }
         debug_assert!(self.repair_pause <= REPAIR_PAUSES.1, "{}", self.repair_pause);
+        if is_first && !is_general && !is_conflict {
+            let what = match self.state {
+                LeaseState::Absent => "it was created without its owner",
+                _ => "it is renewed without its owner, duration and managedFields",
+            };
+            self.note = Some(format!("{what}, after the server refused: {refused}"));
+        }
         if refused.retry_after.is_some() {
             return Err(refused.into());
         }
-        Ok(if is_first && !is_general && !is_conflict {
-            let what = match self.state {
-                LeaseState::Absent => "it is created again without the owner",
-                _ => "it is renewed without its owner, duration and managedFields",
-            };
-            Progress::Note(format!("{what}, after the server refused: {refused}"))
-        } else {
-            Progress::Continue
-        })
+        Ok(Progress::Continue)
     }
 
     /// A repair that was refused is tried again after some renewals.
@@ -242,6 +244,9 @@ impl Lease {
             _ => None,
         };
         let was_repair = matches!(self.state, LeaseState::Held { repair: Some(_) });
+        if let Some(note) = self.note.take().filter(|_| !was_repair) {
+            log::warn!("lease: {note}");
+        }
         self.state = LeaseState::Held { repair };
         self.renewals_until_read = match self.renewals_until_read {
             None => None,
@@ -263,6 +268,7 @@ impl Lease {
         self.may_own = true;
         self.renewals_until_read = None;
         self.repair_pause = 0;
+        self.note = None;
     }
 
     /// Whether the response to a write is our Lease, as protobuf or JSON.
@@ -621,9 +627,12 @@ mod tests {
                     let outcome = plain_server(&request, &mut exists, &refusal);
                     refusals += u32::from(outcome == refusal);
                     since_renewal += 1;
+                    let has_note = lease.note.is_some();
                     match lease.on_response(UID, outcome) {
-                        Ok(Progress::Done) => since_renewal = 0,
-                        Ok(Progress::Note(_)) => notes += 1,
+                        Ok(Progress::Done) => {
+                            since_renewal = 0;
+                            notes += u32::from(has_note);
+                        }
                         step => assert_eq!(step, Ok(Progress::Continue), "{code}"),
                     }
                     assert!(since_renewal < 3, "{code}: no renewal until second {second}");
@@ -653,6 +662,21 @@ mod tests {
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
             assert_eq!(sent(&mut lease, 22), renewal(22));
         }
+    }
+
+    /// The server refuses each write for a while.
+    #[test]
+    fn a_renewal_that_is_refused_too_is_not_said_to_work() {
+        let mut lease = read(answered(200, orphan()));
+        let refusal = || answered(422, json!({"message": "no"}));
+        sent(&mut lease, 1);
+        assert_eq!(lease.on_response(UID, refusal()), Ok(Progress::Continue));
+        assert_eq!(sent(&mut lease, 2), renewal(2));
+        assert!(is_refused(lease.on_response(UID, refusal())));
+        assert!(lease.note.is_some(), "not said yet");
+        assert_eq!(sent(&mut lease, 7), renewal(7));
+        assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+        assert_eq!(lease.note, None);
     }
 
     #[test]
@@ -687,7 +711,7 @@ mod tests {
     fn a_refused_owner_is_not_tried_again() {
         let mut lease = read(answered(200, orphan()));
         assert_eq!(sent(&mut lease, 1)["metadata"]["ownerReferences"][0]["uid"], UID);
-        assert!(matches!(lease.on_response(UID, owner_refused()), Ok(Progress::Note(_))));
+        assert_eq!(lease.on_response(UID, owner_refused()), Ok(Progress::Continue));
         for second in 2..6 {
             assert_eq!(sent(&mut lease, second).get("metadata"), None);
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));

@@ -496,12 +496,7 @@ impl Kubelet {
                 self.lease_gone = true;
                 self.node.read_again(now);
             }
-            Ok(progress) => {
-                if let Progress::Note(line) = progress {
-                    log::warn!("lease: {line}");
-                }
-                self.schedule.lease_continues(start);
-            }
+            Ok(_) => self.schedule.lease_continues(start),
             Err(error) => {
                 self.failed_renewals += 1;
                 match &error.refused {

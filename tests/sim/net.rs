@@ -250,8 +250,10 @@ impl World {
     /// A proxy has opened the tunnel of a connection to a server.
     pub(super) fn tunnel_opens(&mut self, id: u64, server: usize) {
         let tls = self.new_tls(server);
+        let is_forged = self.faults.at("wrong-certificate", server).is_some();
         let Some(connection) = self.net.connections.get_mut(&id) else { return };
         (connection.server, connection.tls, connection.tunnel) = (server, Some(tls), None);
+        connection.is_forged = is_forged;
     }
 
     /// The client has written bytes.

@@ -109,6 +109,8 @@ pub(crate) struct Running {
     is_power: bool,
     /// Files of former commands beside those of the board.
     leftovers: Vec<String>,
+    /// What the process of the unit had of former files.
+    former: Option<&'static str>,
 }
 
 /// What a person does.
@@ -298,7 +300,8 @@ impl World {
         let pid = shared.start(self, name, BTreeMap::new(), program);
         let (cut, is_power) = cut.map_or((None, false), |(cut, power)| (Some(cut), power));
         let (leftovers, lines) = (self.leftovers(), Vec::new());
-        let running = Running { command, began: self.now, lines, cut, is_power, leftovers };
+        let former = self.former();
+        let running = Running { command, began: self.now, lines, cut, is_power, leftovers, former };
         self.people.commands.insert(pid, running);
         self.show_process(pid, &shown, false);
         self.tell(What::Starts { pid, name, line });
@@ -358,6 +361,11 @@ impl World {
         }
     }
 
+    /// What the process of the unit has of former files, if it runs.
+    fn former(&self) -> Option<&'static str> {
+        self.unit.pid.and_then(|_| self.running_start().differs(&self.next_start()))
+    }
+
     /// A command has printed text.
     pub(crate) fn command_printed(&mut self, pid: Pid, text: &str) {
         if let Some(running) = self.people.commands.get_mut(&pid) {
@@ -368,7 +376,7 @@ impl World {
     /// A command has ended.
     pub(crate) fn command_ended(&mut self, pid: Pid, exit: &Exit) {
         let Some(running) = self.people.commands.remove(&pid) else { return };
-        let Running { command, began, lines, leftovers, .. } = running;
+        let Running { command, began, lines, leftovers, former, .. } = running;
         if let Exit::Code(_) = exit {
             // One that was killed before may have left others.
             let left = self.leftovers().into_iter().find(|path| !leftovers.contains(path));
@@ -386,6 +394,7 @@ impl World {
         let node = model.get(&format!("nodes/{name}")).unwrap_or_default();
         let next = self.next_start();
         let flags = self.board.read("etc/default/nodelet-join").unwrap_or_default();
+        let is_check = matches!(command, Command::Check);
         let ran = Ran {
             pid,
             command: match command {
@@ -399,7 +408,8 @@ impl World {
             name: name.to_owned(),
             flags: String::from_utf8_lossy(&flags).into_owned(),
             starts_as: next.flag("hostname-override").map(str::to_owned),
-            former: self.unit.pid.and_then(|_| self.running_start().differs(&next)),
+            // A check need not see what changes while it runs.
+            former: self.former().filter(|_| former.is_some() || !is_check),
             has_lost_pair: self.people.has_lost_pair,
             runs_since: self.unit.pid.map(|_| self.unit.started),
             has_node: !node.is_null(),
@@ -535,7 +545,7 @@ impl World {
             }
             Act::Stop => self.stop_unit(),
             Act::Start => return self.start_again(),
-            Act::RemoveFlags => self.board.put("etc/default/nodelet", self.flags().as_bytes()),
+            Act::RemoveFlags => self.write_flags(""),
         }
         self.people.wanted = Some(wanted.clone());
         self.types(Command::Join(wanted));
@@ -594,12 +604,17 @@ impl World {
 
     /// An administrator's flag that wins over those of the join.
     pub(crate) fn override_name(&mut self, size: u64) {
-        let text = format!("{} --hostname-override=another\n", self.flags().trim_end());
-        self.board.replace("etc/default/nodelet", text.as_bytes());
+        self.write_flags(" --hostname-override=another");
         if size == 1 {
             self.start_again();
         }
         self.later(Duration::from_secs(5), |world, _| world.repeats_join(), 0);
+    }
+
+    /// The administrator's flags, with `more`.
+    fn write_flags(&mut self, more: &str) {
+        let text = format!("{}{more}\n", self.flags().trim_end());
+        self.board.replace("etc/default/nodelet", text.as_bytes());
     }
 
     /// The administrator adds a flag with a blank, in quotes within those of the value; the unit is

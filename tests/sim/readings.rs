@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    fn tell_boots(&mut self, is_written: bool) {
+    pub(super) fn tell_boots(&mut self, is_written: bool) {
         let text = self.board.read(BOOTS).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
         self.tell(What::Boots { is_written, text });

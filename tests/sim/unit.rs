@@ -311,6 +311,7 @@ impl World {
         self.remove_identity();
         self.board.remove_all("var/lib/nodelet");
         self.board.folder("var/lib/nodelet");
+        self.tell_boots(false);
     }
 }
 

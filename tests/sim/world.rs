@@ -455,8 +455,11 @@ impl World {
                     self.at_hook.insert(hook, index);
                 }
             },
-            Event::Ends(index) => {
+            // Its hook has not come.
+            Event::Ends(index) if self.at_hook.values().any(|waits| *waits == index) => {
                 self.at_hook.retain(|_, waits| *waits != index);
+            }
+            Event::Ends(index) => {
                 let step = self.plan.steps[index].clone();
                 self.tell(What::Fault { begins: false, text: step.to_string() });
                 self.faults.end(index);

@@ -123,6 +123,10 @@ struct Watch<'a> {
     told: BTreeMap<&'static str, bool>,
     /// Events about the board's health: when, and why.
     events: Vec<(Duration, String)>,
+    /// When a write last changed the boot id of the Node.
+    boot_written: Duration,
+    /// The reasons of the events by their names.
+    event_names: BTreeMap<String, String>,
     /// The lines of the history of boots.
     boots: Vec<String>,
 }
@@ -156,6 +160,8 @@ fn judge(run: &Run<'_>) -> Judged {
         starts: 0,
         told: BTreeMap::new(),
         events: Vec::new(),
+        boot_written: Duration::ZERO,
+        event_names: BTreeMap::new(),
         boots: Vec::new(),
     };
     for entry in run.trace {
@@ -302,6 +308,10 @@ impl<'a> Watch<'a> {
         // What was computed before a suspend is sent after it.
         let is_frozen = self.suspended.iter().any(|(begin, end)| *begin <= at && *end + READ > at);
         let status = &answer.body["status"];
+        let boot = &status["nodeInfo"]["bootID"];
+        if !boot.is_null() && *boot != answer.before["status"]["nodeInfo"]["bootID"] {
+            self.boot_written = at;
+        }
         if !is_frozen {
             self.values(from, status, &answer.before["status"]);
             if status["conditions"].is_array() {
@@ -475,15 +485,27 @@ impl<'a> Watch<'a> {
 
     /// An event of the agent.
     fn event(&mut self, at: Duration, answer: &Exchange) {
-        let Some(reason) = answer.body["reason"].as_str() else { return };
+        // A repeated one is counted: its name alone is sent.
+        let name = answer.target.rsplit('/').next().unwrap_or_default();
+        let reason = match answer.body["reason"].as_str() {
+            Some(reason) => {
+                let name = answer.body["metadata"]["name"].as_str().unwrap_or_default();
+                self.event_names.insert(name.to_owned(), reason.to_owned());
+                Some(reason.to_owned())
+            }
+            None => self.event_names.get(name).cloned(),
+        };
+        let Some(reason) = reason.as_deref() else { return };
         let Some(now) = self.now() else { return };
         if now.counters.contains_key(reason) {
             let from = at.saturating_sub(seconds(1500));
             self.judged.count += 1;
+            // A Node of a backup has the id of a former boot.
+            let since = self.boot_since().max(self.boot_written);
             // Without an id of the boot each start is the first one of a boot.
             let is_told_again = reason == "WatchdogReset"
                 && !now.fact("bootID").is_empty()
-                && self.events.iter().any(|(then, old)| old == reason && *then > self.boot_since());
+                && self.events.iter().any(|(then, old)| old == reason && *then > since);
             if is_told_again {
                 let text = format!("{reason} is told again in the same boot");
                 self.breaks(at, "WatchdogReset again", text);

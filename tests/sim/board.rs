@@ -145,7 +145,7 @@ impl Board {
     fn forget_card(&mut self) {
         let mut cold = BTreeSet::new();
         for folder in ["etc", "var", ".root"] {
-            self.walk(folder, &mut |path, _, _| drop(cold.insert(self.inode(path))));
+            self.walk(folder, &mut |path, _, _| cold.extend([self.inode(path)]));
         }
         self.cold = cold;
     }

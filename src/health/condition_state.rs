@@ -69,85 +69,93 @@ pub(super) enum RuleResult {
     NoProblem,
 }
 
+/// What is known of a condition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum Known {
+    /// There was no result yet: one that the Node has stays, also one that a backup of etcd brought
+    /// back.
+    #[default]
+    Nothing,
+    /// There is no condition: the board has no source, or the source was unread for an hour.
+    Absent,
+    /// The condition is False.
+    Fine,
+    /// The condition is True.
+    Problem(Problem),
+}
+
+impl Known {
+    pub(super) fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Problem(problem) => Some(problem),
+            Self::Nothing | Self::Absent | Self::Fine => None,
+        }
+    }
+}
+
 /// The state of one condition.
 #[derive(Debug, Default)]
 pub(super) struct ConditionState {
-    /// The condition is True or False.
-    is_known: bool,
-    /// The board was found to have no source for it; if neither, there was no result yet.
-    is_absent: bool,
-    problem: Option<Problem>,
-    /// Since when there is no sign of `problem`.
+    pub(super) known: Known,
+    /// Since when there is no sign of the problem.
     no_problem_since: Option<Mono>,
     unread_since: Option<Mono>,
 }
 
 impl ConditionState {
-    /// `None` if there is no condition, else its problem.
-    pub(super) fn get(&self) -> Option<Option<&Problem>> {
-        self.is_known.then_some(self.problem.as_ref())
-    }
-
-    /// Whether a condition is to be deleted from the Node. One that a backup of etcd brought back
-    /// stays until there is a result.
-    pub(super) fn is_absent(&self) -> bool {
-        !self.is_known && self.is_absent
-    }
-
-    pub(super) fn is_true(&self) -> bool {
-        self.problem.is_some()
-    }
-
-    /// Takes over the condition that an earlier process wrote, perhaps in the place of an older copy
-    /// of it. A True stays until it has been quiet for the rule's time.
-    pub(super) fn adopt(&mut self, problem: Option<Problem>) {
-        if self.problem.as_ref().is_none_or(|old| old.rank == ADOPTED) {
-            self.problem = problem;
+    /// Takes over the condition that an earlier process wrote, perhaps in the place of an older
+    /// copy of the condition. A True stays until it has been quiet for the rule's time.
+    pub(super) fn adopt(&mut self, known: Known) {
+        if self.known.problem().is_none_or(|old| old.rank == ADOPTED) {
+            self.known = known;
         }
-        self.is_known = true;
     }
 
     /// Takes a result. A True ends after the time that `clear` has for its reason, without a sign
     /// of a problem.
     pub(super) fn step(&mut self, result: RuleResult, clear: impl Fn(&str) -> Duration, now: Mono) {
         match result {
-            RuleResult::NoSource => *self = Self { is_absent: true, ..Self::default() },
+            RuleResult::NoSource => *self = Self { known: Known::Absent, ..Self::default() },
             RuleResult::Waiting => self.no_problem_since = None,
             RuleResult::Unread => {
                 let since = *self.unread_since.get_or_insert(now);
                 if now.since(since) >= UNREAD_KEEPS {
-                    let unread_since = Some(since);
-                    *self = Self { is_absent: true, unread_since, ..Self::default() };
+                    self.no_problem_since = None;
+                    self.known = Known::Absent;
                 }
                 return;
             }
             RuleResult::Problem(new) => {
-                self.is_known = true;
-                let is_worse = self.problem.as_ref().is_none_or(|old| new.rank > old.rank);
-                let is_same = self.problem.as_ref().is_some_and(|old| new.message == old.message);
+                let old = self.known.problem();
+                let is_worse = old.is_none_or(|old| new.rank > old.rank);
+                let is_same = old.is_some_and(|old| new.message == old.message);
                 if is_worse || is_same {
                     self.no_problem_since = None;
                 }
                 if is_worse || (!is_same && self.has_ended(clear, now)) {
-                    (self.problem, self.no_problem_since) = (Some(new), None);
+                    (self.known, self.no_problem_since) = (Known::Problem(new), None);
                 }
             }
-            RuleResult::NearProblem => (self.is_known, self.no_problem_since) = (true, None),
+            RuleResult::NearProblem => {
+                self.no_problem_since = None;
+                if self.known.problem().is_none() {
+                    self.known = Known::Fine;
+                }
+            }
             RuleResult::NoProblem => {
-                self.is_known = true;
                 if self.has_ended(clear, now) {
-                    self.problem = None;
+                    self.known = Known::Fine;
                 }
             }
         }
         self.unread_since = None;
-        debug_assert!(self.is_known || self.problem.is_none(), "{self:?}");
     }
 
-    /// Whether there was no sign of the problem for its clear time; there is none now.
+    /// Whether there was no sign of a problem for the clear time of the known one; there is none
+    /// now.
     fn has_ended(&mut self, clear: impl Fn(&str) -> Duration, now: Mono) -> bool {
         let since = *self.no_problem_since.get_or_insert(now);
-        self.problem.as_ref().is_some_and(|problem| now.since(since) >= clear(problem.reason))
+        self.known.problem().is_none_or(|problem| now.since(since) >= clear(problem.reason))
     }
 }
 
@@ -162,8 +170,12 @@ mod tests {
         for (result, second, want) in rows {
             let now = Mono::START.after(Duration::from_secs(*second));
             state.step(result.clone(), |_| Duration::from_secs(60), now);
-            let message = state.get().map(|found| found.map_or("False", |found| &found.message));
-            assert_eq!(message.unwrap_or("none"), *want, "{result:?} at {second}");
+            let message = match &state.known {
+                Known::Nothing | Known::Absent => "none",
+                Known::Fine => "False",
+                Known::Problem(problem) => &problem.message,
+            };
+            assert_eq!(message, *want, "{result:?} at {second}");
         }
     }
 
@@ -240,7 +252,7 @@ mod tests {
         let mut state = ConditionState::default();
         let message = "old".to_owned();
         let old = Problem { rank: 0, reason: "R", message, is_of_this_boot: None };
-        let old = || Some(old.clone());
+        let old = || Known::Problem(old.clone());
         state.adopt(old());
         let rows = [
             (Waiting, 0, "old"),
@@ -251,7 +263,7 @@ mod tests {
         steps(&mut state, &rows);
         // What this process knows wins.
         state.adopt(old());
-        state.adopt(None);
+        state.adopt(Known::Fine);
         steps(&mut state, &[(Waiting, 65, "m")]);
     }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use self::condition_state::{ADOPTED, Problem, RuleResult};
+use self::condition_state::{ADOPTED, Known, Problem, RuleResult};
 use self::reader::HealthReader;
 use crate::kube::facts::{IfPresent, Sign};
 use crate::kube::instant::Now;
@@ -152,17 +152,17 @@ impl ConditionKind {
         Duration::from_secs(found.map_or(0, |(_, seconds)| *seconds))
     }
 
-    /// The problem of a condition that an earlier process of this program wrote: `Some(None)` if it
-    /// is False, `None` if its reason is none of ours. The message is not compared: another release
-    /// may have another one.
-    fn recognize(&self, condition: &Value) -> Option<Option<Problem>> {
+    /// What a condition says that an earlier process of this program wrote; `None` if its reason is
+    /// none of ours. The message is not compared: another release may have another one.
+    /// `is_of_this_boot` is of the process.
+    fn recognize(&self, condition: &Value, is_of_this_boot: Option<bool>) -> Option<Known> {
         let text = |key: &str| object::text(condition, &[key]);
         match text("status") {
-            "False" => (text("reason") == self.fine.0).then_some(None),
+            "False" => (text("reason") == self.fine.0).then_some(Known::Fine),
             "True" => {
                 let (reason, _) = self.problems.iter().find(|(ours, _)| *ours == text("reason"))?;
                 let message = text("message").to_owned();
-                Some(Some(Problem { rank: ADOPTED, reason, message, is_of_this_boot: None }))
+                Some(Known::Problem(Problem { rank: ADOPTED, reason, message, is_of_this_boot }))
             }
             _ => None,
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::condition_state::{ConditionState, MAX_MESSAGE, Problem, RuleResult, cut};
+use super::condition_state::{ConditionState, Known, MAX_MESSAGE, RuleResult, cut};
 use super::config::{FileCondition, HealthConfig};
 use super::events::EventSources;
 use super::reader::HealthReader;
@@ -213,7 +213,7 @@ impl Health {
                 None if kind.source.is_none() => self.time.judge(kind.name, now),
                 Some(source) if is_look => source.judge(&mut RuleInput {
                     now,
-                    problem: state.get().flatten(),
+                    problem: state.known.problem(),
                     discovery: self.discoveries,
                     signs: &mut signs,
                 }),
@@ -289,7 +289,7 @@ impl Health {
         self.leftovers.retain(|name| find(name).is_some());
         self.foreign.clear();
         for kind in KINDS {
-            if find(kind.name).is_some_and(|condition| kind.recognize(condition).is_none()) {
+            if find(kind.name).is_some_and(|condition| kind.recognize(condition, None).is_none()) {
                 self.foreign.push(kind.name);
             }
         }
@@ -303,14 +303,14 @@ impl Health {
         let (is_of_this_boot, began) = (self.is_of_this_boot(), self.time.began(self.reader.now()));
         for BoardCondition { kind, state, .. } in &mut self.conditions {
             let Some(condition) = find(kind.name) else { continue };
-            let Some(problem) = kind.recognize(condition) else { continue };
+            // An agent of this boot may only have kept the condition, as the agent of an initramfs.
+            let since = Wall::parse(object::text(condition, &["lastTransitionTime"]));
+            let is_new = since.zip(began).map(|(since, began)| since >= began);
+            let is_of_this_boot =
+                if is_of_this_boot == Some(true) { is_new } else { is_of_this_boot };
+            let Some(known) = kind.recognize(condition, is_of_this_boot) else { continue };
             if self.config.detects(kind.name) {
-                // An agent of this boot may only have kept it, as that of an initramfs.
-                let since = Wall::parse(object::text(condition, &["lastTransitionTime"]));
-                let is_new = since.zip(began).map(|(since, began)| since >= began);
-                let is_of_this_boot =
-                    if is_of_this_boot == Some(true) { is_new } else { is_of_this_boot };
-                state.adopt(problem.map(|problem| Problem { is_of_this_boot, ..problem }));
+                state.adopt(known);
             } else if last_patch == Some(heartbeat(condition)) {
                 self.leftovers.push(kind.name);
             }
@@ -321,26 +321,28 @@ impl Health {
     pub fn conditions(&self) -> HealthConditions {
         let mut found = HealthConditions { known: Vec::new(), absent: self.leftovers.clone() };
         for BoardCondition { kind, state, .. } in &self.conditions {
-            match state.get() {
-                _ if !self.config.detects(kind.name) => {}
-                // Without a source, a condition of another program stays.
-                None if self.foreign.contains(&kind.name) || !state.is_absent() => {}
-                None => found.absent.push(kind.name),
-                Some(problem) => {
-                    let (reason, message) = match problem {
-                        Some(problem) => (problem.reason, problem.message.clone().into()),
-                        None => (kind.fine.0, kind.fine.1.into()),
-                    };
-                    found.known.push(HealthCondition {
-                        name: kind.name.into(),
-                        is_true: problem.is_some(),
-                        reason: reason.into(),
-                        message,
-                        event_reason: reason,
-                        is_always_listed: self.config.lists_all,
-                    });
-                }
+            if !self.config.detects(kind.name) {
+                continue;
             }
+            let (reason, message) = match &state.known {
+                Known::Nothing => continue,
+                // Without a source, a condition of another program stays.
+                Known::Absent if self.foreign.contains(&kind.name) => continue,
+                Known::Absent => {
+                    found.absent.push(kind.name);
+                    continue;
+                }
+                Known::Fine => (kind.fine.0, kind.fine.1.into()),
+                Known::Problem(problem) => (problem.reason, problem.message.clone().into()),
+            };
+            found.known.push(HealthCondition {
+                name: kind.name.into(),
+                is_true: state.known.problem().is_some(),
+                reason: reason.into(),
+                message,
+                event_reason: reason,
+                is_always_listed: self.config.lists_all,
+            });
         }
         let files = self.config.files.iter().zip(&self.files);
         found.known.extend(files.filter_map(|(file, line)| match line {
@@ -358,7 +360,8 @@ impl Health {
 
     fn is_suspect(&self) -> bool {
         let is_suspect = |one: &BoardCondition| {
-            !one.state.is_true() && one.source.as_ref().is_some_and(|source| source.is_suspect())
+            one.state.known.problem().is_none()
+                && one.source.as_ref().is_some_and(|source| source.is_suspect())
         };
         self.conditions.iter().any(is_suspect)
     }
@@ -366,8 +369,9 @@ impl Health {
     /// Whether to wait for reports of the voltage driver. Not while the condition is True, because
     /// a weak supply reports every few seconds.
     pub fn waits_for_voltage(&self) -> bool {
-        let is_low =
-            |one: &BoardCondition| one.kind.name == voltage::KIND.name && one.state.is_true();
+        let is_low = |one: &BoardCondition| {
+            one.kind.name == voltage::KIND.name && one.state.known.problem().is_some()
+        };
         !self.conditions.iter().any(is_low)
     }
 

@@ -450,7 +450,7 @@ fn a_condition_is_of_this_boot_if_it_began_since_and_the_node_was_written_in_it(
             "reason": "UnderVoltageDetected", "lastTransitionTime": since}]);
         watch.health.on_node(told.as_array().unwrap(), Some(node), false);
         let mut states = watch.health.conditions.iter().map(|condition| &condition.state);
-        let problem = states.find_map(|state| state.get().flatten()).unwrap();
+        let problem = states.find_map(|state| state.known.problem()).unwrap();
         assert_eq!(problem.is_of_this_boot, want, "{node} {seconds}");
     }
 }

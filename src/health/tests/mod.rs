@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::condition_state::{ConditionState, Problem};
+use super::condition_state::{ConditionState, Known};
 use super::config::HealthConfig;
 use super::monitor::Health;
 use super::{ConditionKind, KINDS, RuleInput, Source};
@@ -97,7 +97,7 @@ impl<S: Source + Default, F> Board<S, F> {
         let now = at(self.seconds);
         let result = self.source.judge(&mut RuleInput {
             now,
-            problem: self.state.get().flatten(),
+            problem: self.state.known.problem(),
             discovery: self.discovery,
             signs: &mut self.signs,
         });
@@ -120,16 +120,15 @@ impl<S: Source + Default, F> Board<S, F> {
 
     /// The same, if it is known whether that was in this boot.
     pub(super) fn adopt_of(&mut self, condition: &Value, is_of_this_boot: Option<bool>) {
-        let problem = self.kind.recognize(condition).unwrap();
-        self.state.adopt(problem.map(|problem| Problem { is_of_this_boot, ..problem }));
+        self.state.adopt(self.kind.recognize(condition, is_of_this_boot).unwrap());
     }
 
     /// The reason if the condition is True, `False`, or `none` if there is no condition.
     pub(super) fn state(&self) -> &'static str {
-        match self.state.get() {
-            None => "none",
-            Some(None) => "False",
-            Some(Some(problem)) => problem.reason,
+        match &self.state.known {
+            Known::Nothing | Known::Absent => "none",
+            Known::Fine => "False",
+            Known::Problem(problem) => problem.reason,
         }
     }
 
@@ -141,11 +140,11 @@ impl<S: Source + Default, F> Board<S, F> {
     }
 
     pub(super) fn message(&self) -> String {
-        self.state.get().flatten().map_or(String::new(), |problem| problem.message.clone())
+        self.state.known.problem().map_or(String::new(), |problem| problem.message.clone())
     }
 
     pub(super) fn is_suspect(&self) -> bool {
-        self.source.is_suspect() && !self.state.is_true()
+        self.source.is_suspect() && self.state.known.problem().is_none()
     }
 
     /// The reasons of the warnings since the last call.

@@ -258,6 +258,82 @@ fn each_type_of_production_code_has_a_name_of_its_own() {
     assert_eq!(declared("type A = B;"), None);
 }
 
+/// The module of a file: `client::dns` of `client/dns/mod.rs`.
+fn module_of(path: &Path, source: &Path) -> Vec<String> {
+    let path = path.strip_prefix(source).unwrap().with_extension("");
+    let mut parts: Vec<String> =
+        path.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+    parts.pop_if(|last| last == "mod");
+    parts
+}
+
+/// The paths that a text names from `crate::` and `super::` on, each item of a list as a path.
+fn paths(module: &[String], text: &str) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    for (start, base) in [("crate::", &module[..0]), ("super::", &module[..module.len() - 1])] {
+        for path in text.split(start).skip(1) {
+            let items: Vec<&str> = match path.strip_prefix('{') {
+                Some(list) => list.split_once('}').unwrap().0.split(',').collect(),
+                None => vec![path],
+            };
+            found.extend(items.iter().map(|item| {
+                let names = item.trim().split("::").map_while(|part| {
+                    let end = part.find(|c: char| !c.is_alphanumeric() && c != '_');
+                    Some(&part[..end.unwrap_or(part.len())]).filter(|name| !name.is_empty())
+                });
+                base.iter().cloned().chain(names.map(str::to_owned)).collect()
+            }));
+        }
+    }
+    found
+}
+
+/// The files that import each other, in one or more steps, and who imports them. A folder and its
+/// files may.
+fn circle(files: &[(Vec<String>, String)]) -> Vec<String> {
+    let is_module = |path: &[String]| files.iter().any(|(module, _)| module == path);
+    let mut imports: HashMap<&Vec<String>, Vec<Vec<String>>> = HashMap::new();
+    for (module, text) in files {
+        let text = production(text).join(" ");
+        for mut path in paths(module, &text) {
+            while !path.is_empty() && !is_module(&path) {
+                path.pop();
+            }
+            let is_own = path.starts_with(module) || module.starts_with(&path);
+            imports.entry(module).or_default().extend((!is_own).then_some(path));
+        }
+    }
+    loop {
+        let left: Vec<Vec<String>> = imports.keys().map(|module| module.to_vec()).collect();
+        imports.retain(|_, to| to.iter().any(|path| left.contains(path)));
+        if imports.len() == left.len() {
+            let mut left: Vec<String> = left.iter().map(|module| module.join("::")).collect();
+            left.sort_unstable();
+            return left;
+        }
+    }
+}
+
+#[test]
+fn no_files_import_each_other() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = files_below(&source, None).into_iter();
+    let files = files.map(|(_, path, text)| (module_of(&path, &source), text));
+    assert_eq!(circle(&files.collect::<Vec<_>>()), [] as [&str; 0]);
+    let files = [
+        ("a::b", "use super::{c::D, x};"),
+        ("a::c", "    crate::a::e::F::new()"),
+        ("a::e", "use super::b;\n#[cfg(test)]\nuse super::g;"),
+        ("a::g", "use super::b;"),
+        ("a::h", ""),
+    ];
+    let files = files.map(|(module, text)| {
+        (module.split("::").map(str::to_owned).collect::<Vec<_>>(), text.to_owned())
+    });
+    assert_eq!(circle(&files), ["a::b", "a::c", "a::e", "a::g"]);
+    assert_eq!(circle(&files[1..]), [] as [&str; 0]);
+}
+
 /// Files whose functions may first ask the simulation (`tests/sim/hook.rs`), and how many may.
 const HOOKED: [&str; 6] =
     ["os", "client::socket", "client::dns", "host::network", "host::disk", "host::system"];

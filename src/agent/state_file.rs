@@ -52,8 +52,8 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
+    use crate::os::guard::read;
     use crate::os::mounts::pretend_mount;
-    use crate::os::read::read;
     use crate::os::tree::Tree;
 
     /// As `nodelet serve` reads it.

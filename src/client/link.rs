@@ -9,16 +9,15 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 
 use super::api_config::{ApiConfig, Endpoint, Proxy};
 use super::dns::Resolver;
 use super::dns::message::MAX_ADDRESSES;
 use super::failure::{Distrust, Failure};
-use super::socket::{Deadline, Stream};
+use super::socket::{Deadline, Socket, Stream};
 use super::tls;
-use super::transport::Connection;
 use crate::kube::text::Fault;
 
 /// A lookup may take a half of the time that is left, or a quarter if addresses are known. The rest
@@ -43,6 +42,9 @@ pub(super) struct Link {
     state: Mutex<LinkState>,
 }
 
+/// A connection over which nothing was sent yet: TCP, and TLS where the URL says so.
+pub(super) type Opened = (Socket, Option<Box<ClientConnection>>);
+
 #[derive(Debug, Default)]
 struct LinkState {
     addresses: Addresses,
@@ -55,7 +57,7 @@ struct LinkState {
     /// Dead as soon as ureq drops the connection.
     stream: Weak<Stream>,
     /// Opened before its request; ureq does not have it yet.
-    early: Option<Connection>,
+    early: Option<Opened>,
     /// Bound of an answer over a connection that the request had to open.
     answer_budget: Option<Duration>,
 }
@@ -201,11 +203,11 @@ impl Link {
     }
 
     /// Keeps a connection for the next request.
-    pub(super) fn set_early(&self, connection: Connection) {
+    pub(super) fn set_early(&self, connection: Opened) {
         self.with(|state| state.early = Some(connection));
     }
 
-    pub(super) fn take_early(&self) -> Option<Connection> {
+    pub(super) fn take_early(&self) -> Option<Opened> {
         self.with(|state| state.early.take())
     }
 

@@ -29,7 +29,7 @@ use crate::kube::text::Fault;
 use crate::kube::x509::Leaf;
 use crate::os::clock;
 use crate::os::guard;
-use crate::os::read::read;
+use crate::os::guard::read;
 
 use super::api_config::{ApiConfig, ClientCertificate, Pem};
 use super::authorities::{Authorities, CertificateUsage};

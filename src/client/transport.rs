@@ -16,7 +16,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
 use super::failure::{Failure, Stage};
-use super::link::Link;
+use super::link::{Link, Opened};
 use super::socket::{Peek, Socket, Tcp};
 use super::tunnel;
 use crate::os::clock::since_boot;
@@ -43,7 +43,7 @@ impl Connector for Dialer {
         _: &ConnectionDetails,
         _: Option<()>,
     ) -> Result<Option<Connection>, ureq::Error> {
-        let early = self.0.take_early();
+        let early = self.0.take_early().map(|early| Connection::over(&self.0, early));
         let connection = match early.and_then(|mut early| early.is_open().then_some(early)) {
             Some(early) => early,
             None => Connection::open(&self.0)?,
@@ -70,7 +70,7 @@ impl Connection {
         let mut connection = Self::open(link)?;
         // The last message of the handshake: the server checks our certificate meanwhile.
         connection.flush()?;
-        link.set_early(connection);
+        link.set_early((connection.socket, connection.tls));
         Ok(())
     }
 
@@ -105,8 +105,12 @@ impl Connection {
         };
         socket.opened();
         link.opened(&socket.stream);
+        Ok(Self::over(link, (socket, tls)))
+    }
+
+    fn over(link: &Link, (socket, tls): Opened) -> Self {
         let buffers = ConnectionBuffers { credentials: link.credentials.clone(), ..<_>::default() };
-        Ok(Self { buffers, socket, tls, has_answered: false })
+        Self { buffers, socket, tls, has_answered: false }
     }
 
     /// A server that refuses our certificate sends an alert and closes: where the request cannot

@@ -4,7 +4,8 @@
 use std::rc::Rc;
 
 use super::condition_state::{RuleResult, cut};
-use super::filesystems::{Filesystem, errors_file, title};
+use super::filesystems::{errors_file, title};
+use super::mounted::Filesystem;
 use super::reader::{HealthReader, MAX_DEVICES, hex, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source};
 use crate::kube::facts::{IfPresent, Unread, if_present};

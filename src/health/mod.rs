@@ -17,6 +17,7 @@ mod filesystems;
 mod heat;
 mod kernel;
 pub mod monitor;
+mod mounted;
 mod reader;
 mod time;
 mod voltage;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::condition_state::UNREAD_KEEPS;
-use super::filesystems::Filesystem;
+use super::mounted::Filesystem;
 use crate::kube::facts::{IfPresent, Read, Unread};
 use crate::kube::instant::{Mono, Now};
 use crate::os::guard;

@@ -9,7 +9,8 @@ use crate::client::api_config::Endpoint;
 use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
 use crate::kube::text::Fault;
 use crate::os::guard;
-use crate::os::read::{LARGE, SMALL, read};
+use crate::os::guard::read;
+use crate::os::read::{LARGE, SMALL};
 use crate::os::root::HostRoot;
 use crate::os::write::{self, Op, PRIVATE, PUBLIC};
 

@@ -15,7 +15,6 @@ use super::proof::{self, OTHER_CA};
 use super::run::{
     Failed, JoinRun, Joined, RETRY, ROTATE, Stop, failed, is_transient, pem, settled,
 };
-use super::supervisor::cacerts;
 use super::token::Bootstrap;
 use crate::check::server::{self, APPROVAL, CREATE_REQUEST, RENEWAL};
 use crate::check::{Finding, Mark};
@@ -85,7 +84,8 @@ fn given(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<Prove
     }
     run.add(Finding::ok("ca", "from --certificate-authority"));
     // Any answer proves the server. An API server has nothing at this path.
-    let response = run.answer(&mut api, &cacerts(), "tls", "is it the CA of this server?")?;
+    let response =
+        run.answer(&mut api, &proof::cacerts(), "tls", "is it the CA of this server?")?;
     run.add(Finding::ok("tls", "the server was verified"));
     let is_supervisor = response.accepted().is_ok() && proof::unpinned(&response.body).is_ok();
     Ok(ProvedServer { config, is_supervisor })

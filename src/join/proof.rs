@@ -11,6 +11,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::token::{Bootstrap, Digest, hexadecimal};
+use crate::kube::message::{Accept, Request};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, Leaf};
@@ -24,6 +25,14 @@ const NAMED: usize = 3;
 const CLOCK: &str = "set the clock of this board, or renew that certificate";
 /// The remedy of a `--certificate-authority` that a digest on the command line does not fit.
 pub(super) const OTHER_CA: &str = "give the file of that CA, or leave out one of the two";
+
+/// Where a supervisor has the CAs of the cluster.
+pub(super) const CACERTS: &str = "/cacerts";
+
+/// The request for the CAs of the cluster, to which an API server has no such answer.
+pub(super) fn cacerts() -> Request {
+    Request::get(CACERTS.to_owned(), Accept::Object)
+}
 
 /// The signature of `text` with a bootstrap token: a JWS with detached content (RFC 7515, appendix
 /// F), HS256. The caller compares it with the signature in `cluster-info` as a whole. That one is

@@ -26,8 +26,9 @@ use crate::kube::names::node_name;
 use crate::kube::text::Fault;
 use crate::os::clock::Clock;
 use crate::os::command::{self, CommandFailure, End};
+use crate::os::guard::read;
 use crate::os::guard::{self, writable};
-use crate::os::read::{cause, read, read_stream};
+use crate::os::read::{cause, read_stream};
 use crate::os::write::{self, Lock, Op};
 use crate::serve::ServeConfig;
 

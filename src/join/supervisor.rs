@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::command::NOT_BOOTSTRAP_ONLY;
 use super::kubeadm;
-use super::proof::{self, OTHER_CA};
+use super::proof::{self, CACERTS, OTHER_CA, cacerts};
 use super::run::{Failed, JoinRun, Joined, ROTATE, failed, pem};
 use super::token::{Digest, hexadecimal};
 use crate::check::Finding;
@@ -30,7 +30,6 @@ use crate::kube::x509::{CertificatePurpose, Leaf, Subject};
 use crate::os::guard;
 
 const CERTIFICATE: &str = "certificate";
-const CACERTS: &str = "/cacerts";
 const CONFIG: &str = "/v1-k3s/config";
 
 const SOMEBODY: &str = "another cluster, or somebody is in between: copy the token again";
@@ -39,11 +38,6 @@ const FRONT: &str = "if a certificate of another CA is in front of the server, i
                      (ca-certificates), or give it and the cluster's CA in one file by \
                      --certificate-authority; if not, it is another cluster, or somebody is in \
                      between: copy the token again";
-
-/// The request for the CAs of the cluster, to which an API server has no such answer.
-pub(super) fn cacerts() -> Request {
-    Request::get(CACERTS.to_owned(), Accept::Object)
-}
 
 /// The steps from `token` to `renewal`, at the supervisor that [`find`] found.
 pub(super) fn get(

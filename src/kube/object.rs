@@ -62,6 +62,11 @@ pub fn of_type<'a>(list: &'a [Value], kind: &str) -> Option<&'a Value> {
     list.iter().find(|element| text(element, &["type"]) == kind)
 }
 
+/// The condition of this type in the status of a Node.
+pub fn condition<'a>(node: &'a Value, kind: &str) -> Option<&'a Value> {
+    of_type(list(node, &["status", "conditions"]), kind)
+}
+
 /// The first address of this type in the status of a Node.
 pub fn address<'a>(node: &'a Value, kind: &str) -> Option<&'a str> {
     of_type(list(node, &["status", "addresses"]), kind).map(|found| text(found, &["address"]))

@@ -141,11 +141,6 @@ pub fn set_heartbeat_times(conditions: &mut [Value], is_extra: impl Fn(&str) -> 
     }
 }
 
-/// The first condition `kind` of a Node.
-pub fn find<'a>(node: &'a Value, kind: &str) -> Option<&'a Value> {
-    object::of_type(object::list(node, &["status", "conditions"]), kind)
-}
-
 fn is(condition: &Value, kind: &str) -> bool {
     object::text(condition, &["type"]) == kind
 }

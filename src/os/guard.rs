@@ -14,7 +14,7 @@ use nix::unistd::{AccessFlags, access};
 
 pub use super::mounts::own_mounts;
 use super::mounts::{self, Mount, all_mounts};
-use super::read::cause;
+use super::read::{cause, read_found};
 use crate::kube::text::Fault;
 
 /// The mount of `path`, if its file system can block for ever. The path must be absolute and free
@@ -64,6 +64,11 @@ pub fn found(path: &Path) -> io::Result<PathBuf> {
 
 pub(crate) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
     resolve_in(path, mounts)?.found()
+}
+
+/// Reads a whole file of at most 1 MiB. The error does not name the path.
+pub fn read(path: &Path) -> Result<Vec<u8>, Fault> {
+    found(path).and_then(|path| read_found(&path)).map_err(|e| cause(&e))
 }
 
 /// `path` with its folder resolved, for a call that does not follow the last link.

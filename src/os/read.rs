@@ -1,5 +1,5 @@
 //! Opens and reads a file without waiting, up to a size, tells whether it was written, and has the
-//! text of an error. Only [`read`] checks the path first, by `guard`.
+//! text of an error. The path was checked before: `guard::read` does both.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -12,7 +12,6 @@ use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 
-use super::guard;
 use crate::kube::text::Fault;
 #[cfg(test)]
 use crate::sim::hook as sim;
@@ -62,11 +61,6 @@ pub(crate) fn from_start(file: &File, limit: u64, is_enough: Enough<'_>) -> io::
     bounded(&mut read, file, limit, is_enough)
 }
 
-/// Reads a whole file of at most [`LARGE`] bytes. The error does not name the path.
-pub fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    guard::found(path).and_then(|path| read_found(&path)).map_err(|e| cause(&e))
-}
-
 /// Reads the first `limit` bytes of a file or a pipe, whose writer is waited for; of stdin if the
 /// path is `-`. The path is not checked: a person gave it and waits for the end.
 pub fn read_stream(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
@@ -79,7 +73,7 @@ pub fn read_stream(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// [`read`] of a path that [`guard::found`] returned.
+/// A whole file of at most [`LARGE`] bytes. `guard::found` returned the path.
 pub(crate) fn read_found(path: &Path) -> io::Result<Vec<u8>> {
     whole(open(path)?, LARGE)
 }
@@ -320,8 +314,8 @@ mod tests {
             ("fifo", Err("not a regular file")),
             ("missing", Err("no such file or directory")),
         ] {
-            let got = read(&tree.path().join(name)).map(|bytes| bytes.len());
-            assert_eq!(got, want.map_err(Fault::from), "{name}");
+            let got = read_found(&tree.path().join(name)).map(|bytes| bytes.len());
+            assert_eq!(got.map_err(|e| cause(&e)), want.map_err(Fault::from), "{name}");
         }
     }
 }

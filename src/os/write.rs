@@ -456,7 +456,7 @@ mod tests {
         for path in paths {
             let path = tree.path().join(path);
             assert_eq!(replaced(&path), Ok(()));
-            assert_eq!(read::read(&path), Ok(b"new".to_vec()));
+            assert_eq!(guard::read(&path), Ok(b"new".to_vec()));
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, PRIVATE);
         }
         assert_eq!(names(tree.path().join("a/b")), ["file"]);
@@ -487,7 +487,7 @@ mod tests {
         assert_eq!(ended, [("b", Ok(())), ("a", Ok(()))]);
         assert_eq!(turns, 6);
         assert_eq!(names(tree.path().to_owned()), ["a", "b"]);
-        assert_eq!(read::read(&at("a")), Ok(b"new".to_vec()));
+        assert_eq!(guard::read(&at("a")), Ok(b"new".to_vec()));
         assert_eq!(changes.carry_out_next(), None);
     }
 

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use super::access::User;
 use super::client_ca::{ClientCa, Verified};
 use super::head::{self, Head};
-use super::logs::Journal;
+use super::journal::Journal;
 use crate::kube::instant::Mono;
 use crate::kube::time::Wall;
 

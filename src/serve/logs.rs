@@ -3,34 +3,21 @@
 //!
 //! Both check the query. `nodelet logs` limits the time, `nodelet serve` the size.
 
-use std::io::{self, BufRead, ErrorKind, Read, Write};
-use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::io::{self, BufRead, Read};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::alarm;
 
 use super::answers::{Asked, PortAnswer};
+use super::journal::{Journal, LIMIT};
 use super::log_query::arguments;
-use crate::os::clock::since_boot;
 use crate::os::read::cause;
-use crate::os::unix_socket::connect_to;
 
-/// Time limit of a query in seconds: the kubelet's.
-const LIMIT: u32 = 30;
 /// Longest query in bytes, with the end of its line; that of a head is shorter.
 const LONGEST: u64 = 8 << 10;
-/// Most bytes of an answer. The kubelet has no limit.
-const MOST: usize = 1 << 20;
-const CUT: &[u8] = b"\nerror: cut after 1 MiB; ask for less with tailLines, sinceTime or pattern\n";
-const LATE: &[u8] = b"\nerror: cut after 30 s; ask for less with tailLines, sinceTime or pattern\n";
-/// `nodelet logs` has logged why.
-const NOTHING: &[u8] = b"\nerror: journal output not available\n";
 const KIND: &str = "text/plain;charset=UTF-8";
 
 /// Answers the query that is a line of stdin, on stdout: this process becomes journalctl. Returns
@@ -112,78 +99,6 @@ fn unavailable(socket: &Path, error: &io::Error) -> String {
     )
 }
 
-/// What journalctl says, as far as it is read.
-#[derive(Debug)]
-pub(super) struct Journal {
-    stream: UnixStream,
-    /// When `nodelet logs` has ended journalctl, since boot.
-    end: Duration,
-    /// Bytes until it is cut.
-    left: usize,
-    /// journalctl has ended before that. A slow client reads the rest of its output later.
-    is_complete: bool,
-    is_over: bool,
-}
-
-impl Journal {
-    fn open(socket: &Path, query: &str) -> io::Result<Self> {
-        let mut stream = connect_to(socket)?;
-        // The socket has room for it.
-        stream.write_all(format!("{query}\n").as_bytes())?;
-        Ok(Self::new(stream))
-    }
-
-    /// Of a stream that never blocks.
-    pub(super) fn new(stream: UnixStream) -> Self {
-        let end = since_boot() + Duration::from_secs(LIMIT.into());
-        Self { stream, end, left: MOST, is_complete: false, is_over: false }
-    }
-
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-
-    /// Its end is now, and it was cut.
-    pub(super) fn cut(&mut self) {
-        (self.end, self.is_complete) = (Duration::ZERO, false);
-        let _ = self.stream.shutdown(Shutdown::Both);
-    }
-
-    /// The next bytes; none at the end; `None` if there are none yet.
-    pub(super) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-        if self.is_over {
-            return Some(&[]);
-        }
-        self.is_complete |= since_boot() < self.end && has_hung_up(&self.stream);
-        // One byte more shows whether there is anything to cut.
-        let room = self.left.clamp(1, buffer.len());
-        let length = match self.stream.read(buffer.get_mut(..room)?) {
-            Ok(length) => length,
-            Err(e) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&e.kind()) => {
-                return None;
-            }
-            // As when systemd refuses a second process.
-            Err(_) => 0,
-        };
-        self.is_over = length == 0 || self.left == 0;
-        match length {
-            0 if !self.is_complete && since_boot() >= self.end => return Some(LATE),
-            0 if self.left == MOST => return Some(NOTHING),
-            1.. if self.left == 0 => return Some(CUT),
-            _ => {}
-        }
-        self.left = self.left.saturating_sub(length);
-        buffer.get(..length)
-    }
-}
-
-/// Whether the other end is closed, with or without bytes that are not read yet.
-fn has_hung_up(stream: &UnixStream) -> bool {
-    let mut descriptor = [PollFd::new(stream.as_fd(), PollFlags::empty())];
-    let polled = poll(&mut descriptor, PollTimeout::ZERO);
-    polled.is_ok_and(|ready| ready > 0)
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::BufReader;
@@ -255,46 +170,8 @@ mod tests {
         BufReader::new(listener.accept().unwrap().0).read_line(&mut line).unwrap();
         assert_eq!(line, format!("{query}\n"));
         // As systemd when it refuses a second process.
-        assert_eq!(journal.read(&mut [0; 9]), Some(NOTHING));
+        let nothing = b"\nerror: journal output not available\n";
+        assert_eq!(journal.read(&mut [0; 9]), Some(&nothing[..]));
         assert_eq!(journal.read(&mut [0; 9]), Some(&[][..]));
-    }
-
-    #[test]
-    fn a_journal_that_takes_30_s_says_so() {
-        for (text, is_late) in [("", true), ("half a l", true), ("a line\n", false)] {
-            let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let mut journal = Journal::new(ours);
-            if is_late {
-                journal.end = since_boot();
-            }
-            theirs.write_all(text.as_bytes()).unwrap();
-            drop(theirs);
-            let mut buffer = [0; 64];
-            if !text.is_empty() {
-                assert_eq!(journal.read(&mut buffer), Some(text.as_bytes()));
-            }
-            // A slow client takes the line so late.
-            journal.end = since_boot();
-            let end: &[u8] = if is_late { LATE } else { &[] };
-            assert_eq!(journal.read(&mut buffer), Some(end), "{text}");
-            assert_eq!(journal.read(&mut buffer), Some(&[][..]), "{text}");
-        }
-    }
-
-    /// After 1 MiB, which an end-to-end test reads.
-    #[test]
-    fn a_journal_is_cut_where_it_is_longer_than_its_limit() {
-        for (length, is_cut) in [(9, false), (10, false), (12, true)] {
-            let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let mut journal = Journal::new(ours);
-            journal.left = 10;
-            theirs.write_all(&b"x".repeat(length)).unwrap();
-            drop(theirs);
-            let mut buffer = [0; 64];
-            assert_eq!(journal.read(&mut buffer).map(<[u8]>::len), Some(length.min(10)));
-            let end: &[u8] = if is_cut { CUT } else { &[] };
-            assert_eq!(journal.read(&mut buffer), Some(end), "{length}");
-            assert_eq!(journal.read(&mut buffer), Some(&[][..]), "{length}");
-        }
     }
 }

@@ -11,6 +11,7 @@ mod cluster_certificate;
 mod config;
 mod connection;
 pub mod head;
+mod journal;
 pub mod log_query;
 pub mod logs;
 mod metrics;

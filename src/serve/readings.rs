@@ -12,7 +12,7 @@ use crate::kube::instant::{Mono, Now};
 use crate::kube::lease_report::LeaseReport;
 use crate::kube::time::Wall;
 use crate::os::clock::{self, boot_number, is_other_boot, since_boot};
-use crate::os::read::read;
+use crate::os::guard::read;
 
 /// A reading is used for so long: three scrapers at once cost one.
 const FRESH: Duration = Duration::from_secs(1);

@@ -23,7 +23,7 @@ use super::client_ca::{ClientCa, issuers};
 use super::config::ServeConfig;
 use super::connection::{ConnectionNext, ConnectionState, Connections, MOST, PortConnection};
 use super::head::{self, Head};
-use super::logs::Journal;
+use super::journal::Journal;
 use super::tls::{Certificates, server_config};
 use crate::client::api_config::{ClientCertificate, Pem};
 use crate::client::tls::Verifier;

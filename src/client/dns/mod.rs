@@ -16,7 +16,8 @@ use nix::net::if_::if_nametoindex;
 
 use crate::kube::instant::Mono;
 use crate::kube::text::{Fault, VERBOSE};
-use crate::os::read::{open, read};
+use crate::os::guard::read;
+use crate::os::read::open;
 use crate::os::{guard, host_name, hosts};
 use exchange::Exchange;
 use lookup::{Lookup, LookupResult};

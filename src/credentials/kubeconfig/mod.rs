@@ -22,7 +22,7 @@ use crate::client::tls::certificates;
 use crate::kube::text::Fault;
 use crate::kube::{x509, yaml};
 use crate::os::guard::exists;
-use crate::os::read::read;
+use crate::os::guard::read;
 
 /// The remedy of a file that has no entries: a power failure can leave the first half of one.
 const CUT_OFF: &str = "is the file cut off? Copy it again";

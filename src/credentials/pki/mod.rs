@@ -27,7 +27,8 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::os::guard;
-use crate::os::read::{cause, read};
+use crate::os::guard::read;
+use crate::os::read::cause;
 use crate::os::write::{self, Disk, Op, PRIVATE};
 
 /// The remedy of a board without an identity.

@@ -34,7 +34,8 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, CertificatePurpose, Leaf, SigningRequest, Subject};
 use crate::os::guard;
-use crate::os::read::{cause, read};
+use crate::os::guard::read;
+use crate::os::read::cause;
 use crate::os::write::{self, Op, PRIVATE};
 
 /// What the names of the files begin with.

@@ -12,9 +12,9 @@ use super::supervisor::password;
 use crate::join::command::{Settings, TokenSource};
 use crate::os::clock::Clock;
 use crate::os::command::CommandFailure;
+use crate::os::guard::read;
 use crate::os::mounts::pretend_unreadable;
 use crate::os::power_cut;
-use crate::os::read::read;
 use crate::os::tree::Tree;
 use crate::os::write::{Disk, beside, private_folder};
 

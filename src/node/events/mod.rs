@@ -16,7 +16,6 @@ use crate::kube::instant::Mono;
 use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::{VERBOSE, one_line};
-use crate::node::conditions;
 use crate::node::wall_clock::ClusterNow;
 
 /// One event.
@@ -108,7 +107,7 @@ pub fn of_change(node_name: &str, before: Option<&Value>, after: &Value) -> Vec<
 }
 
 fn status_of<'a>(node: &'a Value, kind: &str) -> &'a str {
-    let condition = conditions::find(node, kind);
+    let condition = object::condition(node, kind);
     condition.map_or("", |condition| object::text(condition, &["status"]))
 }
 

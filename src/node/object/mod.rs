@@ -216,7 +216,7 @@ impl Node {
 
     /// `Ready since 2026-11-21T06:18:51Z`, from the cached Node.
     pub fn ready(&self) -> Option<String> {
-        let ready = conditions::find(self.seen.as_ref()?, "Ready")?;
+        let ready = object::condition(self.seen.as_ref()?, "Ready")?;
         let since = object::text(ready, &["lastTransitionTime"]);
         Some(match object::text(ready, &["status"]) {
             "True" => format!("Ready since {since}"),

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::access::Verdict;
-use super::logs::Journal;
+use super::journal::Journal;
 use super::readings::{Readings, started};
 use super::{metrics, summary};
 use crate::kube::instant::Now;

@@ -53,7 +53,7 @@ fn run_with(world: &mut World, time: Duration, behavior: Behavior) {
 
 fn ready(world: &World) -> (String, String) {
     let node = world.cluster.pi.node.clone().unwrap_or_default();
-    let ready = crate::node::conditions::find(&node, "Ready").cloned();
+    let ready = object::condition(&node, "Ready").cloned();
     let ready = ready.unwrap_or_default();
     let text = |key| object::text(&ready, &[key]).to_owned();
     (text("status"), text("message"))

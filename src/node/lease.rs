@@ -34,9 +34,7 @@ pub struct Lease {
     may_own: bool,
     /// After a refused repair: renewals until the Lease is read, and repaired, again.
     renewals_until_read: Option<u32>,
-    /// Renewals between the last two repairs that were refused; 0 if none was, and [`CONFLICT`]
-    /// after one that may have met another write.
-    repair_pause: u32,
+    repairs: Repairs,
     /// What is said with the first renewal after a refused repair: that may be refused, too.
     note: Option<String>,
 }
@@ -46,9 +44,6 @@ pub struct Lease {
 /// Ready condition (`nodelifecycle/node_lifecycle_controller.go`, tryUpdateNodeHealth); after a
 /// create it does not, because it remembers the time of a deleted Lease.
 const FUTURE: Duration = Duration::from_secs(60);
-
-/// See [`Lease::repair_pause`].
-const CONFLICT: u32 = 1;
 
 /// Fewest and most renewals between two repairs that are refused.
 const REPAIR_PAUSES: (u32, u32) = (3, 12);
@@ -80,6 +75,39 @@ enum LeaseState {
     Held { repair: Option<Value> },
 }
 
+/// What became of the last repair, or of a create with its owner.
+#[derive(Clone, Debug, PartialEq)]
+enum Repairs {
+    /// None was refused.
+    Accepted,
+    /// One met another write, perhaps of the same repair, whose answer was lost.
+    Conflicted,
+    /// The server refused one, and this many renewals after the one before.
+    Refused { pause: u32 },
+}
+
+/// What a refused request was.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum LeaseRequest {
+    Read,
+    Create { is_owned: bool },
+    Renewal,
+    Repair,
+}
+
+/// What a refusal means for the Lease.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Refusal {
+    /// The server has no Lease.
+    Missing,
+    /// Another client created or changed the Lease.
+    Conflict,
+    /// By the server, or what is before it.
+    Server,
+    /// Perhaps by an admission plugin, which may refuse the members of a repair with any code.
+    Plugin,
+}
+
 impl Lease {
     /// The Lease of the Node `node_name`, not yet read.
     pub fn new(node_name: &str, duration_seconds: u32) -> Self {
@@ -91,7 +119,7 @@ impl Lease {
             went_back: false,
             may_own: true,
             renewals_until_read: None,
-            repair_pause: 0,
+            repairs: Repairs::Accepted,
             note: None,
         }
     }
@@ -172,73 +200,93 @@ impl Lease {
 
     /// Whether a create has the owner, which a later repair may set.
     fn creates_owned(&self) -> bool {
-        self.may_own && self.repair_pause == 0
+        self.may_own && self.repairs == Repairs::Accepted
     }
 
-    /// An admission plugin may refuse the extra members of a repair with any status code. The next
-    /// renewal is sent without them, at once unless the server asks for a delay.
+    fn sent(&self) -> LeaseRequest {
+        match self.state {
+            LeaseState::Unknown => LeaseRequest::Read,
+            LeaseState::Absent => LeaseRequest::Create { is_owned: self.creates_owned() },
+            LeaseState::Held { repair: None } => LeaseRequest::Renewal,
+            LeaseState::Held { repair: Some(_) } => LeaseRequest::Repair,
+        }
+    }
+
     fn on_refusal(&mut self, refused: Refused) -> Result<Progress, RequestError> {
-        let is_missing = refused.is_missing("leases", &self.node_name);
-        let is_first = self.repair_pause <= CONFLICT;
-        // The Lease changed since it was read, perhaps by the same repair, whose answer was lost.
-        // After a plain renewal it is read again. A second conflict in a row is a refusal.
-        let is_conflict = refused.code == 409 && self.repair_pause == 0;
-        // The server, or what is before it, and not an admission plugin.
-        let is_general = matches!(refused.code, 401 | 404 | 429 | 500..);
-        match (&self.state, refused.code) {
-            (LeaseState::Unknown, 404) if is_missing => {
+        let refusal = match refused.code {
+            404 if refused.is_missing("leases", &self.node_name) => Refusal::Missing,
+            409 => Refusal::Conflict,
+            401 | 404 | 429 | 500.. => Refusal::Server,
+            _ => Refusal::Plugin,
+        };
+        match (self.sent(), refusal) {
+            (LeaseRequest::Read, Refusal::Missing) => {
                 self.state = LeaseState::Absent;
-                self.repair_pause = 0;
-                return Ok(Progress::Continue);
+                self.repairs = Repairs::Accepted;
+                Ok(Progress::Continue)
             }
-            (LeaseState::Held { .. }, 404) if is_missing => {
-                self.state = LeaseState::Unknown;
-                return Ok(Progress::Gone);
-            }
-            (LeaseState::Held { repair: Some(_) }, _) => {
-                self.state = LeaseState::Held { repair: None };
-            }
-            // Another client created or changed it: read it before the next attempt.
-            (LeaseState::Absent | LeaseState::Held { .. }, 409) => {
-                self.state = LeaseState::Unknown;
-                return Err(refused.into());
-            }
-            (LeaseState::Absent, _) if self.creates_owned() && !is_general => {}
             // Only the first read tells the time that a renewal must exceed.
-            (LeaseState::Unknown, _) if self.renew_time != Wall::default() => {
+            (LeaseRequest::Read, _) if self.renew_time != Wall::default() => {
                 self.state = LeaseState::Held { repair: None };
                 self.renewals_until_read = Some(REPAIR_PAUSES.0);
-                return Err(refused.into());
+                Err(refused.into())
             }
-            _ => return Err(refused.into()),
+            (LeaseRequest::Renewal | LeaseRequest::Repair, Refusal::Missing) => {
+                self.state = LeaseState::Unknown;
+                Ok(Progress::Gone)
+            }
+            // The Lease is read before the next attempt.
+            (LeaseRequest::Create { .. } | LeaseRequest::Renewal, Refusal::Conflict) => {
+                self.state = LeaseState::Unknown;
+                Err(refused.into())
+            }
+            (LeaseRequest::Create { is_owned: true }, Refusal::Plugin)
+            | (LeaseRequest::Repair, _) => self.on_refused_addition(refused, refusal),
+            (LeaseRequest::Read | LeaseRequest::Create { .. } | LeaseRequest::Renewal, _) => {
+                Err(refused.into())
+            }
         }
+    }
+
+    /// The owner of a create, or a repair, was refused. The next write is without it, at once
+    /// unless the server asks for a delay. After some renewals the Lease is read and repaired
+    /// again.
+    fn on_refused_addition(
+        &mut self,
+        refused: Refused,
+        refusal: Refusal,
+    ) -> Result<Progress, RequestError> {
+        let is_first = !matches!(self.repairs, Repairs::Refused { .. });
+        let what = match self.state {
+            LeaseState::Absent => "it was created without its owner",
+            _ => {
+                self.state = LeaseState::Held { repair: None };
+                "it is renewed without its owner, duration and managedFields"
+            }
+        };
         self.may_own &= !refuses_owner(&refused);
-        if is_conflict {
-            self.repair_pause = CONFLICT;
-            self.renewals_until_read = Some(0);
-        } else {
-            self.repair_pause = (self.repair_pause * 2).clamp(REPAIR_PAUSES.0, REPAIR_PAUSES.1);
-            self.renewals_until_read = Some(self.repair_pause);
-        }
-        debug_assert!(self.repair_pause <= REPAIR_PAUSES.1, "{}", self.repair_pause);
-        if is_first && !is_general && !is_conflict {
-            let what = match self.state {
-                LeaseState::Absent => "it was created without its owner",
-                _ => "it is renewed without its owner, duration and managedFields",
-            };
+        (self.repairs, self.renewals_until_read) = match (&self.repairs, refusal) {
+            // A second conflict in a row is a refusal.
+            (Repairs::Accepted, Refusal::Conflict) => (Repairs::Conflicted, Some(0)),
+            (last, _) => {
+                let pause = match last {
+                    Repairs::Refused { pause } => REPAIR_PAUSES.1.min(pause * 2),
+                    Repairs::Accepted | Repairs::Conflicted => REPAIR_PAUSES.0,
+                };
+                (Repairs::Refused { pause }, Some(pause))
+            }
+        };
+        if is_first && refusal != Refusal::Server && self.repairs != Repairs::Conflicted {
             self.note = Some(format!("{what}, after the server refused: {refused}"));
         }
-        if refused.retry_after.is_some() {
-            return Err(refused.into());
-        }
-        Ok(Progress::Continue)
+        if refused.retry_after.is_some() { Err(refused.into()) } else { Ok(Progress::Continue) }
     }
 
     /// A repair that was refused is tried again after some renewals.
     fn renewed(&mut self) {
         let repair = match self.state {
             // A create cannot clear managedFields: the next renewal does.
-            LeaseState::Absent if self.repair_pause == 0 => {
+            LeaseState::Absent if self.repairs == Repairs::Accepted => {
                 Some(json!({"metadata": clear_managed_fields()}))
             }
             _ => None,
@@ -251,7 +299,7 @@ impl Lease {
         self.renewals_until_read = match self.renewals_until_read {
             None => None,
             Some(_) if was_repair => {
-                self.repair_pause = 0;
+                self.repairs = Repairs::Accepted;
                 None
             }
             Some(0) => {
@@ -267,7 +315,7 @@ impl Lease {
         self.state = LeaseState::Unknown;
         self.may_own = true;
         self.renewals_until_read = None;
-        self.repair_pause = 0;
+        self.repairs = Repairs::Accepted;
         self.note = None;
     }
 
@@ -312,7 +360,7 @@ impl Lease {
             }
         };
         if repair.is_none() {
-            self.repair_pause = 0;
+            self.repairs = Repairs::Accepted;
         }
         self.state = LeaseState::Held { repair };
         Ok(())

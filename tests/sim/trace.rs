@@ -152,6 +152,8 @@ pub(crate) struct State {
     pub(crate) excuse: Option<&'static str>,
     /// Since when the board's clock has been right. NTP may have no answer yet.
     pub(crate) clock_right: Option<Duration>,
+    /// Since when the card takes writes. One may stay read-only for longer than its story.
+    pub(crate) card_writes: Option<Duration>,
     /// The board runs, and is to run; and no person still follows what it says.
     pub(crate) is_up: bool,
     /// systemd has READY=1 of the process that runs.

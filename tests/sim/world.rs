@@ -1140,6 +1140,8 @@ impl World {
             renewed: self.people.renewed.get(&(cluster, name.to_owned())).copied(),
             excuse: self.excuse,
             clock_right: (self.skew == 0).then_some(self.clock_changed),
+            card_writes: (!self.is_read_only())
+                .then_some(story.healed.max(self.people.read_only_until)),
             is_up: self.board.is_on && self.unit.is_enabled && !self.people.is_busy,
             is_ready: self.unit.is_ready,
             status: self.unit.status.clone(),

@@ -12,7 +12,7 @@ pub(super) const SENTENCE: Sentence = Sentence { number: 11, name: "outages", ju
 /// Shortest time between two failure lines of one operation.
 const SHORTEST: Duration = Duration::from_secs(60);
 
-/// A certificate is requested again after so long.
+/// A certificate is requested, and stored, again after so long.
 const CERTIFICATE: Duration = Duration::from_secs(1000);
 
 /// The pods are listed with each status, every 5 min.
@@ -21,7 +21,7 @@ const PODS: Duration = Duration::from_secs(330);
 /// The time is compared with each answer of the server, and what comes of it is told then.
 const TOLD: Duration = Duration::from_secs(21);
 
-/// What is missing is read again within a minute, and the status is computed then.
+/// What is missing is read again, and written, within a minute, and the status is computed then.
 const READ: Duration = Duration::from_secs(105);
 
 /// The lines of one operation of one process.
@@ -92,7 +92,10 @@ fn judge(run: &Run<'_>) -> Judged {
                 }
                 judged.count += 1;
                 let is_due = |what: &str| match what {
-                    "certificate" => entry.at >= state.healed + CERTIFICATE,
+                    "certificate" => {
+                        state.card_writes.is_some_and(|since| entry.at >= since + CERTIFICATE)
+                    }
+                    "boots" => state.card_writes.is_some_and(|since| entry.at >= since + READ),
                     "pods" => entry.at >= state.healed + PODS,
                     "clock" => state.clock_right.is_some_and(|since| entry.at >= since + TOLD),
                     "facts" => has_facts.is_some_and(|since| entry.at >= since + READ),
@@ -146,6 +149,13 @@ mod tests {
         assert_eq!(breaks(judge, &open).as_deref(), Some("lease does not recover"));
         let often = [failed(1, "lease: a"), failed(20, "lease: b")];
         assert_eq!(breaks(judge, &often).as_deref(), Some("lease is logged too often"));
+        let unwritten = |card_writes: Option<u64>| {
+            let card_writes = card_writes.map(Duration::from_secs);
+            let state = State { is_up: true, card_writes, ..State::default() };
+            breaks(judge, &[failed(1, "boots: a"), judged(900, state)])
+        };
+        assert_eq!((unwritten(None), unwritten(Some(800))), (None, None));
+        assert_eq!(unwritten(Some(700)).as_deref(), Some("boots does not recover"));
         let twice = [failed(1, "lease: a"), failed(80, "lease: a")];
         assert_eq!(breaks(judge, &twice).as_deref(), Some("lease is logged twice"));
         let status = "Ready since 2027, lease renewed 3 s ago; node: 500: no".to_owned();

@@ -121,8 +121,8 @@ impl Board {
         for folder in ["proc", "sys", "run"] {
             self.remove_all(folder);
             self.folder(folder);
+            self.files.retain(|_, (path, _)| path.split('/').next() != Some(folder));
         }
-        self.files.clear();
         self.kernel.clear();
         self.gone.clear();
         self.forget_card();

@@ -37,6 +37,13 @@ impl Outage {
     fn follows_a_deletion(&self) -> bool {
         self.failures.last().is_some_and(|text| text.contains("deleted on the server"))
     }
+
+    /// Each file that could not be read is on the root. One that can block is read only at the
+    /// start.
+    fn is_of_the_root(&self) -> bool {
+        let of_root = |why: &String| why.split(" | ").all(|fault| fault.starts_with("etc/"));
+        self.failures.last().is_some_and(of_root)
+    }
 }
 
 /// A person has removed the link to the pair: it is made anew with the next certificate.
@@ -51,6 +58,7 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut has_facts = Some(Duration::ZERO);
     let mut outages: BTreeMap<String, Outage> = BTreeMap::new();
     let (mut is_excused, mut agent) = (false, None);
+    let can_block = run.plan.root_can_block();
     for entry in run.trace {
         match &entry.what {
             What::Starts { name: "nodelet", pid, .. } => {
@@ -91,6 +99,8 @@ fn judge(run: &Run<'_>) -> Judged {
                     continue;
                 }
                 judged.count += 1;
+                let stays_unread =
+                    can_block && outages.get("facts").is_some_and(Outage::is_of_the_root);
                 let is_due = |what: &str| match what {
                     "certificate" => {
                         state.card_writes.is_some_and(|since| entry.at >= since + CERTIFICATE)
@@ -98,6 +108,7 @@ fn judge(run: &Run<'_>) -> Judged {
                     "boots" => state.card_writes.is_some_and(|since| entry.at >= since + READ),
                     "pods" => entry.at >= state.healed + PODS,
                     "clock" => state.clock_right.is_some_and(|since| entry.at >= since + TOLD),
+                    "facts" if stays_unread => false,
                     "facts" => has_facts.is_some_and(|since| entry.at >= since + READ),
                     _ => true,
                 };
@@ -135,6 +146,21 @@ mod tests {
     use crate::sim::trace::State;
 
     const PLACE: &str = "src/kube/outage_log.rs:55";
+
+    #[test]
+    fn a_root_that_can_block_stays_unread() {
+        let plan = "seed 1\nsetting root=overlay-nfs".parse().expect("a plan");
+        let kind = |why: &str| {
+            let text = format!("facts: {why}");
+            let failed = log_line(1, log::Level::Warn, PLACE, &text);
+            let quiet = judged(900, State { is_up: true, ..State::default() });
+            let judged = judge(&Run { plan: &plan, trace: &[failed, quiet] });
+            judged.broken.map(|broken| broken.kind)
+        };
+        assert_eq!(kind("etc/os-release: a; osImage is kept | etc/hosts: b"), None);
+        let lasting = kind("etc/os-release: a | proc/meminfo: b");
+        assert_eq!(lasting.as_deref(), Some("facts does not recover"));
+    }
 
     #[test]
     fn an_outage_must_end_and_be_told_rarely() {

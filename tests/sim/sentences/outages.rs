@@ -9,14 +9,16 @@ use crate::sim::trace::What;
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 11, name: "outages", judge };
 
-/// Shortest time between two failure lines of one operation.
-const SHORTEST: Duration = Duration::from_secs(60);
+/// Shortest time between two failure lines of one operation: a minute from begin to begin, and a
+/// read of a card may take 8 s.
+const SHORTEST: Duration = Duration::from_secs(52);
 
 /// A certificate is requested, and stored, again after so long.
 const CERTIFICATE: Duration = Duration::from_secs(1000);
 
-/// The pods are listed with each status, every 5 min.
-const PODS: Duration = Duration::from_secs(330);
+/// The pods are listed, and the podCIDR is written again, with the next report of the status: 7.5 min
+/// after the last one at most.
+const REPORTED: Duration = Duration::from_secs(480);
 
 /// The time is compared with each answer of the server, and what comes of it is told then.
 const TOLD: Duration = Duration::from_secs(21);
@@ -101,12 +103,13 @@ fn judge(run: &Run<'_>) -> Judged {
                 judged.count += 1;
                 let stays_unread =
                     can_block && outages.get("facts").is_some_and(Outage::is_of_the_root);
+                let written_for =
+                    |time| state.card_writes.is_some_and(|since| entry.at >= since + time);
                 let is_due = |what: &str| match what {
-                    "certificate" => {
-                        state.card_writes.is_some_and(|since| entry.at >= since + CERTIFICATE)
-                    }
-                    "boots" => state.card_writes.is_some_and(|since| entry.at >= since + READ),
-                    "pods" => entry.at >= state.healed + PODS,
+                    "certificate" => written_for(CERTIFICATE),
+                    "boots" => written_for(READ),
+                    "podCIDR" => written_for(REPORTED),
+                    "pods" => entry.at >= state.healed + REPORTED,
                     "clock" => state.clock_right.is_some_and(|since| entry.at >= since + TOLD),
                     "facts" if stays_unread => false,
                     "facts" => has_facts.is_some_and(|since| entry.at >= since + READ),

@@ -150,6 +150,8 @@ impl World {
             if let (Op::Write(path, _, content), Errno::ENOSPC) = (op, errno) {
                 self.write_part(path, content);
             }
+            let is_of_pair = shown.starts_with("/var/lib/nodelet/pki/");
+            self.people.has_lost_pair |= is_of_pair && !matches!(op, Op::Remove(_));
             return (slow, Err(cause(&errno.into()).at(shown)));
         }
         self.card.pending = self.undo_of(op);

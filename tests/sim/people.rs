@@ -59,7 +59,8 @@ pub(crate) struct People {
     pub(crate) shown_until: Option<Duration>,
     /// The server's address was changed for good.
     pub(crate) has_moved: bool,
-    /// A person removed the stored certificate, and none was stored since.
+    /// A person removed the stored certificate, or the card did not take a new one, and none was
+    /// stored since.
     pub(crate) has_lost_pair: bool,
     /// The card is read-only until then.
     pub(crate) read_only_until: Duration,

@@ -185,7 +185,7 @@ pub(crate) struct Ran {
     pub(crate) starts_as: Option<String>,
     /// In what the process of the unit differs from its next start; `None` without a process.
     pub(crate) former: Option<&'static str>,
-    /// A person removed the stored certificate: the process has it, and a check does not.
+    /// The certificate of the process is not stored: a check does not have it.
     pub(crate) has_lost_pair: bool,
     /// When the process of the unit started, if it runs.
     pub(crate) runs_since: Option<Duration>,

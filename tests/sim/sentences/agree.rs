@@ -196,7 +196,9 @@ fn check(
         let text = format!("all is well, and the process has former {what} since {since:?}");
         return Some(("check: former files", text));
     }
+    // What a check says of former files, the next start does not have.
     if !is_quiet
+        || ran.former.is_some()
         || ran.has_lost_pair
         || ran.runs_since.is_none_or(|since| since + QUIET > ran.began)
     {
@@ -268,6 +270,15 @@ fn a_planted_disagreement_is_found() {
         (Ran { ready: "Unknown".to_owned(), ..good }, Some("join: ready")),
         (check.clone(), None),
         (Ran { former, ..check.clone() }, Some("check: former files")),
+        (
+            Ran {
+                former,
+                lines: vec!["✗ authentication: 401".to_owned()],
+                exit: Exit::Code(false),
+                ..check.clone()
+            },
+            None,
+        ),
         (Ran { renewed: Some(seconds(900)), ..check.clone() }, Some("check: all is well")),
         (
             Ran { lines: vec!["✗ tls: refused".to_owned()], exit: Exit::Code(false), ..check },

@@ -351,22 +351,23 @@ impl<'a> Watch<'a> {
             };
             let from = at.saturating_sub(window);
             self.judged.count += 1;
-            let is_true = |value: &String| {
+            let was_true = |value: &String, from: Duration| {
                 self.since(from).any(|(_, truth, _)| truth.fact(name) == value.as_str())
             };
             let before = value_of(before, name);
             // A Node that is created has nothing to keep of a file that cannot be read. Nor has one
             // whose address is gone, perhaps that of a backup of etcd: the route decides.
             let is_new = before.is_none();
-            let keeps_none = before.is_none_or(|old| name == "address" && !is_true(&old));
             let looked = at.saturating_sub(seconds(5));
+            let is_gone = |old: String| name == "address" && !was_true(&old, looked);
+            let keeps_none = before.is_none_or(is_gone);
             let is_unread = |(begin, end): &(Duration, Duration)| *begin <= at && looked <= *end;
             if keeps_none && self.unread.iter().any(is_unread) {
                 continue;
             }
             // "" is an identity that could not be read at the first start.
             let is_missing = value.is_empty() && is_new;
-            if !is_missing && !is_true(&value) {
+            if !is_missing && !was_true(&value, from) {
                 let text = format!("{name} is {value:?}; true is {:?}", now.fact(name));
                 self.breaks(at, &format!("{name} is not true"), text);
             }

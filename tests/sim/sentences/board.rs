@@ -351,7 +351,7 @@ impl<'a> Watch<'a> {
             };
             let from = at.saturating_sub(window);
             self.judged.count += 1;
-            let was_true = |value: &String, from: Duration| {
+            let is_true = |value: &String| {
                 self.since(from).any(|(_, truth, _)| truth.fact(name) == value.as_str())
             };
             let before = value_of(before, name);
@@ -359,15 +359,17 @@ impl<'a> Watch<'a> {
             // whose address is gone, perhaps that of a backup of etcd: the route decides.
             let is_new = before.is_none();
             let looked = at.saturating_sub(seconds(5));
-            let is_gone = |old: String| name == "address" && !was_true(&old, looked);
-            let keeps_none = before.is_none_or(is_gone);
+            let has_left = |old: String| {
+                name == "address" && self.since(looked).any(|(_, truth, _)| truth.fact(name) != old)
+            };
+            let keeps_none = before.is_none_or(has_left);
             let is_unread = |(begin, end): &(Duration, Duration)| *begin <= at && looked <= *end;
             if keeps_none && self.unread.iter().any(is_unread) {
                 continue;
             }
             // "" is an identity that could not be read at the first start.
             let is_missing = value.is_empty() && is_new;
-            if !is_missing && !was_true(&value, from) {
+            if !is_missing && !is_true(&value) {
                 let text = format!("{name} is {value:?}; true is {:?}", now.fact(name));
                 self.breaks(at, &format!("{name} is not true"), text);
             }
@@ -560,13 +562,17 @@ impl<'a> Watch<'a> {
                 self.must_be_told(at, rule, since);
             }
         }
-        // Between two faults each value follows the board.
+        // Between two faults each value follows the board, but for what is read at the start alone.
+        let unread_since =
+            |(begin, end): &(Duration, Duration)| *begin <= agent + seconds(30) && agent <= *end;
+        let has_no_hosts = self.root_can_block && self.unread.iter().any(unread_since);
         for name in now.facts.keys().copied() {
             let from = at.saturating_sub(seconds(180));
             let truths: Vec<&str> =
                 self.since(from).map(|(_, truth, _)| truth.fact(name)).collect();
             let is_kept = matches!(name, "machineID" | "systemUUID")
                 || name == "osImage" && self.root_can_block
+                || name == "address" && has_no_hosts
                 || truths.contains(&"");
             let Some(value) = value_of(&state.node["status"], name) else { continue };
             if is_kept || at < agent + seconds(180) || at < state.healed + seconds(180) {

@@ -85,11 +85,13 @@ impl Store {
     }
 
     /// The operations that complete an interrupted update of this program or a kubelet, or that
-    /// make the newest pair current if there is no link to any.
+    /// make the newest pair current if there is no link to any; and those that remove what processes
+    /// which ended early have left.
     pub(in crate::credentials) fn recover(&self) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         let mut ops = self.remove_unfinished()?;
         if is_there(&current)? && guard::exists(&current) {
+            ops.extend(self.remove_old()?);
             return Ok(ops);
         }
         if !guard::exists(&updated) {

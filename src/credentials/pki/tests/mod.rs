@@ -331,6 +331,13 @@ fn a_rotation_makes_a_new_key_and_keeps_the_last_old_pair() {
     assert_eq!(keys.len(), 5);
     let pair = |day| format!("kubelet-client-2026-05-{day:02}-00-00-00.pem");
     assert_eq!(folder.stored(), [pair(5), pair(6), CURRENT.to_owned()]);
+    // A start removes what processes that ended early have left.
+    let old = fs::read(paths.cert_dir.join(pair(5))).unwrap();
+    for day in 1..4 {
+        fs::write(paths.cert_dir.join(pair(day)), &old).unwrap();
+    }
+    open(&paths, day(6));
+    assert_eq!(folder.stored(), [pair(5), pair(6), CURRENT.to_owned()]);
 }
 
 /// TestLoadClientConfig: beside a valid kubeconfig, that of the bootstrap is ignored. Unlike

@@ -13,6 +13,8 @@ use super::world::{NODE, World};
 pub(super) struct Wire {
     pub(super) parts: Vec<(Vec<u8>, Duration)>,
     pub(super) closes: bool,
+    /// Else the end of the connection is the end of the answer.
+    pub(super) has_frame: bool,
 }
 
 impl World {
@@ -86,10 +88,10 @@ impl World {
     /// An answer in the form that the faults of the time want.
     pub(super) fn wire(&self, response: &Response, server: usize) -> Wire {
         let none = Duration::ZERO;
-        let mut closes = response.closes();
+        let (mut closes, mut has_frame) = (response.closes(), true);
         let whole = match () {
             () if self.faults.at("http-1.0", server).is_some() => {
-                closes = true;
+                (closes, has_frame) = (true, false);
                 let (head, _) = Response::empty(response.code).wire();
                 let status = String::from_utf8_lossy(&head).lines().next().unwrap_or("").to_owned();
                 let head = status.replace("HTTP/1.1", "HTTP/1.0");
@@ -114,7 +116,7 @@ impl World {
             }
             None => vec![(whole, none)],
         };
-        Wire { parts, closes }
+        Wire { parts, closes, has_frame }
     }
 }
 

@@ -253,6 +253,9 @@ impl World {
                 if wire.closes {
                     self.close_connection(connection);
                 }
+                if !wire.has_frame {
+                    self.answer_is_sent(connection);
+                }
             }
         }
     }

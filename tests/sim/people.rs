@@ -15,7 +15,7 @@ use super::draw::draw;
 use super::process::{Exit, Pid, Shared};
 use super::trace::{Ran, What};
 use super::unit::Start;
-use super::world::{Event, NODE, World, ready_of};
+use super::world::{Event, NODE, RENAMED, World, ready_of};
 
 /// Time from a healthy world to a Ready Node.
 const RECOVERY: Duration = Duration::from_secs(100);
@@ -561,7 +561,7 @@ impl World {
         let (cluster, name, label) = (old.cluster, old.name, old.label);
         let mut line = match size {
             1 => self.new_line(cluster, name, label + 1),
-            3 => self.new_line(cluster, if name == NODE { "pie" } else { NODE }, label),
+            3 => self.new_line(cluster, if name == NODE { RENAMED } else { NODE }, label),
             7 | 8 => self.new_line(1 - cluster, name, label),
             _ => self.new_line(cluster, name, label),
         };

@@ -53,6 +53,9 @@ const MOST_CALLS: u64 = 100_000;
 /// The name of the Node.
 pub(crate) const NODE: &str = "pi";
 
+/// Its name after another line of a join.
+pub(crate) const RENAMED: &str = "pie";
+
 /// What happens at a time.
 #[derive(Debug)]
 pub(crate) enum Event {

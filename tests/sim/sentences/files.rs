@@ -17,8 +17,8 @@ const PKI: &str = "var/lib/nodelet/pki/";
 const PAIRS: usize = 2;
 const PAIRS_WHILE_FAULTY: usize = 3;
 
-/// What a process that ended within a change has left is removed after the next certificate.
-const PAIRS_AFTER_A_CUT: usize = 5;
+/// What a process that ended within a change has left is removed at the next start.
+const PAIRS_AFTER_A_CUT: usize = 4;
 
 /// What else the agent has: `boots`, `podcidr`, the kubeconfig of a bootstrap, and what is written
 /// beside each of them.

@@ -43,10 +43,12 @@ impl Start {
     }
 
     /// What another start differs in: a person who changed it has to restart the unit. The password
-    /// counts only where there is a supervisor.
+    /// counts only where there is a supervisor, and a kubeconfig only where the last flag names it.
     pub(crate) fn differs(&self, other: &Self) -> Option<&'static str> {
-        let counts = |(name, _): &(&String, &Vec<u8>)| {
-            *name != "k3s-password" || other.flag("k3s-supervisor").is_some()
+        let counts = |(name, _): &(&String, &Vec<u8>)| match name.as_str() {
+            "k3s-password" => other.flag("k3s-supervisor").is_some(),
+            "kubeconfig" => other.flag(name).is_some_and(|path| path.contains(CREDENTIALS)),
+            _ => true,
         };
         let [own, new] = [self, other].map(|start| start.credentials.iter().filter(counts));
         match () {

@@ -115,11 +115,13 @@ fn judge(run: &Run<'_>) -> Judged {
 }
 
 /// What the board is to be by a line. The token is another one each time that the control plane
-/// prints the line, and who has replaced an identity does not need `--force` again.
+/// prints the line, but for the CA in a token of k3s; and who has replaced an identity does not need
+/// `--force` again.
 fn wish(line: &str) -> Vec<&str> {
     let mut words: Vec<&str> = line.split(' ').filter(|word| *word != "--force").collect();
-    if let Some(token) = words.iter().position(|word| *word == "--token") {
-        words.drain(token..(token + 2).min(words.len()));
+    let token = words.iter().position(|word| *word == "--token").map(|flag| flag + 1);
+    if let Some(token) = token.and_then(|token| words.get_mut(token)) {
+        *token = token.split_once("::").map_or("", |(ca, _)| ca);
     }
     words
 }

@@ -12,8 +12,11 @@ pub(super) const SENTENCE: Sentence = Sentence { number: 15, name: "grounds", ju
 type Ground = (&'static str, fn(&[Entry], &[Entry], &str) -> bool);
 
 const GROUNDS: &[Ground] = &[
-    // The boot ids of this board begin with zeros.
-    ("is also written by another board", |_, _, text| text.contains("boot id: 00000000-")),
+    // The boot ids of this board begin with zeros. The clock tells a former boot from another board.
+    ("is also written by another board", |before, _, text| {
+        text.contains("boot id: 00000000-")
+            && !lasting(before).iter().any(|fault| fault.contains(" clock-back"))
+    }),
     // The alert says that there is no common suite, group or key.
     ("P-521 is not supported", |_, _, text| !text.contains("group")),
     // A proxy that fails is no server.
@@ -25,8 +28,8 @@ const GROUNDS: &[Ground] = &[
     ("10.6.6.6", |_, _, text| !text.contains("307")),
 ];
 
-/// Faults last, all of which are the proxy's.
-fn fails_at_proxy(before: &[Entry]) -> bool {
+/// The faults that last.
+fn lasting(before: &[Entry]) -> Vec<&str> {
     let mut lasting: Vec<&str> = Vec::new();
     for entry in before {
         match &entry.what {
@@ -35,6 +38,12 @@ fn fails_at_proxy(before: &[Entry]) -> bool {
             _ => {}
         }
     }
+    lasting
+}
+
+/// Faults last, all of which are the proxy's.
+fn fails_at_proxy(before: &[Entry]) -> bool {
+    let lasting = lasting(before);
     !lasting.is_empty() && lasting.iter().all(|text| text.contains(" proxy-"))
 }
 

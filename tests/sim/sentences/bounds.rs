@@ -21,6 +21,8 @@ enum Kind {
     Requests,
     Renewals,
     Reports,
+    /// Reports that met a conflict.
+    Conflicts,
     Looks,
     Lists,
     Reads,
@@ -43,7 +45,8 @@ const MOST: &[(Kind, u64)] = &[
     (Kind::Turns, 4000),
     // An attempt every 5 s, of which one in two reads the Lease.
     (Kind::Renewals, 1100),
-    // A changed status is sent once in 10 s, after six at once.
+    // A changed status is sent once in 10 s, after six at once. As by a kubelet, a report that meets
+    // a conflict is sent again after a read, which counts as one.
     (Kind::Reports, 380),
     // One with each renewal, while checks are frequent.
     (Kind::Looks, 400),
@@ -148,7 +151,8 @@ fn judge(run: &Run<'_>) -> Judged {
             let count = counts.get(kind).copied().unwrap_or(0);
             let starts = counts.get(&Kind::Starts).copied().unwrap_or(0);
             let of_a_start = OF_A_START.iter().find(|(of, _)| of == kind).map_or(0, |(_, n)| *n);
-            let most = most + starts * of_a_start;
+            let conflicts = counts.get(&Kind::Conflicts).filter(|_| *kind == Kind::Reports);
+            let most = most + starts * of_a_start + conflicts.copied().unwrap_or(0);
             if count > most {
                 let text = format!("{count} {kind:?} in hour {hour}; {most} are allowed");
                 judged.breaks(end, &format!("{kind:?}"), text);
@@ -253,6 +257,9 @@ fn kinds(what: &What) -> Vec<Kind> {
     match what {
         What::Waits { .. } => vec![Kind::Turns],
         What::Request(request) => vec![Kind::Requests, kind_of(request)],
+        What::Answer(answer) if answer.code == 409 && kind_of(answer) == Kind::Reports => {
+            vec![Kind::Conflicts]
+        }
         What::Log { is_verbose: false, .. } => vec![Kind::Lines],
         What::Connects { opened: true, .. } => vec![Kind::Connections],
         What::Handshake { .. } => vec![Kind::Handshakes],

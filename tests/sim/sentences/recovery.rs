@@ -10,9 +10,11 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::{Judged, Run, Sentence};
 use crate::sim::process::Signal;
-use crate::sim::trace::{Entry, State, What};
+use crate::sim::trace::{Entry, Exchange, State, What};
 use crate::sim::world::ready_of;
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 2, name: "recovery", judge };
@@ -108,8 +110,10 @@ impl Quiet {
                 (self.from, self.limit, self.renewed) = (at, REGISTERED, None);
             }
             What::Signal { signal: Signal::Usr1, .. } => self.shuts_down = true,
-            // Until a restart it may renew the Lease in the cluster that it is to leave.
+            // Until a restart it may renew the Lease in the cluster, and of the Node, that it is to
+            // leave.
             What::Answer(answer) if answer.cluster != state.cluster => {}
+            What::Answer(answer) if is_of_another_node(answer, &state.node) => {}
             What::Answer(answer) if answer.is_renewal() && !is_after => self.renewed_before = at,
             What::Answer(answer) if answer.is_renewal() => {
                 self.renewed.get_or_insert(at);
@@ -137,6 +141,13 @@ impl Quiet {
         let last = self.ready.iter().take_while(|(changed, _)| *changed <= at).last();
         last.map_or("", |(_, status)| status)
     }
+}
+
+/// Whether it renews the Lease of another Node.
+fn is_of_another_node(answer: &Exchange, node: &Value) -> bool {
+    let lease = answer.target.rsplit('/').next();
+    let name = node["metadata"]["name"].as_str();
+    answer.is_renewal() && answer.method == "PATCH" && name.is_some() && lease != name
 }
 
 fn judge_bounds(trace: &[Entry], until: Duration, state: &State, judged: &mut Judged) {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::answers::redirect;
 use super::trace::{Exchange, Got, What};
-use super::world::{Event, NODE, World};
+use super::world::{Event, World};
 
 /// A request that a server has begun to carry out.
 #[derive(Debug)]
@@ -184,7 +184,9 @@ impl World {
         let retry_after = self.faults.size("retry-after").or(self.faults.size("server-busy"));
         if exchange.is_node_write() {
             let model = &self.clusters[cluster].model;
-            exchange.before = model.get(&format!("nodes/{NODE}")).unwrap_or_default();
+            let created = exchange.body["metadata"]["name"].as_str();
+            let name = exchange.target.split(['/', '?']).nth(4).or(created).unwrap_or_default();
+            exchange.before = model.get(&format!("nodes/{name}")).unwrap_or_default();
         }
         let response = match &end {
             End::Refuse(code, message) => {

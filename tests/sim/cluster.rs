@@ -245,8 +245,12 @@ impl World {
     }
 
     /// Another holder of a join token asks for a certificate of this Node's name: the supervisor
-    /// stores its password where there is none.
+    /// stores its password where there is none. Whose Node was deleted may lose the name for good.
     pub(crate) fn name_is_taken(&mut self) {
+        self.set_double();
+        if self.clusters[0].model.get(&format!("nodes/{NODE}")).is_none() {
+            return;
+        }
         self.clusters[0].model.set_supervisor(|supervisor| {
             supervisor.passwords.entry(NODE.to_owned()).or_insert("of-another-board".to_owned());
         });
@@ -304,8 +308,10 @@ impl World {
 
     fn stray_pods(&self) -> Option<(&'static str, String)> {
         let hides = ["server-forbids", "rbac-lost", "gateway-page", "pods-refused", "server-lies"];
-        // A pod that was forbidden, or accepted by a lie, is tried again after an hour.
-        if self.plan.classes().iter().any(|class| hides.contains(class)) {
+        // A pod that was forbidden, or accepted by a lie, is tried again after an hour; and a Node
+        // that offers pods ends none.
+        let offers = self.plan.setting("pods") == "40";
+        if offers || self.plan.classes().iter().any(|class| hides.contains(class)) {
             return None;
         }
         let pods = self.clusters[0].model.list("/api/v1/pods");

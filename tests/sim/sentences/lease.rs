@@ -127,7 +127,7 @@ struct Agent {
     shares: bool,
     /// A signal came: a shutdown has other limits.
     is_stopping: bool,
-    /// Else nothing is written before a read has the time of the server.
+    /// The clock is not that of 1970.
     has_clock: bool,
     /// The longest read or operation since the last attempt of the Lease.
     slowest: Duration,
@@ -232,9 +232,16 @@ impl Agent {
         within.map(|(begin, end)| *end.min(&to) - *begin.max(&from)).reduce(|sum, next| sum + next)
     }
 
+    /// The last attempt of the Lease, if another one must follow in time. Without a clock none follows
+    /// a read.
+    fn judged_lease(&self) -> Option<&Attempt> {
+        let lease = self.lease.as_ref()?;
+        (!self.is_stopping && (self.has_clock || !lease.is_read)).then_some(lease)
+    }
+
     /// The distance of two attempts.
     fn is_late(&self, at: Duration, what: &str, judged: &mut Judged) {
-        let Some(lease) = self.lease.as_ref().filter(|_| !self.is_stopping) else { return };
+        let Some(lease) = self.judged_lease() else { return };
         let took = lease.end.unwrap_or(at).saturating_sub(lease.start);
         let limit = match lease.got {
             None => {
@@ -262,7 +269,7 @@ impl Agent {
 
     /// Rules 2 and 3, for a request other than the Lease's.
     fn goes_before_lease(&self, at: Duration, is_certificate: bool, judged: &mut Judged) {
-        let Some(lease) = self.lease.as_ref().filter(|_| !self.is_stopping) else { return };
+        let Some(lease) = self.judged_lease() else { return };
         judged.count += 1;
         if self.is_silent && !is_certificate {
             let text = "a request other than the Lease's follows one without an answer";
@@ -270,7 +277,7 @@ impl Agent {
         }
         let due = match lease.got {
             None => return,
-            Some(got) if got.is_odd || lease.is_read && !self.has_clock => return,
+            Some(got) if got.is_odd => return,
             // The Lease was read: its write follows.
             Some(got) if is_accepted(&got) && lease.is_read => Duration::ZERO,
             Some(got) if is_accepted(&got) => DUE_AFTER_SUCCESS,

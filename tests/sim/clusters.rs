@@ -356,8 +356,8 @@ impl World {
 
     /// A kubeconfig with a token, while the flags stay; and a restart.
     pub(crate) fn install_token(&mut self) {
-        let token = self.new_token();
         let (cluster, name) = self.place();
+        let token = self.new_token(cluster);
         let user = format!("system:node:{name}");
         self.clusters[cluster].model.add_token(&token, &user, &["system:nodes"]);
         let url = self.url_of(cluster);

@@ -326,7 +326,7 @@ impl World {
         }
         if self.plan.setting("auth") == "k3s" {
             // `nodelet join` has stored it.
-            let password = self.new_token();
+            let password = self.new_token(self.people.installed);
             self.board.put("etc/credstore/nodelet.k3s-password", password.as_bytes());
             self.store_password(&password);
         }
@@ -1011,10 +1011,10 @@ impl World {
         }
     }
 
-    pub(crate) fn new_token(&mut self) -> String {
+    pub(crate) fn new_token(&mut self, cluster: usize) -> String {
         self.tokens += 1;
         let token = self.token(self.tokens);
-        self.mark_secret(&token, self.people.installed);
+        self.mark_secret(&token, cluster);
         token
     }
 
@@ -1050,7 +1050,7 @@ impl World {
         if self.plan.setting("auth") == "k3s"
             && !self.board.has("etc/credstore/nodelet.k3s-password")
         {
-            let password = self.new_token();
+            let password = self.new_token(self.people.installed);
             self.board.put("etc/credstore/nodelet.k3s-password", password.as_bytes());
         }
         let path = self.kubeconfig_path();
@@ -1068,7 +1068,7 @@ impl World {
     }
 
     fn write_token_file(&mut self, in_place: bool) {
-        let token = self.new_token();
+        let token = self.new_token(self.people.installed);
         let user = format!("system:node:{NODE}");
         let cluster = self.people.installed;
         self.clusters[cluster].model.add_token(&token, &user, &["system:nodes"]);

@@ -36,8 +36,8 @@ const OF_A_RENEWAL: [&str; 10] = [
 
 /// After this the identity or the name of the board is not that of the last line, or a line of the
 /// same address is of another cluster.
-const INSTALLS: [&str; 4] =
-    ["kubeconfig-with-token", "name-overridden", "ca-replaced", "ca-dropped"];
+const INSTALLS: [&str; 5] =
+    ["kubeconfig-", "cluster-changes", "name-overridden", "ca-replaced", "ca-dropped"];
 
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
@@ -46,8 +46,8 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut created = None;
     // The lines of joins that run, and of the last one whose files are the board's.
     let (mut lines, mut last) = (BTreeMap::new(), None);
-    // Until when a join may change the files.
-    let mut joins_until = Duration::ZERO;
+    // Until when a join or a person may change the files.
+    let mut changes_until = Duration::ZERO;
     // The flags that a line has left.
     let mut left: BTreeMap<Vec<&str>, &str> = BTreeMap::new();
     for entry in run.trace {
@@ -60,7 +60,7 @@ fn judge(run: &Run<'_>) -> Judged {
                 }
                 quiet_since = entry.at;
                 if INSTALLS.iter().any(|class| text.contains(class)) {
-                    last = None;
+                    (last, changes_until) = (None, entry.at);
                 }
             }
             What::Answer(answer)
@@ -72,15 +72,15 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Starts { pid, name: "nodelet join", line } => {
                 lines.insert(*pid, line);
-                joins_until = entry.at + JOIN;
+                changes_until = entry.at + JOIN;
             }
             What::Ran(ran) => {
                 let line = lines.remove(&ran.pid);
                 if line.is_some() {
-                    joins_until = entry.at;
+                    changes_until = entry.at;
                 }
-                // A join beside a check changes the files behind it.
-                if ran.command == "check" && ran.began <= joins_until {
+                // Who changes the files beside a check does it behind it.
+                if ran.command == "check" && ran.began <= changes_until {
                     continue;
                 }
                 let is_again = line.is_some_and(|line| last == Some(wish(line)));

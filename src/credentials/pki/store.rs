@@ -85,8 +85,8 @@ impl Store {
     }
 
     /// The operations that complete an interrupted update of this program or a kubelet, or that
-    /// make the newest pair current if there is no link to any; and those that remove what processes
-    /// which ended early have left.
+    /// make the newest pair current if there is no link to any. Then those that remove what
+    /// processes left that ended early.
     pub(in crate::credentials) fn recover(&self) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         let mut ops = self.remove_unfinished()?;

@@ -76,7 +76,7 @@ fn processes(root: &HostRoot) -> Vec<String> {
 /// Whether the process of the agent, if it runs, can see the file system of `path`.
 pub(super) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
     let Some(process) = processes(root).into_iter().next() else { return Ok(()) };
-    // Of a process that ended meanwhile, it is not absent: it was not read.
+    // The table of a process that has ended is unread, not absent: it would hide nothing.
     let table = root.text(&format!("proc/{process}/mountinfo"), LARGE);
     let table = table.map_err(|unread| Unread { absent: false, ..unread })?;
     let mounts: Vec<_> = table.lines().filter_map(parse_mountinfo).collect();
@@ -84,8 +84,8 @@ pub(super) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
 }
 
 /// What the process of the agent has of the former files, if anything; `None` without a process. A
-/// credential that has no file here is from somewhere else, such as a boot loader. What it read of
-/// `--config` and `--config-dir` is not known: their files are read at its start.
+/// credential that has no file here is from somewhere else, such as a boot loader. What the process
+/// read of `--config` and `--config-dir` at its start is not known.
 pub(crate) fn former(root: &HostRoot) -> Option<Result<Option<&'static str>, Fault>> {
     let process = processes(root).into_iter().next()?;
     let differs = || {

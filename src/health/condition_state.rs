@@ -72,8 +72,7 @@ pub(super) enum RuleResult {
 /// What is known of a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Known {
-    /// There was no result yet: one that the Node has stays, also one that a backup of etcd brought
-    /// back.
+    /// There was no result yet. A condition that the Node has stays, also after a restore of etcd.
     #[default]
     Nothing,
     /// There is no condition: the board has no source, or the source was unread for an hour.

@@ -117,7 +117,7 @@ pub(crate) struct Changes<T>(VecDeque<FileChange<T>>);
 struct FileChange<T> {
     purpose: T,
     ops: VecDeque<Op>,
-    /// So far.
+    /// The first failure. Only the removal of a part follows it.
     result: Result<(), Fault>,
 }
 
@@ -144,7 +144,9 @@ impl<T: PartialEq> Changes<T> {
             && let Err(why) = op.carry_out()
         {
             *ops = op.cleanup().into_iter().collect();
-            *result = std::mem::replace(result, Ok(())).and(Err(why));
+            if result.is_ok() {
+                *result = Err(why);
+            }
         }
         if !ops.is_empty() {
             return None;

@@ -123,10 +123,7 @@ impl World {
             return;
         }
         let renewed = self.clusters[0].model.authority().renewed(LONG);
-        self.clusters[0].change(0, &self.plan, renewed, None);
-        self.set_signing(0);
-        self.clusters[0].publish_ca();
-        self.end_connections_of_cluster(0);
+        self.use_ca(renewed);
         if size == 1 && self.plan.setting("auth") == "bootstrap" {
             self.replace_bootstrap();
             self.end_token_of_bootstrap();
@@ -141,10 +138,7 @@ impl World {
         if self.clusters[0].next.is_some() {
             return;
         }
-        self.clusters[0].change(0, &self.plan, Authority::new("kubernetes"), None);
-        self.set_signing(0);
-        self.clusters[0].publish_ca();
-        self.end_connections_of_cluster(0);
+        self.use_ca(Authority::new("kubernetes"));
     }
 
     /// The last step of a new CA: the cluster trusts no certificate of a former one any more.
@@ -155,7 +149,12 @@ impl World {
         }
         self.clusters[0].former.clear();
         let own = self.clusters[0].model.authority().renewed(LONG);
-        self.clusters[0].change(0, &self.plan, own, None);
+        self.use_ca(own);
+    }
+
+    /// The cluster signs with this CA from now on, and its servers have certificates of it.
+    fn use_ca(&mut self, authority: Authority) {
+        self.clusters[0].change(0, &self.plan, authority, None);
         self.set_signing(0);
         self.clusters[0].publish_ca();
         self.end_connections_of_cluster(0);

@@ -386,7 +386,7 @@ impl Pki {
             return Start::with(kubeconfig, None);
         };
         let replace_now = identity.chain.file.is_none() && leaf.is_some();
-        // One that cannot be read may be the only one that has not expired.
+        // A stored certificate that cannot be read may be the only one that has not expired.
         if replace_now && !is_unread {
             let ops = Key::of_pem(&identity.key.bytes)
                 .and_then(|key| self.store.update(&identity.chain.bytes, &key, marks, now));

@@ -189,17 +189,17 @@ impl Store {
         let (mut same, mut unread) = (None, None);
         let target = self.target();
         let in_use = target.as_deref().and_then(Path::file_name);
-        let mut look = |pair: PathBuf| match read(&pair).map(Zeroizing::new) {
-            Ok(stored) if stored.as_slice() == text => same = Some(pair),
-            Ok(_) => {}
-            Err(_) => unread = unread.take().max(Some(pair)),
-        };
-        self.each_pair(&mut |pair| {
-            if pair.file_name() != in_use {
-                look(pair);
+        let mut look = |pair: PathBuf| {
+            if pair.file_name() == in_use {
+                return;
             }
-        })
-        .ok()?;
+            match read(&pair).map(Zeroizing::new) {
+                Ok(stored) if stored.as_slice() == text => same = Some(pair),
+                Ok(_) => {}
+                Err(_) => unread = unread.take().max(Some(pair)),
+            }
+        };
+        self.each_pair(&mut look).ok()?;
         same.or(unread)
     }
 

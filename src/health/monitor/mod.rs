@@ -326,10 +326,11 @@ impl Health {
             }
             let (reason, message) = match &state.known {
                 Known::Nothing => continue,
-                // Without a source, a condition of another program stays.
-                Known::Absent if self.foreign.contains(&kind.name) => continue,
                 Known::Absent => {
-                    found.absent.push(kind.name);
+                    // A condition of another program stays.
+                    if !self.foreign.contains(&kind.name) {
+                        found.absent.push(kind.name);
+                    }
                     continue;
                 }
                 Known::Fine => (kind.fine.0, kind.fine.1.into()),

@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Longest file without its test items, unless its header says `Longer than 500 lines:` and why.
 const LONGEST: usize = 500;
@@ -273,7 +274,11 @@ fn paths(module: &[String], text: &str) -> Vec<Vec<String>> {
     for (start, base) in [("crate::", &module[..0]), ("super::", &module[..module.len() - 1])] {
         for path in text.split(start).skip(1) {
             let items: Vec<&str> = match path.strip_prefix('{') {
-                Some(list) => list.split_once('}').unwrap().0.split(',').collect(),
+                Some(list) => {
+                    let list = list.split_once('}').unwrap().0;
+                    assert!(!list.contains('{'), "one line for each path: {list}");
+                    list.split(',').collect()
+                }
                 None => vec![path],
             };
             found.extend(items.iter().map(|item| {
@@ -419,6 +424,22 @@ fn each_fuzz_target_has_its_entry() {
         .collect();
     targets.sort_unstable();
     assert_eq!(entries, targets);
+}
+
+/// `.ci/sim planted` counts a patch that does not apply as one that is not found.
+#[test]
+fn each_planted_patch_of_the_simulator_applies() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = root.join("tests/sim/planted").read_dir().unwrap();
+    let mut patches: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
+    patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
+    assert!(patches.len() > 90, "{} patches", patches.len());
+    let does_not_apply = |path: &&PathBuf| {
+        let mut git = Command::new("git");
+        !git.current_dir(root).args(["apply", "--check"]).arg(path).status().unwrap().success()
+    };
+    let stale: Vec<&PathBuf> = patches.iter().filter(does_not_apply).collect();
+    assert!(stale.is_empty(), "bring these faults into the code as it is now: {stale:#?}");
 }
 
 #[test]

@@ -244,15 +244,10 @@ impl Link {
         self.with(|state| state.answer_budget = budget);
     }
 
-    /// A connection was opened for the current call. Its answer has twice the time where no other
-    /// address is left to try: a kubelet waits 10 s for one. So servers that are all slow are
-    /// given up once each, and then one of them has that time.
+    /// A connection was opened for the current call.
     pub(super) fn shorten_answer(&self) {
-        let is_last =
-            |state: &mut LinkState| state.peer.is_none_or(|peer| state.addresses.is_last(peer));
-        let calls = if self.with(is_last) { 2 } else { 1 };
         if let Some(budget) = self.with(|state| state.answer_budget) {
-            self.deadline.shorten(budget * calls);
+            self.deadline.shorten(budget);
         }
     }
 
@@ -336,11 +331,6 @@ impl Addresses {
         candidates
     }
 
-    /// Whether each other address has failed since it last answered.
-    fn is_last(&self, address: SocketAddr) -> bool {
-        self.known.iter().all(|known| *known == address || self.failed.contains(known))
-    }
-
     /// Whether there is an address besides `address`.
     fn has_other_than(&self, address: SocketAddr) -> bool {
         self.known.iter().any(|known| *known != address)
@@ -387,24 +377,6 @@ mod tests {
             }
         });
         (tried, opened.map_err(|e| e.to_string()))
-    }
-
-    #[test]
-    fn an_address_is_the_last_one_when_each_other_has_failed() {
-        let tree = Tree::new("link-last");
-        let link = link(&tree, &[ip(1), ip(2), ip(3)]);
-        let is_last = || link.with(|state| state.addresses.is_last(state.peer.unwrap()));
-        for want in [false, false, true] {
-            tried(&link, &[]).1.unwrap();
-            assert_eq!(is_last(), want);
-            link.failed();
-        }
-        // Slow as they are, the one that has answered is the only one that has not failed.
-        tried(&link, &[]).1.unwrap();
-        assert!(is_last());
-        link.answered();
-        tried(&link, &[]).1.unwrap();
-        assert!(is_last());
     }
 
     #[test]

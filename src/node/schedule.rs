@@ -53,11 +53,17 @@ impl LeaseTimings {
         self.renew_interval() + self.renew_interval() / 25
     }
 
-    /// Time limit of a Lease request over an open connection; twice that if the last answer took
-    /// longer. A Node request may delay the Lease by the same time. An eighth of the duration, at
-    /// most 5 s, so that a turn is much shorter than the watchdog's timeout.
+    /// How long a Node request may delay the Lease. An eighth of the duration, at most 5 s, so that
+    /// a turn is much shorter than the watchdog's timeout.
     pub fn call_budget(self) -> Duration {
         (self.lease_duration / 8).min(Duration::from_secs(5))
+    }
+
+    /// Time limit of the answer to a Lease request once the connection is open: 10 s, as of a
+    /// kubelet (heartbeatClientConfig.Timeout). A server that needs 9 s for a write, and drops the
+    /// work of a client that leaves, is asked once for each renewal.
+    pub fn answer_budget(self) -> Duration {
+        self.call_budget() * 2
     }
 
     /// Time limit of DNS, TCP and TLS: three round trips over NB-IoT take 9 s.
@@ -177,10 +183,6 @@ pub struct Schedule {
     lease_due: Option<Mono>,
     /// Rule 3: the last request was not answered. Also true before the first request.
     silent: bool,
-    /// The last answer to a Lease request took longer than a call, perhaps with the connection: the
-    /// next one over an open connection has the time that a kubelet waits, or a server that needs
-    /// it would be asked twice each time, because a request that is given up is sent again.
-    slow: bool,
     /// The last request other than the Lease's was not answered, and the Lease may be renewed early
     /// for its retry.
     retries: bool,
@@ -192,7 +194,7 @@ impl Schedule {
     /// A schedule with no Lease yet. `seed` is any number that differs between boards.
     pub fn new(timings: LeaseTimings, seed: u64) -> Self {
         let (lease_due, random) = (None, seed | 1);
-        Self { timings, lease_due, silent: true, slow: false, retries: false, random }
+        Self { timings, lease_due, silent: true, retries: false, random }
     }
 
     /// The request that is due, or a wait. `connected` returns whether the connection is still
@@ -210,8 +212,7 @@ impl Schedule {
         let budget = match self.lease_due {
             Some(due) if due <= now || self.renews_early(due, now, first) => {
                 let budget = match !self.silent && connected() {
-                    true if self.slow => call * 2,
-                    true => call,
+                    true => self.timings.answer_budget(),
                     false => connect_and_call,
                 };
                 return Action::Send(RequestKind::Lease, budget);
@@ -258,11 +259,6 @@ impl Schedule {
     /// The Node no longer exists.
     pub fn stop_lease(&mut self) {
         self.lease_due = None;
-    }
-
-    /// A Lease request had a response, of any kind, after this time.
-    pub fn lease_answered(&mut self, took: Duration) {
-        self.slow = took > self.timings.call_budget();
     }
 
     /// The Lease was renewed by a request that was sent at `start`.
@@ -423,40 +419,6 @@ mod tests {
         assert_eq!(schedule.next(at(2), &due, || true), turn);
     }
 
-    /// client-go: a request of the Lease has 10 s (heartbeatClientConfig.Timeout).
-    #[test]
-    fn a_server_that_needs_up_to_ten_seconds_is_asked_once_for_each_renewal() {
-        for needs in [6, 9] {
-            let mut schedule = Schedule::new(LAW, 1);
-            let (mut now, needs) = (at(0), Duration::from_secs(needs));
-            let (mut given_up, mut renewals) = (0, 0);
-            schedule.start_lease(now);
-            schedule.request_answered();
-            while now < at(90) {
-                match schedule.next(now, &times(None, at(1000), None), || true) {
-                    Action::Send(RequestKind::Lease, budget) if budget < needs => {
-                        given_up += 1;
-                        schedule.lease_silent(now, now.after(budget));
-                        now = now.after(budget);
-                    }
-                    Action::Send(RequestKind::Lease, _) => {
-                        renewals += 1;
-                        schedule.lease_answered(needs);
-                        schedule.lease_renewed(now);
-                        now = now.after(needs);
-                    }
-                    Action::Wait(until) => now = until,
-                    turn => panic!("{turn:?}"),
-                }
-            }
-            assert_eq!((given_up, renewals), (1, 9), "{needs:?}");
-            // A connection that dies has 5 s again as soon as the server is in good health.
-            schedule.lease_answered(Duration::from_secs(1));
-            let renewal = Action::Send(RequestKind::Lease, LAW.call_budget());
-            assert_eq!(schedule.next(at(200), &times(None, at(1000), None), || true), renewal);
-        }
-    }
-
     /// A reconnect on a narrow link takes as long as an interval.
     #[test]
     fn a_retry_has_at_least_half_an_interval_and_one_call() {
@@ -474,7 +436,7 @@ mod tests {
         // The renewal opens a connection and ends just before the next one is due.
         schedule.lease_renewed(at(15));
         let early = schedule.next(at(24), &due(24), || true);
-        assert_eq!(early, Action::Send(RequestKind::Lease, LAW.call_budget()));
+        assert_eq!(early, Action::Send(RequestKind::Lease, LAW.answer_budget()));
         schedule.lease_renewed(at(24));
         assert!(budget(schedule.next(at(28), &due(24), || true)) >= 10);
         // It is renewed early once for a retry, and never while it is refused.

@@ -33,7 +33,7 @@ pub fn addresses(hosts: &str, name: &str) -> Vec<IpAddr> {
     // As Go: case does not matter, and neither does a last dot.
     let wanted = name.strip_suffix('.').unwrap_or(name);
     let address = |line: &str| {
-        let mut fields = line.split('#').next()?.split_whitespace();
+        let mut fields = line.split('#').next()?.split_ascii_whitespace();
         let address = fields.next()?;
         let is_wanted =
             |name: &str| name.strip_suffix('.').unwrap_or(name).eq_ignore_ascii_case(wanted);

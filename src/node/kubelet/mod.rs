@@ -148,7 +148,7 @@ impl Kubelet {
     /// opening. Without it, a server that accepts connections and does not respond would use up
     /// the time for the next address of its name.
     pub fn answer_budget(&self, kind: RequestKind) -> Option<Duration> {
-        (kind == RequestKind::Lease).then(|| self.timings.call_budget())
+        (kind == RequestKind::Lease).then(|| self.timings.answer_budget())
     }
 
     /// The next step. `connected` is called only if a request is due.
@@ -459,9 +459,6 @@ impl Kubelet {
         start: Mono,
         now: Mono,
     ) -> Result<(), RequestError> {
-        if answer.is_ok() {
-            self.schedule.lease_answered(now.since(start));
-        }
         let uid = self.node.uid().unwrap_or_default();
         match self.lease.on_response(uid, answer) {
             Ok(Progress::Done) => {

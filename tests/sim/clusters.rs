@@ -91,10 +91,6 @@ impl Cluster {
         former.extend(also);
         let new = Self::of(index, plan, authority, former);
         new.model.restore(self.model.snapshot());
-        if new.model.supervisor().is_some() {
-            let ca = new.model.ca_pem();
-            new.model.set_supervisor(|supervisor| supervisor.cacerts = ca);
-        }
         let (backup, verifies, signs_until) = (self.backup.take(), self.verifies, self.signs_until);
         *self = Self { backup, verifies, signs_until, ..new };
     }
@@ -104,9 +100,14 @@ impl Cluster {
         self.pins.clone()
     }
 
-    fn publish_ca(&self) {
+    /// Also after a restored backup, which may be of the time of another CA.
+    pub(crate) fn publish_ca(&self) {
         let info = self.model.cluster_info(&self.model.url(), &self.ca_pem);
         self.model.set_cluster_info(Some(&info));
+        if self.model.supervisor().is_some() {
+            let ca = self.ca_pem.clone();
+            self.model.set_supervisor(|supervisor| supervisor.cacerts = ca);
+        }
     }
 }
 

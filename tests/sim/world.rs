@@ -996,6 +996,7 @@ impl World {
         if let Some(backup) = self.clusters[0].backup.take() {
             self.set_double();
             self.clusters[0].model.restore(backup);
+            self.clusters[0].publish_ca();
             self.each_server(0, |world, server| world.end_connections_of(server, true));
         }
     }

@@ -149,7 +149,9 @@ impl Source for ReadonlyFilesystem {
             is_unread |= matches!(fs.ext4, Some(Err(_)));
             self.memories.push(memory);
         }
-        match failed.first() {
+        // An ext4 has a record of its errors. What else has stopped, only this condition tells the next
+        // process.
+        match failed.iter().find(|fs| fs.ext4.is_none()).or(failed.first()) {
             Some(fs) => {
                 RuleResult::problem(1, "FilesystemIsReadOnly", &stopped(fs), failed.len() - 1)
             }
@@ -502,6 +504,11 @@ pub(super) mod tests {
                 assert_eq!(next.look(second, &mounted(&found)), "FilesystemIsReadOnly");
             }
         }
+        // Beside an ext4, whose record tells its own failure, the condition names it.
+        let mut board = new_board();
+        board.look(0, &mounted(&[ext4(1), vfat(false)]));
+        board.looks(3, 60, &mounted(&[ext4(1), vfat(true)]));
+        assert_eq!(board.message(), "mmcblk0p1 (vfat at /boot) stopped taking writes, and 1 more");
         // Of another boot it says nothing of this one.
         for (is_of_this_boot, want) in [(true, "FilesystemIsReadOnly"), (false, "False")] {
             let mut next = new_board();

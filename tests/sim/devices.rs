@@ -704,6 +704,8 @@ impl Hardware {
             ("UnderVoltageDip", self.drops),
             ("WatchdogReset", u64::from(self.was_reset && !self.is_pi())),
             ("edited", u64::from(self.is_edited())),
+            // Its record of errors says also to the next process that it has failed.
+            ("recorded", u64::from(mounted.clone().any(|disk| disk.has_failed && disk.is_ext4()))),
             ("cooling", self.cooling),
             ("cap", self.cap),
         ]);

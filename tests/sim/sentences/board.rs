@@ -451,11 +451,21 @@ impl<'a> Watch<'a> {
         at_start.is_some_and(|(_, truth)| truth.count("edited") > 0)
     }
 
+    /// A file system without a record of errors was read-only at the first look of this process, and
+    /// no earlier process had the time to tell it.
+    fn turned_unseen(&self, since: Duration, rule: &Rule) -> bool {
+        rule.kind == "ReadonlyFilesystem"
+            && self.now().is_some_and(|truth| truth.count("recorded") == 0)
+            && self.agent_since.is_none_or(|agent| agent > since)
+            && self.is_disturbed(since, since + rule.told)
+    }
+
     /// A condition becomes False: the problem is over, for its time.
     fn ends(&mut self, at: Duration, rule: &Rule) {
         self.judged.count += 1;
         let since = self.level_since(rule.kind, 2);
-        if let Some(since) = since.filter(|since| at >= *since + READ) {
+        let is_known = |since: &Duration| !self.turned_unseen(*since, rule);
+        if let Some(since) = since.filter(|since| at >= *since + READ && is_known(since)) {
             let text = format!("{} is False; the problem lasts since {since:?}", rule.kind);
             return self.breaks(at, &format!("{} ends too early", rule.kind), text);
         }
@@ -703,6 +713,29 @@ mod tests {
         let judged = judged(trace);
         assert!(judged.count > 0);
         assert_eq!(judged.broken.map_or(String::new(), |broken| broken.kind), kind);
+    }
+
+    /// Who could know a failure after a restart: the process that was there long enough, or that
+    /// reads a record of errors.
+    #[test]
+    fn a_file_system_that_turned_unseen_needs_a_record() {
+        const NODE: &str = "/api/v1/nodes/pi/status";
+        let plan: Plan = "seed 1\nat 150.000 restart".parse().expect("a plan");
+        let finds = |fails: fn(&mut Hardware), failed: u64| {
+            let says = |second, status, before| {
+                writes(second, NODE, node(MEMORY, "ReadonlyFilesystem", status), before)
+            };
+            let told = node(MEMORY, "ReadonlyFilesystem", "True");
+            let restart = at(160, What::Starts { pid: 2, name: "nodelet", line: String::new() });
+            let ends = says(1500, "False", told);
+            let mut trace = vec![board(1, |_| {}), starts(), board(failed, fails), restart, ends];
+            trace.sort_by_key(|entry| entry.at);
+            judge(&Run { plan: &plan, trace: &trace }).broken.map(|broken| broken.kind)
+        };
+        let early = Some("ReadonlyFilesystem ends too early".to_owned());
+        assert_eq!(finds(|h| h.firmware.has_failed = true, 100), None);
+        assert_eq!(finds(|h| h.firmware.has_failed = true, 200), early);
+        assert_eq!(finds(|h| h.root.fail(9), 100), early);
     }
 
     #[test]

@@ -460,9 +460,10 @@ impl World {
         }
     }
 
-    /// Whether the kubeconfig of the board names its user by a token.
+    /// Whether the kubeconfig of the unit's process names its user by a token.
     pub(crate) fn names_a_token(&self) -> bool {
-        let text = self.board.read(self.kubeconfig_path()).unwrap_or_default();
+        let path = self.people.started.flag("kubeconfig").unwrap_or_default();
+        let text = self.board.read(path.trim_start_matches('/')).unwrap_or_default();
         String::from_utf8_lossy(&text).contains("token: ")
     }
 

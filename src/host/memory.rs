@@ -60,13 +60,11 @@ impl Meminfo {
     }
 
     /// Sets memory, working set and huge pages. `used` is the working set of the memory controller.
-    /// Pages that were read are not listed again, unless `may_list`.
     pub(super) fn refresh(
         &mut self,
         root: &HostRoot,
         sysinfo: Option<SysInfo>,
         used: Option<u64>,
-        may_list: bool,
         facts: &mut Facts,
     ) {
         let meminfo = self.values(root, sysinfo, used.is_none());
@@ -76,9 +74,8 @@ impl Meminfo {
             Ok(sizes) => sizes.iter().any(|size| size.count > 0),
             Err(_) => true,
         };
-        let may_list = may_list || facts.huge_pages.is_err();
-        if (had_huge_pages || meminfo.has_huge_pages) && may_list {
-            facts.huge_pages = huge_pages(root);
+        if had_huge_pages || meminfo.has_huge_pages {
+            facts.huge_pages = huge_pages(root, &facts.huge_pages);
         }
     }
 
@@ -162,21 +159,24 @@ pub(super) fn line_bytes<const N: usize>(meminfo: &[u8], names: [&str; N]) -> [O
 
 /// Every size of huge pages, ascending, from the folders `hugepages-<n>kB`. A kernel without
 /// hugetlbfs has none, which is no error. An unreadable count makes the whole fact unread, so that
-/// no size is dropped silently.
-fn huge_pages(root: &HostRoot) -> Read<Vec<HugePages>> {
-    let names = if_present(root.list(HUGE_PAGES)).transpose()?.unwrap_or_default();
-    let mut sizes = Vec::new();
-    for name in names {
-        let Some(page_bytes) = page_bytes(&name) else {
-            continue;
-        };
-        let path = format!("{HUGE_PAGES}/{name}/nr_hugepages");
+/// no size is dropped silently. Sizes that are known are not listed again: a list asks the root
+/// file system, which can block.
+fn huge_pages(root: &HostRoot, known: &Read<Vec<HugePages>>) -> Read<Vec<HugePages>> {
+    let mut sizes: Vec<u64> = match known {
+        Ok(sizes) => sizes.iter().map(|size| size.page_bytes).collect(),
+        Err(_) => {
+            let names = if_present(root.list(HUGE_PAGES)).transpose()?.unwrap_or_default();
+            names.iter().filter_map(|name| page_bytes(name)).collect()
+        }
+    };
+    sizes.sort_unstable();
+    let count = |page_bytes: u64| {
+        let path = format!("{HUGE_PAGES}/hugepages-{}kB/nr_hugepages", page_bytes / 1024);
         let text = root.text(&path, SMALL)?;
         let count = text.trim().parse().map_err(|_| Unread::new(path, "not a number"))?;
-        sizes.push(HugePages { page_bytes, count });
-    }
-    sizes.sort_unstable();
-    Ok(sizes)
+        Ok(HugePages { page_bytes, count })
+    };
+    sizes.into_iter().map(count).collect()
 }
 
 /// `hugepages-2048kB` is 2 MiB.

@@ -122,7 +122,7 @@ impl Host {
         let sources = self.sources.get_or_insert_with(|| Sources::new(root));
         let sysinfo = root.sysinfo();
         let used = sources.working_set.read(root);
-        sources.meminfo.refresh(root, sysinfo, used, !sources.root_can_block, facts);
+        sources.meminfo.refresh(root, sysinfo, used, facts);
         let (folder, mounts) = (&self.node_root_dir, &sources.mounts);
         facts.node_fs = sources.node_fs.read(root, folder, mounts, disk::ancestor);
         facts.pids = sources.threads.read(root);

@@ -55,7 +55,6 @@ pub use time::set_time;
 
 use auth::User;
 use server::{BLACKHOLE, REFUSING, SERVING, Shared};
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::ops::Deref;
 use std::sync::atomic::Ordering;
@@ -348,7 +347,7 @@ impl Double {
 
     /// A restart without objects: an etcd restored from nothing. resourceVersions go on.
     pub fn restart_empty(&self) {
-        self.api.store().restore(BTreeMap::new());
+        self.api.store().restore(store::Store::default());
         self.close_connections();
     }
 }

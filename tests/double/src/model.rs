@@ -13,6 +13,7 @@ use crate::pki::{Authority, Identity, Validity};
 use crate::protobuf;
 use crate::rbac::Rbac;
 use crate::status;
+use crate::store::Store;
 use crate::supervisor::{Caller, Supervisor};
 use crate::table;
 use crate::time;
@@ -21,7 +22,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::server::NoServerSessionStorage;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub struct Model {
 /// go with it.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    objects: BTreeMap<String, Value>,
+    store: Store,
     rbac: Rbac,
     join: Join,
     supervisor: Option<Supervisor>,
@@ -401,7 +402,7 @@ impl Model {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
-            objects: self.api.store().objects().clone(),
+            store: self.api.store().clone(),
             rbac: lock(&self.api.rbac).clone(),
             join: lock(&self.api.join).clone(),
             supervisor: lock(&self.api.supervisor).clone(),
@@ -412,8 +413,8 @@ impl Model {
     /// The etcd restored from a backup. resourceVersions go on, and the tokens since then: those of a
     /// file are not in etcd.
     pub fn restore(&self, snapshot: Snapshot) {
-        let Snapshot { objects, rbac, join, supervisor, tokens } = snapshot;
-        self.api.store().restore(objects);
+        let Snapshot { store, rbac, join, supervisor, tokens } = snapshot;
+        self.api.store().restore(store);
         *lock(&self.api.rbac) = rbac;
         *lock(&self.api.join) = join;
         *lock(&self.api.supervisor) = supervisor;

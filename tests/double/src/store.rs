@@ -13,7 +13,7 @@ fn path((resource, namespace, name): &Key) -> String {
 }
 
 /// The double's etcd.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Store {
     version: u64,
     /// In the order of their paths.
@@ -70,13 +70,9 @@ impl Store {
         self.all(kind, namespace).into_iter().cloned().collect()
     }
 
-    /// All objects, as a backup has them.
-    pub(crate) fn objects(&self) -> &BTreeMap<String, Value> {
-        &self.objects
-    }
-
-    /// Replaces all objects. resourceVersions go on.
-    pub(crate) fn restore(&mut self, objects: BTreeMap<String, Value>) {
-        self.objects = objects;
+    /// Replaces all objects by those of a backup. resourceVersions go on, also those of the backup.
+    pub(crate) fn restore(&mut self, backup: Self) {
+        self.version = self.version.max(backup.version);
+        self.objects = backup.objects;
     }
 }

@@ -149,8 +149,8 @@ impl Source for ReadonlyFilesystem {
             is_unread |= matches!(fs.ext4, Some(Err(_)));
             self.memories.push(memory);
         }
-        // An ext4 has a record of its errors. What else has stopped, only this condition tells the next
-        // process.
+        // An ext4 has a record of its errors. What else has stopped, only this condition tells the
+        // next process.
         match failed.iter().find(|fs| fs.ext4.is_none()).or(failed.first()) {
             Some(fs) => {
                 RuleResult::problem(1, "FilesystemIsReadOnly", &stopped(fs), failed.len() - 1)

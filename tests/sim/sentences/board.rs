@@ -451,8 +451,8 @@ impl<'a> Watch<'a> {
         at_start.is_some_and(|(_, truth)| truth.count("edited") > 0)
     }
 
-    /// A file system without a record of errors was read-only at the first look of this process, and
-    /// no earlier process had the time to tell it.
+    /// A file system without a record of errors was read-only at the first look of this process,
+    /// and no earlier process had the time to tell it.
     fn turned_unseen(&self, since: Duration, rule: &Rule) -> bool {
         rule.kind == "ReadonlyFilesystem"
             && self.now().is_some_and(|truth| truth.count("recorded") == 0)

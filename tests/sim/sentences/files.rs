@@ -85,8 +85,8 @@ fn look(judged: &mut Judged, now: Duration, seen: &[FileSeen], while_faulty: boo
     }
 }
 
-/// `kubelet-client-2027-01-15-08-00-02.pem`; a board without an RTC names its first pair by 1970, or
-/// by a year more if its clock is set wrong.
+/// `kubelet-client-2027-01-15-08-00-02.pem`; a board without an RTC names its first pair by 1970,
+/// or by a year more if its clock is set wrong.
 fn is_pair(path: &str) -> bool {
     let name = path.strip_prefix(PKI).and_then(|name| name.strip_prefix("kubelet-client-"));
     let has_year = |name: &str| name.starts_with('2') || name.starts_with("197");

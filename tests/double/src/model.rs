@@ -411,12 +411,17 @@ impl Model {
     }
 
     /// The etcd restored from a backup. resourceVersions go on, and the tokens since then: those of a
-    /// file are not in etcd.
+    /// file are not in etcd, and bootstrap tokens are made again.
     pub fn restore(&self, snapshot: Snapshot) {
         let Snapshot { store, rbac, join, supervisor, tokens } = snapshot;
         self.api.store().restore(store);
         *lock(&self.api.rbac) = rbac;
-        *lock(&self.api.join) = join;
+        let mut now = lock(&self.api.join);
+        let since = std::mem::replace(&mut *now, join).tokens;
+        let is_lost = |token: &BootstrapToken| now.tokens.iter().all(|old| old.id() != token.id());
+        let lost: Vec<_> = since.into_iter().filter(is_lost).collect();
+        now.tokens.extend(lost);
+        drop(now);
         *lock(&self.api.supervisor) = supervisor;
         lock(&self.api.tokens).extend(tokens);
     }

@@ -29,6 +29,8 @@ const READ_ONCE: Duration = seconds(3600 + 105);
 const RECOVERS: Duration = seconds(170);
 /// The file that was too slow in three looks is left out for an hour.
 const LEFT_OUT: Duration = seconds(3600 + 105);
+/// An agent has looked at all sources this long after its start.
+const FIRST_LOOK: Duration = seconds(30);
 
 /// A condition, and its times (systemd/health.md).
 struct Rule {
@@ -444,11 +446,11 @@ impl<'a> Watch<'a> {
         free.is_none_or(|(since, _)| cools < (*since).max(agent) + seconds(130))
     }
 
-    /// The agent began while somebody edited the boot medium: it cannot know that this was so.
+    /// Somebody edited the boot medium at the first look of the agent, which cannot know that.
     fn was_edited_at_the_start(&self) -> bool {
         let Some(agent) = self.agent_since else { return true };
-        let at_start = self.past.iter().rfind(|(at, _)| *at <= agent);
-        at_start.is_some_and(|(_, truth)| truth.count("edited") > 0)
+        let mut at_start = self.since(agent).take_while(|(at, ..)| *at <= agent + FIRST_LOOK);
+        at_start.any(|(_, truth, _)| truth.count("edited") > 0)
     }
 
     /// A file system without a record of errors was read-only at the first look of this process,
@@ -516,14 +518,17 @@ impl<'a> Watch<'a> {
             // A Node of a backup has the id of a former boot.
             let since = self.boot_since().max(self.boot_written);
             // Without an id of the boot each start is the first one of a boot.
-            let is_told_again = reason == "WatchdogReset"
-                && !now.fact("bootID").is_empty()
+            let is_by_boot = reason == "WatchdogReset";
+            let has_no_id = now.fact("bootID").is_empty();
+            let is_told_again = is_by_boot
+                && !has_no_id
                 && self.events.iter().any(|(then, old)| old == reason && *then > since);
             if is_told_again {
                 let text = format!("{reason} is told again in the same boot");
                 self.breaks(at, "WatchdogReset again", text);
             }
-            if !self.has_grown(reason, from) && reason != "KernelOops" {
+            let is_old = is_by_boot && has_no_id && now.count(reason) > 0;
+            if !self.has_grown(reason, from) && !is_old && reason != "KernelOops" {
                 let text = format!("an event {reason}, and nothing of that kind happened");
                 self.breaks(at, &format!("event {reason} without ground"), text);
             }
@@ -574,7 +579,7 @@ impl<'a> Watch<'a> {
         }
         // Between two faults each value follows the board, but for what is read at the start alone.
         let unread_since =
-            |(begin, end): &(Duration, Duration)| *begin <= agent + seconds(30) && agent <= *end;
+            |(begin, end): &(Duration, Duration)| *begin <= agent + FIRST_LOOK && agent <= *end;
         let has_no_hosts = self.root_can_block && self.unread.iter().any(unread_since);
         for name in now.facts.keys().copied() {
             let from = at.saturating_sub(seconds(180));

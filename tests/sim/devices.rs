@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use super::world::RENAMED;
+use super::world::{OVERRIDDEN, RENAMED};
 use crate::kube::facts::{FileSystem, Interface};
 
 /// What a person or the physics change.
@@ -560,7 +560,7 @@ impl Hardware {
             }
         }
         if let Some(ip) = self.named {
-            let _ = writeln!(text, "{ip} {name} {RENAMED}");
+            let _ = writeln!(text, "{ip} {name} {RENAMED} {OVERRIDDEN}");
         }
         text + &self.servers_named
     }

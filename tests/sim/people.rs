@@ -15,7 +15,7 @@ use super::draw::draw;
 use super::process::{Exit, Pid, Shared};
 use super::trace::{Ran, What};
 use super::unit::Start;
-use super::world::{Event, NODE, RENAMED, World, ready_of};
+use super::world::{Event, NODE, OVERRIDDEN, RENAMED, World, ready_of};
 
 /// Time from a healthy world to a Ready Node.
 const RECOVERY: Duration = Duration::from_secs(100);
@@ -605,7 +605,7 @@ impl World {
 
     /// An administrator's flag that wins over those of the join.
     pub(crate) fn override_name(&mut self, size: u64) {
-        self.write_flags(" --hostname-override=another");
+        self.write_flags(&format!(" --hostname-override={OVERRIDDEN}"));
         if size == 1 {
             self.start_again();
         }

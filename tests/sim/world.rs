@@ -56,6 +56,9 @@ pub(crate) const NODE: &str = "pi";
 /// Its name after another line of a join.
 pub(crate) const RENAMED: &str = "pie";
 
+/// Its name after a person has overridden that.
+pub(crate) const OVERRIDDEN: &str = "another";
+
 /// What happens at a time.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -991,12 +994,14 @@ impl World {
         self.clusters[0].backup = Some(self.clusters[0].model.snapshot());
     }
 
-    /// etcd is restored from the backup; the servers restart.
+    /// etcd is restored from the backup; the servers restart. The administrator sets RBAC and
+    /// cluster-info as they were just before.
     pub(crate) fn restore(&mut self) {
         if let Some(backup) = self.clusters[0].backup.take() {
             self.set_double();
             self.clusters[0].model.restore(backup);
             self.clusters[0].publish_ca();
+            self.set_rbac(!self.faults.has("rbac-removed"));
             self.each_server(0, |world, server| world.end_connections_of(server, true));
         }
     }

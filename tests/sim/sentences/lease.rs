@@ -4,7 +4,8 @@
 //!
 //! - The next attempt follows within 15.4 s of the start of a renewal, within 10 s of that of a
 //!   refused one (15 s with `Retry-After`), and within 20.1 s of that of an unanswered one; with a
-//!   request for a certificate or a slow file operation in between, within 25.1 s.
+//!   request for a certificate or a slow file operation in between, within 25.1 s, and with a slow
+//!   read in between, as much longer as that takes.
 //! - One read or one operation of a file change that takes longer than a call adds the rest, and a
 //!   suspend adds its time.
 //! - Rule 1: each request and each slow file operation begins with a turn, which polls unless it
@@ -246,7 +247,8 @@ impl Agent {
         let limit = match lease.got {
             None => {
                 let due = (took.min(LONGEST_ATTEMPT) + PAUSE).max(CALL);
-                if self.shares { due + CALL } else { due.max(AFTER_REFUSAL) }
+                let read = self.slowest.min(CALL);
+                if self.shares { due + CALL } else { (due + read).max(AFTER_REFUSAL) }
             }
             Some(got) if is_accepted(&got) || got.has_retry_after || got.is_odd => {
                 AFTER_SUCCESS.max(took)

@@ -130,6 +130,7 @@ impl World {
         let mut paths: Vec<String> = [
             "etc/kubernetes/kubelet.conf",
             "var/lib/nodelet/kubeconfig",
+            "etc/default/nodelet",
             "etc/default/nodelet-join",
         ]
         .map(str::to_owned)

@@ -492,7 +492,9 @@ impl<'a> Watch<'a> {
         let is_pressure = rule.kind.ends_with("Pressure");
         let is_absent =
             |(_, truth, _): (Duration, &Truth, Duration)| !truth.sources.contains(&rule.kind);
-        if is_pressure || !self.since(from).any(is_absent) {
+        // A driver that was bound again has another number, which only a list would find.
+        let is_lost = rule.kind == "UnderVoltage" && self.root_can_block;
+        if is_pressure || !(is_lost || self.since(from).any(is_absent)) {
             let text = format!("{} was {was} and is deleted; the board has its source", rule.kind);
             self.breaks(at, &format!("{} is deleted", rule.kind), text);
         }

@@ -64,7 +64,7 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                     && !is_of_transition(path, &other, objects)
                     && !is_of_list(path, &other, objects)
                     && !is_of_boot(path, run.plan)
-                    && !is_of_start(path, run.plan, &other, objects)
+                    && !is_of_start(path, run.plan, &other)
                     && !is_of_backup(path, run.plan, begin.at)
             })
             .collect();
@@ -128,17 +128,12 @@ fn is_of_transition(path: &str, other: &Objects, new: &Objects) -> bool {
         .any(|kind| path.contains(kind) && !is_true(other, kind) && is_true(new, kind))
 }
 
-/// A root that can block: `/etc/os-release` and huge pages are read at the start alone, and a driver
-/// that was bound later is found by the next start.
-fn is_of_start(path: &str, plan: &Plan, other: &Objects, new: &Objects) -> bool {
-    let differs = |name: &str| members(other).get(name) != members(new).get(name);
+/// A root that can block: `/etc/os-release` is read at the start alone, and a driver that was bound
+/// later is found by the next start.
+fn is_of_start(path: &str, plan: &Plan, other: &Objects) -> bool {
     let voltage = "node.status.conditions.UnderVoltage.";
     let is_new_driver = path.starts_with(voltage) && !members(other).contains_key(path);
-    // Huge pages are not allocatable as memory.
-    let is_of_pages = path.contains(".hugepages-")
-        || path == "node.status.allocatable.memory"
-            && differs("node.status.allocatable.hugepages-2Mi");
-    plan.root_can_block() && (path.ends_with(".osImage") || is_of_pages || is_new_driver)
+    plan.root_can_block() && (path.ends_with(".osImage") || is_new_driver)
 }
 
 /// A Lease from a backup may be without the owner that another program had removed: a start reads

@@ -8,7 +8,7 @@ use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
 
 /// client-go: every 32 s after a failure.
-const LAST_BACKOFF: Duration = Duration::from_secs(32);
+pub(super) const LAST_BACKOFF: Duration = Duration::from_secs(32);
 /// Longest delay between two GETs of a CSR: 8 s, or 30 s if a person approves it.
 const LAST_POLL: Duration = Duration::from_secs(8);
 const LAST_POLL_OF_SERVING: Duration = Duration::from_secs(30);
@@ -18,8 +18,8 @@ const LAST_READ: Duration = Duration::from_secs(900);
 const LAST_READ_BY_NAME: Duration = Duration::from_secs(3600);
 /// Longest pause after an unanswered request, as in registration.
 const LAST_SILENCE: Duration = Duration::from_secs(7);
-/// Longest pause at a supervisor. A renewal begins weeks before the expiry, and at each attempt the
-/// server computes a password hash (scrypt).
+/// Longest pause at a supervisor, where no expiry is near. A renewal begins weeks before the expiry,
+/// and at each attempt the server computes a password hash (scrypt).
 const LAST_AT_SUPERVISOR: Duration = Duration::from_secs(3600);
 
 /// What a certificate is for, and how the board gets it.

@@ -15,6 +15,7 @@ pub use kind::CertificateKind;
 use std::time::Duration;
 
 use self::csr::{APPROVE, CsrState, SIGNER, Waiting};
+use self::kind::LAST_BACKOFF;
 use crate::kube::delay::{Backoff, Jitter};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
@@ -221,7 +222,7 @@ impl Certificate {
 
     /// Gives up the request under way if it is time, and decides again.
     pub fn give_up(&mut self, now: Now) -> Result<(), Fault> {
-        self.end_of_request(now).map_or(Ok(()), |why| self.failed(why, now.mono))
+        self.end_of_request(now).map_or(Ok(()), |why| self.failed(why, now))
     }
 
     /// Takes a certificate that is in use in the place of the held one.
@@ -282,20 +283,20 @@ impl Certificate {
                 if left.is_zero() {
                     self.continue_with(CertificateState::Idle, now.mono.after(pause));
                 } else {
-                    self.back_off(now.mono);
+                    self.back_off(now);
                     self.due = self.due.min(now.mono.after(left));
                 }
                 return Err(why.into());
             }
             TaskResult::Unusable(why) => {
                 self.new_key = true;
-                return self.failed(why, now.mono);
+                return self.failed(why, now);
             }
             TaskResult::Failed(why) => match self.state {
-                CertificateState::Idle => return self.failed(why, now.mono),
+                CertificateState::Idle => return self.failed(why, now),
                 // The chain is kept and installed later: the disk may be full now.
                 CertificateState::Issued(_) => {
-                    self.back_off(now.mono);
+                    self.back_off(now);
                     return Err(why);
                 }
                 // The files could not be searched: a CSR does not need them.
@@ -337,18 +338,22 @@ impl Certificate {
     }
 
     /// Begins again after a delay.
-    fn failed<T>(&mut self, why: impl Into<Fault>, now: Mono) -> Result<T, Fault> {
+    fn failed<T>(&mut self, why: impl Into<Fault>, now: Now) -> Result<T, Fault> {
         self.state = CertificateState::Idle;
         self.back_off(now);
         Err(why.into())
     }
 
-    fn back_off(&mut self, now: Mono) {
+    fn back_off(&mut self, now: Now) {
         let delay = self.backoff.next_delay();
-        self.due = now.after(delay + self.jitter.of(delay / 10));
+        let delay = delay + self.jitter.of(delay / 10);
+        // A network that comes back just before the expiry must not find a pause of an hour.
+        let left = self.held.as_ref().map_or(Duration::ZERO, |held| held.not_after.since(now.wall));
+        let most = if left.is_zero() { delay } else { (left / 10).max(LAST_BACKOFF) };
+        self.due = now.mono.after(delay.min(most));
         // The files are searched before each attempt.
         self.search_due = self.search_due.min(self.due);
-        debug_assert!(now < self.due, "{:?} at {now:?}", self.due);
+        debug_assert!(now.mono < self.due, "{:?} at {now:?}", self.due);
     }
 
     /// The Node was created at this time, perhaps by a process that ended soon after. k3s deletes a
@@ -373,14 +378,14 @@ impl Certificate {
         answer: Answer,
         now: Now,
     ) -> Result<Option<String>, RequestError> {
-        let response = answer.inspect_err(|_| self.on_silence(now.mono))?;
+        let response = answer.inspect_err(|_| self.on_silence(now))?;
         let (result, retry_after) = (response.accepted(), response.retry_after);
         let accepted = result.as_ref().map(|()| response.body.as_slice());
         let progress = match std::mem::replace(&mut self.state, CertificateState::Idle) {
             CertificateState::Signed(request) if self.kind.is_at_supervisor() => {
                 self.on_supervisor(&request, response, now)
             }
-            CertificateState::Signed(request) => self.on_created(request, accepted, now.mono),
+            CertificateState::Signed(request) => self.on_created(request, accepted, now),
             CertificateState::Waiting(waiting) => self.on_read(waiting, accepted, now),
             state => {
                 self.state = state;
@@ -397,19 +402,19 @@ impl Certificate {
     /// The server may have created the CSR, so it is sent again: a digest-named CSR is found, and a
     /// generateName CSR is orphaned and garbage-collected within 24 h. A request to the supervisor
     /// is signed again, because that reads the node password again.
-    fn on_silence(&mut self, now: Mono) {
+    fn on_silence(&mut self, now: Now) {
         if self.kind.is_at_supervisor() {
             self.state = CertificateState::Idle;
         }
         self.back_off(now);
-        self.due = self.due.min(now.after(self.kind.last_silence()));
+        self.due = self.due.min(now.mono.after(self.kind.last_silence()));
     }
 
     fn on_created(
         &mut self,
         request: SigningRequest,
         accepted: Result<&[u8], &Refused>,
-        now: Mono,
+        now: Now,
     ) -> Result<Option<String>, Fault> {
         let (name, uid) = match accepted {
             Ok(body) => {
@@ -425,12 +430,12 @@ impl Certificate {
             }
             Err(refused) => return self.failed(csr::create_error(refused), now),
         };
-        self.due = if uid.is_some() { now.after(FIRST_POLL) } else { now };
+        self.due = if uid.is_some() { now.mono.after(FIRST_POLL) } else { now.mono };
         self.state = CertificateState::Waiting(Waiting {
             request,
             name,
             uid,
-            since: now,
+            since: now.mono,
             polls: Backoff::new(FIRST_POLL, self.kind.last_poll()),
             is_approved: false,
             logged: false,
@@ -464,17 +469,17 @@ impl Certificate {
             // The certificate expired while the CSR waited, or the bootstrap token did: the next
             // CSR may have other credentials.
             CsrState::Refused(refused) if refused.code == 401 && !self.is_usable(now.wall) => {
-                return self.failed(refused, now.mono);
+                return self.failed(refused, now);
             }
             CsrState::Refused(refused) => Err(refused.into()),
             CsrState::Issued(chain) => {
                 self.continue_with(CertificateState::Issued(chain), now.mono);
                 return Ok(None);
             }
-            CsrState::Gone(why) => return self.failed(why, now.mono),
+            CsrState::Gone(why) => return self.failed(why, now),
             CsrState::Unusable(why) => {
                 self.new_key = true;
-                return self.failed(why, now.mono);
+                return self.failed(why, now);
             }
         };
         self.state = CertificateState::Waiting(waiting);
@@ -492,7 +497,7 @@ impl Certificate {
                 self.continue_with(CertificateState::Issued(chain), now.mono);
                 Ok(None)
             }
-            Err(why) => self.failed(why, now.mono),
+            Err(why) => self.failed(why, now),
         }
     }
 }

@@ -46,6 +46,29 @@ fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
     }
 }
 
+/// A board that was without a network for weeks gets it back minutes before the expiry.
+#[test]
+fn no_pause_is_longer_than_a_tenth_of_the_rest_of_a_lifetime() {
+    let mut certificate = asking();
+    let end = noon().after(hours(100));
+    let (mut now, mut last_hour) = (at(0, noon()), 0);
+    while now.wall < end {
+        if certificate.request().is_none() {
+            certificate.on_task(TaskResult::Signed(signed(1)), now);
+        }
+        certificate.on_response(Err("no route".into()), now).unwrap_err();
+        let (pause, left) = (certificate.due(now).since(now.mono), end.since(now.wall));
+        assert!(pause <= (left / 10).clamp(LAST_BACKOFF, hours(1)), "{pause:?} of {left:?}");
+        last_hour += u32::from(left < hours(1));
+        now = Now { mono: now.mono.after(pause), wall: now.wall.after(pause) };
+    }
+    assert!(last_hour > 20, "{last_hour}");
+    // The expired one cannot renew itself, and each attempt costs the server a hash.
+    certificate.on_task(TaskResult::Signed(signed(1)), now);
+    certificate.on_response(text(401, "expired"), now).unwrap_err();
+    assert_eq!(certificate.due, now.mono.after(hours(1)));
+}
+
 /// Each attempt to store it on a card that is read-only moved its renewal, until it had expired.
 #[test]
 fn a_certificate_that_is_never_stored_is_renewed_before_its_end() {

@@ -18,8 +18,8 @@ const LAST_READ: Duration = Duration::from_secs(900);
 const LAST_READ_BY_NAME: Duration = Duration::from_secs(3600);
 /// Longest pause after an unanswered request, as in registration.
 const LAST_SILENCE: Duration = Duration::from_secs(7);
-/// Longest pause at a supervisor, where no expiry is near. A renewal begins weeks before the expiry,
-/// and at each attempt the server computes a password hash (scrypt).
+/// Longest pause at a supervisor. A renewal begins weeks before the expiry, and at each attempt the
+/// server computes a password hash (scrypt).
 const LAST_AT_SUPERVISOR: Duration = Duration::from_secs(3600);
 
 /// What a certificate is for, and how the board gets it.
@@ -40,6 +40,15 @@ pub enum CertificateKind {
     Serving,
     /// A server's, which the supervisor signs.
     ServingAtSupervisor,
+}
+
+/// Longest pause while a certificate is `held`: a network that comes back just before the expiry
+/// must not find a pause of an hour. After the expiry nothing is in a hurry.
+pub(super) fn longest_pause(held: Option<&Leaf>, now: Wall) -> Duration {
+    match held.map(|held| held.not_after.since(now)) {
+        Some(left) if !left.is_zero() => (left / 10).max(LAST_BACKOFF),
+        _ => Duration::MAX,
+    }
 }
 
 impl CertificateKind {

@@ -15,7 +15,6 @@ pub use kind::CertificateKind;
 use std::time::Duration;
 
 use self::csr::{APPROVE, CsrState, SIGNER, Waiting};
-use self::kind::LAST_BACKOFF;
 use crate::kube::delay::{Backoff, Jitter};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
@@ -346,11 +345,8 @@ impl Certificate {
 
     fn back_off(&mut self, now: Now) {
         let delay = self.backoff.next_delay();
-        let delay = delay + self.jitter.of(delay / 10);
-        // A network that comes back just before the expiry must not find a pause of an hour.
-        let left = self.held.as_ref().map_or(Duration::ZERO, |held| held.not_after.since(now.wall));
-        let most = if left.is_zero() { delay } else { (left / 10).max(LAST_BACKOFF) };
-        self.due = now.mono.after(delay.min(most));
+        let most = kind::longest_pause(self.held.as_ref(), now.wall);
+        self.due = now.mono.after(most.min(delay + self.jitter.of(delay / 10)));
         // The files are searched before each attempt.
         self.search_due = self.search_due.min(self.due);
         debug_assert!(now.mono < self.due, "{:?} at {now:?}", self.due);

@@ -1,6 +1,7 @@
 //! The renewal at the supervisor of k3s and rke2.
 
 use super::*;
+use crate::credentials::certificate::kind::LAST_BACKOFF;
 
 /// `notBefore` of every certificate of the cluster.
 fn birth_of_the_ca() -> Wall {

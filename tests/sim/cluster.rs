@@ -187,28 +187,30 @@ impl World {
         if self.plan.setting("cidr") != "yes" || self.faults.has("lifecycle-stops") {
             return;
         }
-        let Some(node) = self.clusters[0].model.get(&format!("nodes/{NODE}")) else { return };
+        let Some(node) = self.own_node() else { return };
         if node["spec"]["podCIDRs"].is_null() {
             self.cidrs += 1;
             self.changed_spec = self.now;
             let cidr = format!("10.244.{}.0/24", self.cidrs % 256);
             let body = json!({"spec": {"podCIDR": cidr, "podCIDRs": [cidr]}});
-            self.admin("PATCH", &format!("/api/v1/nodes/{NODE}"), &body);
+            let (_, name) = self.place();
+            self.admin("PATCH", &format!("/api/v1/nodes/{name}"), &body);
         }
     }
 
     /// A pod of the Node, as of `kubectl debug node`; or one with so many arguments.
     pub(crate) fn bind_pod(&mut self, arguments: u64) {
+        let (cluster, name) = self.place();
         self.others += 1;
         self.changed_spec = self.now;
         let arguments: Vec<&str> = (0..arguments).map(|_| "x").collect();
         let body = json!({"apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": format!("stray-{}", self.others), "namespace": "default"},
-            "spec": {"nodeName": NODE, "containers": [
+            "spec": {"nodeName": name, "containers": [
                 {"name": "c", "image": "i", "args": arguments}]}});
         self.set_double();
         let path = "/api/v1/namespaces/default/pods";
-        self.clusters[0].model.as_admin("POST", path, "application/json", &body);
+        self.clusters[cluster].model.as_admin("POST", path, "application/json", &body);
     }
 
     /// A copy of the card in another board writes its status, with its own boot id.
@@ -281,8 +283,14 @@ impl World {
         Some(broken)
     }
 
+    /// The Node that the board has now: a join may have given it another name, or cluster.
+    fn own_node(&self) -> Option<Value> {
+        let (cluster, name) = self.place();
+        self.clusters[cluster].model.get(&format!("nodes/{name}"))
+    }
+
     fn wrong_cidr(&self) -> Option<(&'static str, String)> {
-        let node = self.clusters[0].model.get(&format!("nodes/{NODE}"))?;
+        let node = self.own_node()?;
         let cidr = node["spec"]["podCIDR"].as_str()?;
         let file = self.board.read("var/lib/nodelet/podcidr").unwrap_or_default();
         let file = String::from_utf8_lossy(&file).trim().to_owned();
@@ -315,10 +323,11 @@ impl World {
         if offers || self.plan.classes().iter().any(|class| hides.contains(class)) {
             return None;
         }
-        let pods = self.clusters[0].model.list("/api/v1/pods");
+        let (cluster, name) = self.place();
+        let pods = self.clusters[cluster].model.list("/api/v1/pods");
         let is_stray = |pod: &&Value| {
             let phase = pod["status"]["phase"].as_str().unwrap_or_default();
-            pod["spec"]["nodeName"] == NODE && !["Failed", "Succeeded"].contains(&phase)
+            pod["spec"]["nodeName"] == name && !["Failed", "Succeeded"].contains(&phase)
         };
         let pod = pods.iter().find(is_stray)?;
         Some(("stray pod", format!("{} still waits on the Node", pod["metadata"]["name"])))

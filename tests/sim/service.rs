@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::process::Signal;
 use super::trace::{Objects, What};
-use super::world::{NODE, World};
+use super::world::World;
 
 /// `WatchdogSec=` of the unit.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(90);
@@ -128,7 +128,9 @@ impl World {
         if self.unit.pid.is_none() || !self.board.is_on || !self.faults.is_only("twin") {
             return;
         }
-        if self.running_start().differs(&self.next_start()).is_some() {
+        // A kubeconfig that names another cluster counts with the next start.
+        let moves = self.people.home != self.people.installed;
+        if moves || self.running_start().differs(&self.next_start()).is_some() {
             return;
         }
         let objects = Box::new(self.objects());
@@ -152,7 +154,8 @@ impl World {
     /// What the cluster has of this board.
     fn objects(&mut self) -> Objects {
         self.set_double();
-        let model = &self.clusters[0].model;
+        let (cluster, name) = self.place();
+        let model = &self.clusters[cluster].model;
         let event = |event: &serde_json::Value| {
             let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
             let line = format!("{} {}: {}", text("type"), text("reason"), text("message"));
@@ -163,8 +166,8 @@ impl World {
         let mut events: Vec<String> = model.list("events").iter().flat_map(event).collect();
         events.sort_unstable();
         Objects {
-            node: model.get(&format!("nodes/{NODE}")).unwrap_or_default(),
-            lease: model.get(&format!("leases/{NODE}")).unwrap_or_default(),
+            node: model.get(&format!("nodes/{name}")).unwrap_or_default(),
+            lease: model.get(&format!("leases/{name}")).unwrap_or_default(),
             events,
         }
     }

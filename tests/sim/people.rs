@@ -393,6 +393,8 @@ impl World {
         self.set_double();
         let model = &self.clusters[cluster].model;
         let node = model.get(&format!("nodes/{name}")).unwrap_or_default();
+        // A check asks the cluster of the next start: a process may still be in another one.
+        let is_there = self.people.wanted.is_some() || cluster == self.people.installed;
         let next = self.next_start();
         let flags = self.board.read("etc/default/nodelet-join").unwrap_or_default();
         let is_check = matches!(command, Command::Check);
@@ -413,7 +415,7 @@ impl World {
             former: self.former().filter(|_| former.is_some() || !is_check),
             has_lost_pair: self.people.has_lost_pair,
             runs_since: self.unit.pid.map(|_| self.unit.started),
-            has_node: !node.is_null(),
+            has_node: !node.is_null() && is_there,
             ready: ready_of(&node).to_owned(),
             renewed: self.people.renewed.get(&(cluster, name.to_owned())).copied(),
         };

@@ -384,6 +384,8 @@ impl<'a> Watch<'a> {
             let kind = rule.kind;
             match (status_of(before, kind), status_of(list, kind)) {
                 (Some(true), Some(true)) => {}
+                // The server lost what the agent told: the Node was deleted, or is of a backup.
+                (_, Some(true)) if self.told.get(kind) == Some(&true) => {}
                 (_, Some(true)) => self.begins(at, rule),
                 (Some(true), Some(false)) => self.ends(at, rule),
                 (Some(false), None) if is_old(list, before, kind) => {}
@@ -769,6 +771,9 @@ mod tests {
         let before = || node(MEMORY, "UnderVoltage", "True");
         finds(&[lasts(), vec![board(300, |_| {})]].concat(), "UnderVoltage is not told");
         finds(&[lasts(), vec![told(), board(300, |_| {})]].concat(), "");
+        // A Node that is created again gets the True of the hour after the problem.
+        let over = || vec![told(), board(300, |_| {}), says(2000, MEMORY, "True", none())];
+        finds(&[lasts(), over()].concat(), "");
         let ends = says(400, MEMORY, "False", before());
         finds(&[lasts(), vec![told(), ends.clone()]].concat(), "UnderVoltage ends too early");
         finds(

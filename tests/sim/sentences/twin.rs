@@ -19,6 +19,8 @@ pub(super) const SENTENCE: Sentence = Sentence { number: 4, name: "twin", judge 
 /// The events of each start, as of a kubelet: the second one if the Node is cordoned.
 const STARTING: &[&str] = &["Normal Starting: ", "Normal NodeNotSchedulable: "];
 
+const VOLTAGE: &str = "node.status.conditions.UnderVoltage.";
+
 /// Two agents look at different moments: what changes by itself changes a little earlier or later.
 const APART: Duration = Duration::from_secs(120);
 
@@ -65,6 +67,7 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                     && !is_of_list(path, &other, objects)
                     && !is_of_boot(path, run.plan)
                     && !is_of_start(path, run.plan, &other)
+                    && !(is_kept(path, old, objects) && lacks_driver(run.trace, begin.at))
                     && !is_of_backup(path, run.plan, begin.at)
             })
             .collect();
@@ -131,9 +134,27 @@ fn is_of_transition(path: &str, other: &Objects, new: &Objects) -> bool {
 /// A root that can block: `/etc/os-release` is read at the start alone, and a driver that was bound
 /// later is found by the next start.
 fn is_of_start(path: &str, plan: &Plan, other: &Objects) -> bool {
-    let voltage = "node.status.conditions.UnderVoltage.";
-    let is_new_driver = path.starts_with(voltage) && !members(other).contains_key(path);
+    let is_new_driver = path.starts_with(VOLTAGE) && !members(other).contains_key(path);
     plan.root_can_block() && (path.ends_with(".osImage") || is_new_driver)
+}
+
+/// A condition whose source is missing is deleted two minutes after the start of a process, and is
+/// new when the driver is bound: a process that starts meanwhile keeps the old one.
+fn is_kept(path: &str, old: &Objects, new: &Objects) -> bool {
+    let value = |objects: &Objects| members(objects).get(path).cloned();
+    path.starts_with(VOLTAGE) && value(old).is_some() && value(old) == value(new)
+}
+
+/// The driver of the voltage was not bound at this time, or so late that no look has found it.
+fn lacks_driver(trace: &[Entry], at: Duration) -> bool {
+    let mut bound = Some(Duration::ZERO);
+    for entry in trace.iter().take_while(|entry| entry.at <= at) {
+        if let What::Board(truth) = &entry.what {
+            let is_bound = truth.sources.contains(&"UnderVoltage");
+            bound = is_bound.then(|| bound.unwrap_or(entry.at));
+        }
+    }
+    bound.is_none_or(|since| at < since + APART)
 }
 
 /// A Lease from a backup may be without the owner that another program had removed: a start reads
@@ -260,5 +281,27 @@ mod tests {
         assert_eq!(found(&later, &moved), None);
         let kind = "event Warning Rebooted: again differs";
         assert_eq!(found(&told, &same).as_deref(), Some(kind));
+    }
+
+    #[test]
+    fn a_condition_may_be_kept_while_the_driver_is_not_bound() {
+        let boards = |bound: u64| {
+            let board = |second, has_voltage_driver| {
+                let mut hardware = crate::sim::devices::Hardware::default();
+                hardware.has_voltage_driver = has_voltage_driver;
+                at(second, What::Board(Box::new(hardware.truth(1, false))))
+            };
+            [board(1, true), board(2, false), board(bound, true)]
+        };
+        let lacks = |bound, second| lacks_driver(&boards(bound), Duration::from_secs(second));
+        assert!(lacks(500, 499) && lacks(500, 619) && !lacks(500, 620));
+        let with = |time: &str| {
+            let mut objects = objects(time, &[]);
+            objects.node["status"]["conditions"][0]["type"] = json!("UnderVoltage");
+            objects
+        };
+        let path = format!("{VOLTAGE}lastTransitionTime");
+        let (old, new) = (with("2027-01-15T08:00:00Z"), with("2027-01-15T08:10:00Z"));
+        assert!(is_kept(&path, &old, &old) && !is_kept(&path, &old, &new));
     }
 }

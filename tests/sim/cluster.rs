@@ -273,7 +273,8 @@ impl World {
         let quiet_since = self.plan.stories.iter().map(|story| story.healed);
         let quiet_since = quiet_since.filter(|healed| *healed <= self.now).max()?;
         let since = quiet_since.max(self.changed_spec);
-        if self.now < since + PROMISED || !self.board.is_on {
+        // What the first cluster has of this Node's name waits in vain for a board that has left.
+        if self.now < since + PROMISED || !self.board.is_on || self.place() != (0, NODE) {
             return None;
         }
         let mut broken = Vec::new();

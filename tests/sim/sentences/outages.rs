@@ -39,13 +39,13 @@ impl Outage {
     fn follows_a_deletion(&self) -> bool {
         self.failures.last().is_some_and(|text| text.contains("deleted on the server"))
     }
+}
 
-    /// Each file that could not be read is on the root. One that can block is read only at the
-    /// start.
-    fn is_of_the_root(&self) -> bool {
-        let of_root = |why: &String| why.split(" | ").all(|fault| fault.starts_with("etc/"));
-        self.failures.last().is_some_and(of_root)
-    }
+/// Each file that cannot be read is on the root. One that can block is read only at the start. The
+/// status line tells what is unread now, and the log another reason up to an hour later.
+fn is_of_the_root(status: &str) -> bool {
+    let facts = status.split_once("; facts: ").map(|(_, facts)| facts);
+    facts.is_some_and(|facts| facts.split(" | ").all(|fault| fault.starts_with("etc/")))
 }
 
 /// A person has removed the link to the pair: it is made anew with the next certificate.
@@ -101,8 +101,7 @@ fn judge(run: &Run<'_>) -> Judged {
                     continue;
                 }
                 judged.count += 1;
-                let stays_unread =
-                    can_block && outages.get("facts").is_some_and(Outage::is_of_the_root);
+                let stays_unread = can_block && is_of_the_root(&state.status);
                 let written_for =
                     |time| state.card_writes.is_some_and(|since| entry.at >= since + time);
                 let is_due = |what: &str| match what {
@@ -153,16 +152,18 @@ mod tests {
     #[test]
     fn a_root_that_can_block_stays_unread() {
         let plan = "seed 1\nsetting root=overlay-nfs".parse().expect("a plan");
+        let lasting = "facts: etc/os-release: a | proc/meminfo: b";
         let kind = |why: &str| {
-            let text = format!("facts: {why}");
-            let failed = log_line(1, log::Level::Warn, PLACE, &text);
-            let quiet = judged(900, State { is_up: true, ..State::default() });
+            // What else was unread when the log told it has recovered.
+            let failed = log_line(1, log::Level::Warn, PLACE, lasting);
+            let status = format!("Ready since 2027, lease renewed 3 s ago; facts: {why}");
+            let quiet = judged(900, State { is_up: true, status, ..State::default() });
             let judged = judge(&Run { plan: &plan, trace: &[failed, quiet] });
             judged.broken.map(|broken| broken.kind)
         };
         assert_eq!(kind("etc/os-release: a; osImage is kept | etc/hosts: b"), None);
-        let lasting = kind("etc/os-release: a | proc/meminfo: b");
-        assert_eq!(lasting.as_deref(), Some("facts does not recover"));
+        let both = kind("etc/os-release: a | proc/meminfo: b");
+        assert_eq!(both.as_deref(), Some("facts does not recover"));
     }
 
     #[test]

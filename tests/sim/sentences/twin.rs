@@ -67,7 +67,7 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                     && !is_of_list(path, &other, objects)
                     && !is_of_boot(path, run.plan)
                     && !is_of_start(path, run.plan, &other)
-                    && !(is_kept(path, old, objects) && lacks_driver(run.trace, begin.at))
+                    && !is_of_driver(path, old, objects, lacks_driver(run.trace, begin.at))
                     && !is_of_backup(path, run.plan, begin.at)
             })
             .collect();
@@ -140,9 +140,9 @@ fn is_of_start(path: &str, plan: &Plan, other: &Objects) -> bool {
 
 /// A condition whose source is missing is deleted two minutes after the start of a process, and is
 /// new when the driver is bound: a process that starts meanwhile keeps the old one.
-fn is_kept(path: &str, old: &Objects, new: &Objects) -> bool {
+fn is_of_driver(path: &str, old: &Objects, new: &Objects, lacks_driver: bool) -> bool {
     let value = |objects: &Objects| members(objects).get(path).cloned();
-    path.starts_with(VOLTAGE) && value(old).is_some() && value(old) == value(new)
+    lacks_driver && path.starts_with(VOLTAGE) && value(old).is_some() && value(old) == value(new)
 }
 
 /// The driver of the voltage was not bound at this time, or so late that no look has found it.
@@ -302,6 +302,8 @@ mod tests {
         };
         let path = format!("{VOLTAGE}lastTransitionTime");
         let (old, new) = (with("2027-01-15T08:00:00Z"), with("2027-01-15T08:10:00Z"));
-        assert!(is_kept(&path, &old, &old) && !is_kept(&path, &old, &new));
+        assert!(is_of_driver(&path, &old, &old, true));
+        assert!(!is_of_driver(&path, &old, &old, false));
+        assert!(!is_of_driver(&path, &old, &new, true));
     }
 }

@@ -273,8 +273,7 @@ impl World {
         let quiet_since = self.plan.stories.iter().map(|story| story.healed);
         let quiet_since = quiet_since.filter(|healed| *healed <= self.now).max()?;
         let since = quiet_since.max(self.changed_spec);
-        // What the first cluster has of this Node's name waits in vain for a board that has left.
-        if self.now < since + PROMISED || !self.board.is_on || self.place() != (0, NODE) {
+        if self.now < since + PROMISED || !self.board.is_on {
             return None;
         }
         let mut broken = Vec::new();
@@ -300,7 +299,7 @@ impl World {
     }
 
     fn missing_password(&self) -> Option<(&'static str, String)> {
-        if self.plan.setting("auth") != "k3s" {
+        if self.plan.setting("auth") != "k3s" || self.place() != (0, NODE) {
             return None;
         }
         let supervisor = self.clusters[0].model.supervisor()?;

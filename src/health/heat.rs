@@ -28,6 +28,8 @@ pub(super) struct Heat {
     pub(super) coolers: Vec<Cooler>,
     /// cpufreq policies.
     pub(super) policies: Vec<Policy>,
+    /// A file that cannot be read now showed heat when it was last read.
+    pub(super) is_hidden: bool,
 }
 
 /// One thermal zone.
@@ -98,6 +100,8 @@ pub(super) struct ThermalThrottling {
     /// Each with its `scaling_max_freq`.
     policies: Vec<(Policy, RereadFile)>,
     pub(super) found: IfPresent<Heat>,
+    /// The paths of the files that showed heat when they were last read.
+    hot: Vec<String>,
     /// A source was readable before.
     was_seen: bool,
     /// One bit for each look, the last one lowest.
@@ -122,26 +126,41 @@ impl Source for ThermalThrottling {
         };
         let policies = policies.into_iter().filter_map(|name| policy_of(name, reader));
         self.policies = policies.take(MAX_DEVICES).collect();
+        let mut paths = self.paths();
+        paths.extend(self.policies.iter().map(|(_, file)| file.path.clone()));
+        self.hot.retain(|path| paths.contains(path));
     }
 
-    /// `None` if the board has no file for the rule. A file that cannot be read is left out; if the
-    /// look did not come to all of them, they are unread.
+    /// `None` if the board has no file for the rule. A file that cannot be read is left out, and
+    /// ends no problem that it showed; if the look did not come to all of them, they are unread.
     fn look(&mut self, reader: &mut HealthReader) {
         let mut heat = Heat::default();
+        let (hot, mut is_hidden) = (&mut self.hot, false);
+        let mut saw = |file: &RereadFile, is_hot: Option<bool>| match is_hot {
+            Some(is_hot) => {
+                hot.retain(|path| *path != file.path);
+                hot.extend(is_hot.then(|| file.path.clone()));
+            }
+            None => is_hidden |= hot.contains(&file.path),
+        };
         for (zone, file) in &mut self.zones {
             let temp = reader.reread_number(file).ok().filter(|temp| TEMPS.contains(temp));
+            saw(file, temp.map(|temp| is_close(zone, temp)));
             heat.zones.push(Zone { temp, ..zone.clone() });
         }
         for (max, file) in &mut self.coolers {
             let state = reader.reread_number(file).ok();
             let state = state.filter(|state| (0..=*max).contains(state));
+            saw(file, state.map(|state| state > 0));
             heat.coolers.extend(state.map(|state| Cooler { state, max: *max }));
         }
         for (policy, file) in &mut self.policies {
             let cap = reader.reread_number(file).ok().filter(|cap| *cap > 0);
-            heat.policies
-                .extend(cap.map(|cap| Policy { cap: cap.unsigned_abs(), ..policy.clone() }));
+            let cap = cap.map(i64::unsigned_abs);
+            saw(file, cap.map(|cap| cap < policy.top));
+            heat.policies.extend(cap.map(|cap| Policy { cap, ..policy.clone() }));
         }
+        heat.is_hidden = is_hidden;
         let is_source = !self.zones.is_empty() || !self.coolers.is_empty();
         self.found = is_source.then(|| reader.cut_off(THERMAL).map_or(Ok(heat), Err));
     }
@@ -196,10 +215,13 @@ impl Source for ThermalThrottling {
             };
             return RuleResult::problem(rank, "CPUThrottledByHeat", message, 0);
         }
-        let is_close = over(HYSTERESIS).next().is_some()
-            || pi_over(PI_LIMIT - HYSTERESIS)
+        let is_close = zones.iter().any(|(zone, temp)| is_close(zone, *temp))
             || speed.is_some_and(|percent| percent <= 80);
-        if is_close { RuleResult::NearProblem } else { RuleResult::NoProblem }
+        match is_close {
+            true => RuleResult::NearProblem,
+            false if heat.is_hidden => RuleResult::Unread,
+            false => RuleResult::NoProblem,
+        }
     }
 
     fn is_suspect(&self) -> bool {
@@ -300,6 +322,12 @@ fn limit(zone: &Zone) -> Option<i64> {
     }
     let half = zone.passive.map(|passive| (critical - passive) / 2);
     Some(critical - half.map_or(5_000, |half| half.min(5_000)))
+}
+
+/// Whether a zone of this temperature ends no problem.
+fn is_close(zone: &Zone, temp: i64) -> bool {
+    limit(zone).is_some_and(|limit| temp >= limit - HYSTERESIS)
+        || zone.is_pi_cpu && temp >= PI_LIMIT - HYSTERESIS
 }
 
 #[cfg(test)]
@@ -489,6 +517,48 @@ mod tests {
         board.look(60, &hot(dead.clone()));
         assert_eq!(board.look(3599, &hot(dead.clone())), "CPUThrottledByHeat");
         assert_eq!(board.look(1, &hot(dead)), "none");
+    }
+
+    /// A sensor that fails while it is hot, beside one that is cool.
+    #[test]
+    fn a_file_that_showed_heat_and_cannot_be_read_ends_no_problem() {
+        let tree = Tree::new("health-hidden");
+        let temp = |zone: u8| format!("sys/class/thermal/thermal_zone{zone}/temp");
+        let write = |zone: u8, text: &str| tree.write(&temp(zone), text.as_bytes());
+        for zone in [0, 1] {
+            let trip = format!("sys/class/thermal/thermal_zone{zone}/trip_point_0");
+            tree.write(&format!("{trip}_type"), b"critical");
+            tree.write(&format!("{trip}_temp"), b"110000");
+            write(zone, "40000");
+        }
+        let mut reader = HealthReader::new(HostRoot::new(tree.path()), Now::default);
+        let mut source = ThermalThrottling::default();
+        let mut is_hidden = |source: &mut ThermalThrottling| {
+            source.look(&mut reader);
+            matches!(&source.found, Some(Ok(heat)) if heat.is_hidden)
+        };
+        let mut finder = HealthReader::new(HostRoot::new(tree.path()), Now::default);
+        source.discover(&mut finder);
+        write(1, "no number");
+        assert!(!is_hidden(&mut source), "it was never read");
+        write(1, "108000");
+        assert!(!is_hidden(&mut source));
+        write(1, "no number");
+        assert!(is_hidden(&mut source));
+        source.discover(&mut finder);
+        assert!(is_hidden(&mut source), "the devices were found again");
+        write(1, "40000");
+        assert!(!is_hidden(&mut source));
+        write(1, "no number");
+        assert!(!is_hidden(&mut source));
+
+        let mut board = after(4, &hot(pi(81_000, None)));
+        let hidden =
+            warm(Heat { zones: vec![pi(40_000, None)], is_hidden: true, ..Heat::default() });
+        board.look(60, &hidden);
+        assert_eq!(board.look(3000, &hidden), "CPUThrottledByHeat");
+        board.look(10, &hot(pi(40_000, None)));
+        board.ends(300, &hot(pi(40_000, None)));
     }
 
     #[test]

@@ -316,9 +316,17 @@ impl World {
     }
 
     fn stray_pods(&self) -> Option<(&'static str, String)> {
-        let hides = ["server-forbids", "rbac-lost", "gateway-page", "pods-refused", "server-lies"];
-        // A pod that was forbidden, or accepted by a lie, is tried again after an hour; and a Node
-        // that offers pods ends none.
+        // A pod that was forbidden, or whose end was accepted and then lost, by a lie or a backup, is
+        // tried again after an hour; and a Node that offers pods ends none.
+        let hides = [
+            "server-forbids",
+            "rbac-lost",
+            "gateway-page",
+            "pods-refused",
+            "server-lies",
+            "etcd-backup",
+            "etcd-old-backup",
+        ];
         let offers = self.plan.setting("pods") == "40";
         if offers || self.plan.classes().iter().any(|class| hides.contains(class)) {
             return None;

@@ -63,7 +63,7 @@ impl When {
 }
 
 impl Step {
-    fn end(&self) -> Duration {
+    pub(crate) fn end(&self) -> Duration {
         self.when.at() + self.lasts
     }
 }

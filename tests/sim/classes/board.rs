@@ -46,7 +46,7 @@ pub(super) const CLASSES: &[Class] = &[
     Class {
         name: "root-server-dies",
         fits: |setting| setting.get("root").is_some_and(|root| root == "overlay-nfs"),
-        begin: |w, s| w.root_gone_until = w.now + s.lasts,
+        begin: |w, s| w.root_gone_until = w.root_gone_until.max(s.end()),
         ..ASKED
     },
     // The card.

@@ -110,7 +110,8 @@ fn a_restart_keeps_the_transition_time_and_none_deletes_our_conditions() {
     });
     assert_eq!(after["lastTransitionTime"], before["lastTransitionTime"]);
     assert_eq!(site.events("KernelOops"), 1, "one event for one change");
-    assert_eq!(site.is("OnBattery", "False").unwrap()["reason"], "FileMissing");
+    let off = eventually("no OnBattery", limit, || site.is("OnBattery", "False"));
+    assert_eq!(off["reason"], "FileMissing");
     site.folder.write("ups", "PowerFailed: the UPS feeds the board\nmore\n");
     let on = eventually("OnBattery", limit, || site.is("OnBattery", "True"));
     assert_eq!(on["reason"], "PowerFailed");

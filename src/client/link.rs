@@ -244,7 +244,7 @@ impl Link {
         self.with(|state| state.answer_budget = budget);
     }
 
-    /// A connection was opened for the current call.
+    /// A connection was opened for the current call: the budget of the answer begins.
     pub(super) fn shorten_answer(&self) {
         if let Some(budget) = self.with(|state| state.answer_budget) {
             self.deadline.shorten(budget);

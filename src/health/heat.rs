@@ -145,7 +145,7 @@ impl Source for ThermalThrottling {
         };
         for (zone, file) in &mut self.zones {
             let temp = reader.reread_number(file).ok().filter(|temp| TEMPS.contains(temp));
-            saw(file, temp.map(|temp| is_close(zone, temp)));
+            saw(file, temp.map(|temp| is_within(zone, temp, HYSTERESIS)));
             heat.zones.push(Zone { temp, ..zone.clone() });
         }
         for (max, file) in &mut self.coolers {
@@ -183,40 +183,36 @@ impl Source for ThermalThrottling {
         self.was_seen = true;
         learn_caps(&mut self.free_caps, heat);
 
-        let over = |margin: i64| {
-            zones
-                .iter()
-                .filter(move |(zone, temp)| limit(zone).is_some_and(|l| *temp >= l - margin))
-        };
-        let pi_over =
-            |limit: i64| zones.iter().any(|(zone, temp)| zone.is_pi_cpu && *temp >= limit);
+        let near = || zones.iter().filter(|(zone, temp)| is_near_shutdown(zone, *temp, 0));
+        let is_pi_throttled = zones.iter().any(|(zone, temp)| is_pi_throttled(zone, *temp, 0));
+        let is_within =
+            |margin: i64| zones.iter().any(|(zone, temp)| is_within(zone, *temp, margin));
         let is_throttled = heat.coolers.iter().any(|cooler| cooler.state > 0);
         let speed = is_throttled.then(|| speed(&self.free_caps, heat)).flatten();
-        self.is_suspect = is_throttled || over(WARM).next().is_some() || pi_over(PI_LIMIT - WARM);
-        self.near = self.near << 1 | u8::from(over(0).next().is_some());
+        self.is_suspect = is_throttled || is_within(WARM);
+        self.near = self.near << 1 | u8::from(near().next().is_some());
         let is_slow = speed.is_some_and(|percent| percent <= 75);
-        self.slow = self.slow << 1 | u8::from(is_slow || pi_over(PI_LIMIT));
+        self.slow = self.slow << 1 | u8::from(is_slow || is_pi_throttled);
 
         let holds = |looks: u8| (looks & RECENT).count_ones() >= HOLDS;
         if holds(self.near)
-            && let Some((zone, _)) = over(0).next()
+            && let Some((zone, _)) = near().next()
         {
             let shutdown = zone.critical.unwrap_or_default() / 1000;
             let message = format!("{} is close to its shutdown at {shutdown} °C", zone.name);
-            let more = over(0).count() - 1;
+            let more = near().count() - 1;
             return RuleResult::problem(9, "TemperatureNearCritical", &message, more);
         }
-        if holds(self.slow) && (is_slow || pi_over(PI_LIMIT)) {
+        if holds(self.slow) && (is_slow || is_pi_throttled) {
             let (rank, message) = match speed {
-                _ if pi_over(PI_LIMIT) => (1, "the firmware throttles the CPU above 80 °C"),
+                _ if is_pi_throttled => (1, "the firmware throttles the CPU above 80 °C"),
                 Some(0..=25) => (3, "heat holds the CPU below 25 % of its speed"),
                 Some(26..=50) => (2, "heat holds the CPU below 50 % of its speed"),
                 _ => (1, "heat holds the CPU below 75 % of its speed"),
             };
             return RuleResult::problem(rank, "CPUThrottledByHeat", message, 0);
         }
-        let is_close = zones.iter().any(|(zone, temp)| is_close(zone, *temp))
-            || speed.is_some_and(|percent| percent <= 80);
+        let is_close = is_within(HYSTERESIS) || speed.is_some_and(|percent| percent <= 80);
         match is_close {
             true => RuleResult::NearProblem,
             false if heat.is_hidden => RuleResult::Unread,
@@ -324,10 +320,19 @@ fn limit(zone: &Zone) -> Option<i64> {
     Some(critical - half.map_or(5_000, |half| half.min(5_000)))
 }
 
-/// Whether a zone of this temperature ends no problem.
-fn is_close(zone: &Zone, temp: i64) -> bool {
-    limit(zone).is_some_and(|limit| temp >= limit - HYSTERESIS)
-        || zone.is_pi_cpu && temp >= PI_LIMIT - HYSTERESIS
+/// Whether a temperature is above [`limit`], or at most `margin` below.
+fn is_near_shutdown(zone: &Zone, temp: i64, margin: i64) -> bool {
+    limit(zone).is_some_and(|limit| temp >= limit - margin)
+}
+
+/// Whether a temperature is above the limit of a Raspberry Pi's CPU, or at most `margin` below.
+fn is_pi_throttled(zone: &Zone, temp: i64, margin: i64) -> bool {
+    zone.is_pi_cpu && temp >= PI_LIMIT - margin
+}
+
+/// Whether a temperature is at most `margin` below a limit.
+fn is_within(zone: &Zone, temp: i64, margin: i64) -> bool {
+    is_near_shutdown(zone, temp, margin) || is_pi_throttled(zone, temp, margin)
 }
 
 #[cfg(test)]

@@ -42,15 +42,6 @@ pub enum CertificateKind {
     ServingAtSupervisor,
 }
 
-/// Longest pause while a certificate is `held`: a network that comes back just before the expiry
-/// must not find a pause of an hour. After the expiry nothing is in a hurry.
-pub(super) fn longest_pause(held: Option<&Leaf>, now: Wall) -> Duration {
-    match held.map(|held| held.not_after.since(now)) {
-        Some(left) if !left.is_zero() => (left / 10).max(LAST_BACKOFF),
-        _ => Duration::MAX,
-    }
-}
-
 impl CertificateKind {
     /// Whether the credentials of `--bootstrap-kubeconfig` can request it.
     pub fn has_bootstrap(self) -> bool {
@@ -125,6 +116,15 @@ impl CertificateKind {
             }
             Self::Serving | Self::ServingAtSupervisor => None,
         }
+    }
+}
+
+/// Longest pause while a certificate is `held`: a network that comes back just before the expiry
+/// must not find a pause of an hour. After the expiry nothing is in a hurry.
+pub(super) fn longest_pause(held: Option<&Leaf>, now: Wall) -> Duration {
+    match held.map(|held| held.not_after.since(now)) {
+        Some(left) if !left.is_zero() => (left / 10).max(LAST_BACKOFF),
+        _ => Duration::MAX,
     }
 }
 

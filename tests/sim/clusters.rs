@@ -361,7 +361,7 @@ impl World {
         let user = format!("system:node:{name}");
         self.clusters[cluster].model.add_token(&token, &user, &["system:nodes"]);
         let url = self.url_of(cluster);
-        let text = self.kubeconfig_of(cluster, &url, &format!("token: {token}"));
+        let text = self.kubeconfig_of(cluster, &url, &format!("token: {token:?}"));
         self.person_writes(self.kubeconfig_path(), text.as_bytes());
         self.later(Duration::from_secs(8), |world, _| world.restart_unit(), 0);
     }
@@ -397,7 +397,7 @@ impl World {
         let groups = [apidouble::KUBEADM_GROUP];
         let model = &self.clusters[cluster].model;
         model.add_bootstrap_token(BootstrapToken::new(&token).groups(&groups));
-        self.kubeconfig_of(cluster, server, &format!("token: {token}"))
+        self.kubeconfig_of(cluster, server, &format!("token: {token:?}"))
     }
 
     /// The user of a kubeconfig with a certificate inside.

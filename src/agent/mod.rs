@@ -7,14 +7,14 @@
 //! loop.
 
 mod read_cache;
+pub(crate) mod setup;
 mod state_file;
 
 use std::time::Duration;
 
 use self::read_cache::ReadCache;
+use self::setup::{ASKED_ONCE, ASKED_ONCE_REMEDY, Setup};
 use self::state_file::StateFile;
-use crate::check::board::{ASKED_ONCE, ASKED_ONCE_REMEDY};
-use crate::check::setup::Setup;
 use crate::client::api::Api;
 use crate::config::flags::Flags;
 use crate::credentials::rotation::{Rotation, Step};

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use crate::check::setup::ask_name_servers;
+use super::setup::ask_name_servers;
 use crate::client::dns::NodeName;
 use crate::config::NodeConfig;
 use crate::host::Host;

@@ -1,15 +1,15 @@
 //! Judges the board: the kernel's files, the clock, the folders, the client certificate, and the
 //! sources of the board's health. A problem of its health is no reason why a run would not work.
 
+use crate::agent::setup::{ASKED_ONCE, ASKED_ONCE_REMEDY};
 use crate::health::config::HealthConfig;
 use crate::health::{CheckTexts, ConditionKind, KINDS};
 use crate::host::cgroup::Mode;
 use crate::kube::facts::{FileSystem, HealthConditions, Read, is_machine_id, no_machine_id};
+use crate::kube::finding::{Finding, Mark};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, NODE, NODES, Subject};
-
-use super::{Finding, Mark};
 
 /// The cgroup version.
 pub fn cgroups(mode: Mode) -> Finding {
@@ -110,14 +110,6 @@ pub fn facts(missing: &[String]) -> Finding {
         lines => Finding::failed("facts", lines.join(" | ").replace("; ", ", "), remedy),
     }
 }
-
-/// The detail of [`FileSystem::asked_once`].
-pub(crate) const ASKED_ONCE: &str = "it is on the root file system, which can block for ever: its \
-                                     size is read only at the start, and DiskPressure is not \
-                                     checked";
-
-/// Its remedy.
-pub(crate) const ASKED_ONCE_REMEDY: &str = "for DiskPressure give --root-dir a local file system";
 
 /// `storage` is `None` for a file system without a size. `writable` holds the reason why the folder
 /// cannot be written; the caller passes `Ok` for a folder that must not be touched.
@@ -285,8 +277,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::check::tests::assert_lines;
     use crate::kube::facts::{HealthCondition, Unread};
+    use crate::kube::finding::tests::assert_lines;
 
     const ID: &str = "0123456789abcdef0123456789abcdef";
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Finding, Mark};
 use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Endpoint, Pem};
+use crate::kube::finding::{Finding, Mark};
 use crate::kube::message::{Accept, Request};
 use crate::kube::object;
 use crate::kube::text::Fault;
@@ -119,7 +119,7 @@ fn ask(config: &ApiConfig) -> Result<u16, (String, Option<Distrust>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::tests::assert_lines;
+    use crate::kube::finding::tests::assert_lines;
 
     #[test]
     fn a_node_that_cannot_be_read_is_not_missing() {

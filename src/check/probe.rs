@@ -6,18 +6,18 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::port::{PORT, port};
-use super::server::{Need, PERMISSIONS, Permission};
-use super::setup::Setup;
-use super::units::{SERVE_SOCKET, is_enabled};
-use super::{Finding, Mark, Report, board, guest, server};
+use super::{board, desired, guest};
+use crate::agent::setup::Setup;
 use crate::client::api_config::{ApiConfig, Authorization, Endpoint};
 use crate::client::reach::{AT_PROXY, dial, resolve};
+use crate::client::review::{self, Need, PERMISSIONS, Permission};
 use crate::config::Config;
 use crate::credentials::{Credentials, IdentitySource};
 use crate::health::KINDS;
 use crate::host::{Host, cgroup, memory, mounts};
 use crate::kube::cluster_info::cluster_info;
 use crate::kube::facts::Facts;
+use crate::kube::finding::{Finding, Mark, Report};
 use crate::kube::message::{Accept, Request, Response};
 use crate::kube::object::LEASES;
 use crate::kube::text::Fault;
@@ -28,6 +28,7 @@ use crate::node::{pods, server_version};
 use crate::os::clock::{self, Clock};
 use crate::os::command::credentials_folder;
 use crate::os::guard::writable;
+use crate::os::units::{SERVE_SOCKET, is_enabled};
 use crate::runtime;
 
 /// The names of the findings of [`ServerProbe::certificate`].
@@ -40,7 +41,7 @@ const CALL: Duration = Duration::from_secs(10);
 
 /// Runs all checks.
 pub(super) fn report(setup: &mut Setup, unit: Option<Finding>, clock: &Clock) -> Report {
-    let (desired, answer) = setup.desired(clock);
+    let (desired, answer) = desired(setup, clock);
     let Setup { config, runtime, host, facts, .. } = &*setup;
     let mut findings = board(host, facts, &desired.missing, clock);
     let mut health = setup.board_health(*clock);
@@ -148,7 +149,7 @@ fn server(
         Err(line) => return add(Finding::failed("authentication", line, probe.no_response())),
     };
     let credential = probe.credential();
-    add(server::authentication(&response, credential.as_deref()))?;
+    add(review::authentication(&response, credential.as_deref()))?;
 
     for permission in &PERMISSIONS {
         let finding = match probe.not_needed(permission) {
@@ -315,7 +316,7 @@ impl ServerProbe<'_> {
         let name = &self.setup.config.node.name;
         let response = self.call(Request::get(format!("{collection}/{name}"), Accept::Object))?;
         self.server_time = response.date.or(self.server_time);
-        server::found(&response, resource, name)
+        review::found(&response, resource, name)
     }
 
     /// The last request: only an anonymous user may read cluster-info.
@@ -328,7 +329,7 @@ impl ServerProbe<'_> {
         let anonymous = ApiConfig { certificate: None, authorization: None, ..config.clone() };
         let ready = self.access.current.api.set_identity(&anonymous);
         match ready.and_then(|()| self.call(cluster_info())) {
-            Ok(response) => server::ca(&response, &trusted, self.clock.now().wall),
+            Ok(response) => review::ca(&response, &trusted, self.clock.now().wall),
             Err(why) => Finding::note("ca", why.at("cluster-info cannot be read"), ""),
         }
     }
@@ -340,7 +341,7 @@ impl ServerProbe<'_> {
         }
         let lease = self.get("leases", LEASES);
         match node.as_ref().and_then(|node| Ok((node, lease.as_ref()?))) {
-            Ok((node, lease)) => server::namesake(
+            Ok((node, lease)) => review::namesake(
                 node.as_ref(),
                 lease.as_ref(),
                 self.setup.facts.boot_id.as_deref().unwrap_or_default(),
@@ -385,7 +386,7 @@ impl ServerProbe<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::server::CREATE_REQUEST;
+    use crate::client::review::CREATE_REQUEST;
     use crate::config::flags::Flags;
     use crate::os::tree::Tree;
 

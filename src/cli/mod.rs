@@ -9,10 +9,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use crate::agent;
+use crate::agent::setup::runtime_config;
 use crate::check;
-use crate::check::Finding;
-use crate::check::setup::runtime_config;
-use crate::check::units::agent;
 use crate::config;
 use crate::config::command_line::{self, Command, shown};
 use crate::config::file::{self, Document};
@@ -23,6 +21,7 @@ use crate::os::guard::read;
 use crate::os::logging;
 use crate::os::read::LARGE;
 use crate::os::root::HostRoot;
+use crate::os::units::{UnitAgent, agent_of_unit};
 use crate::os::walk::files_below;
 use crate::runtime;
 use crate::serve;
@@ -57,8 +56,11 @@ fn run_command(args: Vec<OsString>) -> End {
             command::no_core_file();
             logging::start(flags.values.verbosity, false);
             let is_json = is_json(&flags, "text")?;
-            let (flags, args, unit) = or_of_the_unit(flags, args)?;
-            check::check(over_file(flags, args)?, is_json, unit)
+            let unit = unit_to_check(&flags)?;
+            let of_unit = unit.iter().flat_map(|unit| &unit.flags).map(OsString::from);
+            let args: Vec<OsString> = of_unit.chain(args).collect();
+            let (_, flags) = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
+            check::check(over_file(flags, args)?, is_json, unit.map(|unit| unit.finding))
         }
         Command::Run => {
             command::no_core_file();
@@ -117,28 +119,22 @@ fn document(flag: &str, path: &Path, left: &mut u64) -> Result<Document, Command
     Document::parse(name, &bytes).map_err(CommandFailure::Other)
 }
 
-/// Without a kubeconfig on the command line: the flags of nodelet.service, if it runs or has an
-/// identity, and then those on the command line, which win; and the finding about its process.
-#[expect(clippy::type_complexity)]
-fn or_of_the_unit(
-    flags: Box<Flags>,
-    args: Vec<OsString>,
-) -> Result<(Box<Flags>, Vec<OsString>, Option<Finding>), CommandFailure> {
+/// What is checked without a kubeconfig on the command line: the agent of nodelet.service, if it
+/// runs or has an identity. The flags on the command line follow its flags, and win.
+fn unit_to_check(flags: &Flags) -> Result<Option<UnitAgent>, CommandFailure> {
     let values = &flags.values;
     let is_given =
         values.config.kubeconfig.is_some() || values.config.bootstrap_kubeconfig.is_some();
     let is_elsewhere = values.host_root != Path::new("/");
     if is_given || is_elsewhere {
-        return Ok((flags, args, None));
+        return Ok(None);
     }
-    let agent = agent(&HostRoot::default());
-    let Some(unit) = agent.map_err(|why| CommandFailure::Other(why.to_string()))? else {
-        return Ok((flags, args, None));
-    };
-    log::info!("checks nodelet.service and its flags; with --kubeconfig it would check others");
-    let args: Vec<OsString> = unit.flags.into_iter().map(OsString::from).chain(args).collect();
-    let (_, flags) = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
-    Ok((flags, args, Some(unit.finding)))
+    let agent = agent_of_unit(&HostRoot::default());
+    let agent = agent.map_err(|why| CommandFailure::Other(why.to_string()))?;
+    if agent.is_some() {
+        log::info!("checks nodelet.service and its flags; with --kubeconfig it would check others");
+    }
+    Ok(agent)
 }
 
 /// Whether `--output`, or else `default`, is json and not text.

@@ -8,7 +8,7 @@ use super::dns::Resolver;
 pub(crate) use super::failure::AT_PROXY;
 use super::failure::ON_LOOPBACK;
 use super::socket::Tcp;
-use crate::kube::text::Finding;
+use crate::kube::finding::Finding;
 use crate::os::clock::Clock;
 use crate::os::read::cause;
 

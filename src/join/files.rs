@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use crate::check::units::{self, SERVE_SOCKET};
 use crate::client::api_config::Endpoint;
 use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
 use crate::kube::text::Fault;
@@ -12,6 +11,7 @@ use crate::os::guard;
 use crate::os::guard::read;
 use crate::os::read::{LARGE, SMALL};
 use crate::os::root::HostRoot;
+use crate::os::units::{self, SERVE_SOCKET};
 use crate::os::write::{self, Op, PRIVATE, PUBLIC};
 
 /// The kubeconfigs of a kubelet.

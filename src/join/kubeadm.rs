@@ -16,15 +16,15 @@ use super::run::{
     Failed, JoinRun, Joined, RETRY, ROTATE, Stop, failed, is_transient, pem, settled,
 };
 use super::token::Bootstrap;
-use crate::check::server::{self, APPROVAL, CREATE_REQUEST, RENEWAL};
-use crate::check::{Finding, Mark};
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, ClientCertificate, Endpoint};
+use crate::client::review::{self, APPROVAL, CREATE_REQUEST, RENEWAL};
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::credentials::pki::{self, key::Key};
 use crate::credentials::rotation::{CertificateFiles, Rotation, Step};
 use crate::kube::cluster_info::{Cluster, ClusterInfo, cluster, cluster_info};
 use crate::kube::delay::Jitter;
+use crate::kube::finding::{Finding, Mark};
 use crate::kube::message::{Accept, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -298,7 +298,7 @@ pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Fail
         return Ok(Finding::note(check, "not visible: 403", ""));
     }
     let remedy = "does a proxy end TLS, so that the server does not see the certificate?";
-    let found = server::found(&response, "nodes", name);
+    let found = review::found(&response, "nodes", name);
     let Some(node) = found.map_err(|why| failed(check, why, remedy))? else {
         return Ok(Finding::ok(check, "there is no Node of this name yet"));
     };

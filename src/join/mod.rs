@@ -21,17 +21,17 @@ use std::ffi::OsString;
 
 use serde_json::{Value, json};
 
-use crate::check::units::SERVE_SOCKET;
-use crate::check::{Finding, Report};
 use crate::config::version;
 use crate::credentials::kubeconfig;
 use crate::credentials::pki::stored_certificate;
+use crate::kube::finding::{Finding, Report};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::x509::Leaf;
 use crate::os::command::{CommandFailure, End, no_core_file, print, proxy_variable};
 use crate::os::guard;
 use crate::os::logging;
+use crate::os::units::SERVE_SOCKET;
 use crate::os::write::{self, Disk};
 
 use self::command::{JoinCommand, Reset};
@@ -80,7 +80,7 @@ fn reset(settings: &Reset) -> End {
         report.text()
     };
     print(&text)?;
-    report.end("reset")
+    report.end("reset").map_err(CommandFailure::Other)
 }
 
 /// The report, and the removed paths.

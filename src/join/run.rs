@@ -9,17 +9,17 @@ use serde_json::json;
 use super::command::Settings;
 use super::files::JoinPaths;
 use super::json_text;
-use crate::check::{Finding, Mark, Report};
 use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Endpoint, Pem};
 use crate::client::reach::{dial, resolve};
 use crate::credentials::kubeconfig::read_pem;
+use crate::kube::finding::{Finding, Mark, Report};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::message::{Answer, Request, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::clock::{self, Clock};
-use crate::os::command::End;
+use crate::os::command::{CommandFailure, End};
 use crate::os::write::Disk;
 
 /// The names of the steps, which stay the same from version to version.
@@ -296,7 +296,7 @@ impl JoinRun<'_> {
         } else if let Some(skipped) = report.skipped() {
             (self.print)(&skipped)?;
         }
-        report.end("join")
+        report.end("join").map_err(CommandFailure::Other)
     }
 }
 

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use super::files::JoinPaths;
 use super::run::{Failed, JoinRun, Stop, failed};
-use crate::check::server;
-use crate::check::units::{self, RESTART, SERVE_SOCKET, SERVICE, UNKNOWN, is_masked};
-use crate::check::{Finding, Mark};
 use crate::client::api::Api;
 use crate::client::api_config::ApiConfig;
+use crate::client::review;
+use crate::kube::finding::{Finding, Mark};
 use crate::kube::json;
 use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object::{self, LEASES};
 use crate::kube::text::Fault;
+use crate::os::units::{self, RESTART, SERVE_SOCKET, SERVICE, UNKNOWN, is_masked};
 use crate::os::write;
 
 const PATH: &str = "nodelet.path";
@@ -130,7 +130,7 @@ fn start(paths: &JoinPaths, server: &str, stale: Option<Fault>) -> Finding {
 /// `renewTime` of the Lease; empty if there is none yet.
 fn renewed(run: &JoinRun<'_>, api: &mut Api) -> Result<String, Fault> {
     let request = Request::get(format!("{LEASES}/{}", run.board.name), Accept::Object);
-    let lease = server::found(&run.send(api, &request)?, "leases", &run.board.name)?;
+    let lease = review::found(&run.send(api, &request)?, "leases", &run.board.name)?;
     Ok(object::text(&lease.unwrap_or_default(), &["spec", "renewTime"]).to_owned())
 }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::config::{Protocol, RuntimeConfig};
 use super::report::{FailedAt, RuntimeReport};
-use crate::kube::text::{Fault, Finding};
+use crate::kube::finding::Finding;
+use crate::kube::text::Fault;
 
 /// The findings of one question. A failed one is its last line. `offers_pods` is `--max-pods` above
 /// 0.

@@ -24,9 +24,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::kube::facts::RuntimeFacts;
+use crate::kube::finding::Finding;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
-use crate::kube::text::Finding;
 use crate::os::clock::{boot_number, pause, since_boot};
 use crate::os::command::End;
 use crate::os::guard;

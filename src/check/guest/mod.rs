@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value};
 
-use super::Finding;
 use crate::config::{Config, NO_PODS, NodeConfig};
+use crate::kube::finding::Finding;
 use crate::kube::json;
 use crate::kube::message::Response;
 use crate::kube::object;

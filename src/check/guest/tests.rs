@@ -3,8 +3,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::check::tests::assert_lines;
 use crate::config::Config;
+use crate::kube::finding::tests::assert_lines;
 
 #[test]
 fn the_labels_the_taint_and_the_addresses_of_a_guest_have_lines() {

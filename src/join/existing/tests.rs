@@ -3,13 +3,13 @@
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 
 use super::*;
-use crate::check::Mark;
 use crate::client::api_config::ClientCertificate;
 use crate::credentials::kubeconfig::{KubeconfigUser, render};
 use crate::join::command::{JoinCommand, parse};
 use crate::join::run::pem;
 use crate::join::steps::parsed;
 use crate::join::token::hexadecimal;
+use crate::kube::finding::Mark;
 use crate::kube::x509;
 use crate::os::tree::Tree;
 

@@ -1,5 +1,5 @@
-//! Judges the API server's responses: authentication, permissions, another board with the same node
-//! name, and a CA that the cluster adds.
+//! Findings about the API server, from its responses: authentication, permissions, another board
+//! with the same node name, and a CA that the cluster adds.
 
 use std::time::Duration;
 
@@ -7,8 +7,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
-use crate::client::api_config::Pem;
+use super::api_config::Pem;
 use crate::kube::cluster_info::{ClusterInfo, cluster};
+use crate::kube::finding::{Finding, Mark};
 use crate::kube::json;
 use crate::kube::message::{Accept, NO_API_SERVER, Refused, Request, Response};
 use crate::kube::object;
@@ -16,8 +17,6 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::kube::yaml;
-
-use super::{Finding, Mark};
 
 const REQUESTS: &str = "certificatesigningrequests";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
@@ -335,7 +334,7 @@ mod tests {
     use base64::engine::general_purpose::STANDARD;
 
     use super::*;
-    use crate::check::tests::assert_lines;
+    use crate::kube::finding::tests::assert_lines;
     use crate::kube::message::Method;
     use crate::kube::x509;
 

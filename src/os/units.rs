@@ -5,12 +5,11 @@ use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::path::Path;
 use std::str::Chars;
 
-use crate::check::Finding;
-use crate::host::disk;
 use crate::kube::facts::{Read, Unread};
+use crate::kube::finding::Finding;
 use crate::kube::text::Fault;
 use crate::os::guard;
-use crate::os::mounts::parse_mountinfo;
+use crate::os::mounts::{self, parse_mountinfo};
 use crate::os::read::{LARGE, SMALL, cause};
 use crate::os::root::HostRoot;
 
@@ -74,13 +73,13 @@ fn processes(root: &HostRoot) -> Vec<String> {
 }
 
 /// Whether the process of the agent, if it runs, can see the file system of `path`.
-pub(super) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
+pub(crate) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
     let Some(process) = processes(root).into_iter().next() else { return Ok(()) };
     // The table of a process that has ended is unread, not absent: it would hide nothing.
     let table = root.text(&format!("proc/{process}/mountinfo"), LARGE);
     let table = table.map_err(|unread| Unread { absent: false, ..unread })?;
-    let mounts: Vec<_> = table.lines().filter_map(parse_mountinfo).collect();
-    disk::not_hidden(Path::new(path), &mounts)
+    let table: Vec<_> = table.lines().filter_map(parse_mountinfo).collect();
+    mounts::not_hidden(Path::new(path), &table)
 }
 
 /// What the process of the agent has of the former files, if anything; `None` without a process. A
@@ -144,7 +143,7 @@ pub(crate) struct UnitAgent {
 }
 
 /// The agent of the unit. `None` if it does not run, and has no identity that this user can see.
-pub(crate) fn agent(root: &HostRoot) -> Result<Option<UnitAgent>, Fault> {
+pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault> {
     const CHECK: &str = "unit";
     let finding = match former(root) {
         None => {
@@ -389,7 +388,7 @@ mod tests {
             }
             let root = HostRoot::new(tree.path());
             assert_eq!(former(&root), Some(want), "{files:?}");
-            let flags = agent(&root).unwrap().unwrap().flags;
+            let flags = agent_of_unit(&root).unwrap().unwrap().flags;
             assert_eq!(flags, ["--kubeconfig=/run/c", "--v=2"], "{files:?}");
         }
     }
@@ -400,7 +399,7 @@ mod tests {
         tree.write("etc/default/nodelet/a folder", b"");
         let root = HostRoot::new(tree.path());
         assert!(matches!(former(&root), Some(Err(_))));
-        let line = agent(&root).unwrap().unwrap().finding.line();
+        let line = agent_of_unit(&root).unwrap().unwrap().finding.line();
         assert!(line.starts_with("– unit: ") && line.contains("unknown: /etc/default"), "{line}");
         assert!(former(&HostRoot::new(Tree::empty("units-none").path())).is_none());
     }

@@ -1,8 +1,5 @@
 //! The configuration of a run, checked against the machine.
 
-use std::time::Duration;
-
-use super::units;
 use crate::client::dns::NodeName;
 use crate::config::flags::{Flags, Values, log_ignored};
 use crate::config::{Config, NodeConfig};
@@ -12,17 +9,20 @@ use crate::host::Host;
 use crate::kube::facts::Facts;
 use crate::kube::instant::Mono;
 use crate::kube::object;
-use crate::node::eviction::{Eviction, Pressures};
+use crate::node::eviction::Pressures;
 use crate::node::status::{self, Desired};
 use crate::os::clock::{self, Clock};
 use crate::os::command::CommandFailure;
 use crate::os::root::HostRoot;
-use crate::runtime;
 use crate::runtime::config::RuntimeConfig;
-use crate::runtime::report::RuntimeReport;
 
-/// Time limit of a question to the container runtime.
-const ASK: Duration = Duration::from_secs(5);
+/// The detail of [`FileSystem::asked_once`](crate::kube::facts::FileSystem).
+pub(crate) const ASKED_ONCE: &str = "it is on the root file system, which can block for ever: its \
+                                     size is read only at the start, and DiskPressure is not \
+                                     checked";
+
+/// Its remedy.
+pub(crate) const ASKED_ONCE_REMEDY: &str = "for DiskPressure give --root-dir a local file system";
 
 /// The container runtime that the flags name; `None` without an endpoint.
 pub(crate) fn runtime_config(values: &Values) -> Result<Option<RuntimeConfig>, CommandFailure> {
@@ -87,29 +87,6 @@ impl Setup {
     pub(crate) fn board_health(&self, clock: Clock) -> Health {
         let Host { root, node_root_dir, .. } = &self.host;
         Health::new(root, node_root_dir, &self.health, clock::built(), move || clock.now())
-    }
-
-    /// The Node that a run would register, and what the container runtime answered. Adds to the
-    /// facts the addresses from DNS, and those of the runtime.
-    pub(super) fn desired(&mut self, clock: &Clock) -> (Desired, Option<RuntimeReport>) {
-        let Self { config, runtime, host, facts, .. } = self;
-        let now = clock.now();
-        let mut name = NodeName::new(&config.node.name, None);
-        let elapsed = || clock.now().mono;
-        ask_name_servers(&host.root, facts, &mut name, &config.node, true, elapsed);
-        let report = runtime.as_ref().map(|config| {
-            let report = runtime::ask(config, ASK);
-            let runtime = runtime::facts_of(config, report.clone());
-            let folder = runtime.image_folder.as_deref();
-            facts.image_fs = folder.map(|folder| {
-                units::not_hidden(&host.root, folder).and_then(|()| host.image_fs(folder))
-            });
-            facts.runtime = Some(runtime);
-            report
-        });
-        let pressures = Eviction::new(&config.thresholds, config.pressure_transition_period)
-            .synchronize(facts, now.mono);
-        (status::initial(config, facts, pressures, now.wall), report)
     }
 }
 

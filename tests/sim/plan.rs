@@ -171,23 +171,24 @@ impl Plan {
         let end = Duration::from_secs(hours * 3600);
         let all = classes::all().filter(|class| (class.fits)(&setting));
         let all: Vec<&'static Class> = all.collect();
-        // One run in twelve has no fault: its counts are exact. One in ten has half of all classes.
-        let count = match draws.below(120) {
-            0..10 => 0,
-            10..22 => all.len() as u64 / 2,
-            _ => draws.within(1, 6),
+        // One run in twelve has no fault: its counts are exact. One in ten has half of all classes,
+        // at the same time. The others have some, of which each story has up to six.
+        let half = all.len() as u64 / 2;
+        let (count, fewest, most) = match draws.below(120) {
+            0..10 => (0, 0, 0),
+            10..22 => (half, half, half),
+            _ => (draws.within(4, 24), 1, 6),
         };
-        let mut chosen: Vec<&'static Class> = Vec::new();
+        let mut of_run: Vec<&'static Class> = Vec::new();
         for _ in 0..count {
             let class = draws.one_of(&all);
-            if !chosen.contains(&class) {
-                chosen.push(class);
+            if !of_run.contains(&class) {
+                of_run.push(class);
             }
         }
         if has_all {
-            chosen = all;
+            of_run = all;
         }
-        chosen.retain(|class| is_wanted(class));
         let (mut steps, mut stories) = (Vec::new(), Vec::new());
         let twin = classes::twin();
         let mut now = Duration::from_secs(draws.within(20, 120));
@@ -200,6 +201,14 @@ impl Plan {
                 _ => draws.within(20, 180),
             });
             let healed = now + lasts;
+            // The classes of this story: the first ones, in an order of its own.
+            let mut chosen = of_run.clone();
+            let mut order = Draws::new(seed.wrapping_add(story * 0x1_0001), "classes");
+            chosen.sort_by_cached_key(|_| order.next());
+            if !has_all {
+                chosen.truncate(usize::try_from(order.within(fewest, most)).unwrap_or(usize::MAX));
+            }
+            chosen.retain(|class| is_wanted(class));
             for class in &chosen {
                 // The draws of a class are its own: without another class they stay as they are.
                 let mut own = Draws::new(seed.wrapping_add(story * 0x1_0001), class.name);
@@ -213,7 +222,7 @@ impl Plan {
                 _ => draws.within(SHORTEST_QUIET, 1000),
             });
             now = healed + quiet;
-            if !chosen.is_empty() && is_wanted(twin) {
+            if !of_run.is_empty() && is_wanted(twin) {
                 let mut own = Draws::new(seed.wrapping_add(story * 0x1_0001), twin.name);
                 steps.extend(twin_step(twin, &mut own, healed, quiet));
             }

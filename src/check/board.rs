@@ -99,11 +99,7 @@ pub fn clock(now: Wall, built: Wall) -> Finding {
 
 /// `missing` has one line for each fact that the Node would lack.
 pub fn facts(missing: &[String]) -> Finding {
-    let is_of_proc = missing.iter().any(|line| line.starts_with("proc/"));
-    let remedy = match is_of_proc {
-        true => "is /proc mounted, and may nodelet read it?",
-        false => "do these files exist, and may nodelet read them?",
-    };
+    let remedy = "do these files exist (is /proc mounted?), and may nodelet read them?";
     match missing {
         [] => Finding::ok("facts", "everything that the Node reports can be read"),
         // A line has a semicolon before what the Node lacks.
@@ -318,7 +314,7 @@ mod tests {
             (clock(at(5), at(5)), "✓ 1970-01-01T00:00:05Z"),
             (clock(at(4), at(5)), not_set),
             (facts(&[]), "✓ everything"),
-            (facts(&no_total), "✗ proc/meminfo: absent, no capacity memory | b; is /proc"),
+            (facts(&no_total), "✗ proc/meminfo: absent, no capacity memory | b; do these files exist"),
             (facts(&["etc/os-release: absent".into()]), "✗ ; do these files exist"),
             (folder(Some(&sized), Ok(())), "✓ /r"),
             (folder(Some(&once), Ok(())), "– /r: it is on the root file system, which can block"),

@@ -122,7 +122,7 @@ fn server(
         Err(why) => {
             let remedy = if config.kubeconfig.is_none() {
                 "nodelet join gets one; if it has, run this with sudo"
-            } else if why.what.ends_with("permission denied") {
+            } else if why.is_denied {
                 "run it with sudo"
             } else {
                 "write one, as systemd/join.md says under The kubeconfig"

@@ -71,7 +71,7 @@ impl Current {
         };
         let new = self.pki.load_bootstrap()?;
         if new != api.config {
-            self.pki.marks = self.pki.judge(Some(&new), now)?.1;
+            self.pki.marks = self.pki.kubeconfig_and_marks(Some(&new), now)?.1;
             api.set_identity(&new)?;
             if let SigningClient::MainBootstrap = self.signing {
                 self.files.follow(&new);
@@ -191,7 +191,7 @@ impl Current {
             None if !bootstrap => SigningClient::Main,
             None => {
                 let config = self.pki.load_bootstrap()?;
-                self.pki.marks = self.pki.judge(Some(&config), now)?.1;
+                self.pki.marks = self.pki.kubeconfig_and_marks(Some(&config), now)?.1;
                 if first {
                     self.api.set_identity(&config)?;
                     self.files.replace(&config);

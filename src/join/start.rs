@@ -12,7 +12,7 @@ use crate::kube::json;
 use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object::{self, LEASES};
 use crate::kube::text::Fault;
-use crate::os::units::{self, RESTART, SERVE_SOCKET, SERVICE, UNKNOWN, is_masked};
+use crate::os::units::{self, RESTART, SERVE_SOCKET, SERVICE, UNKNOWN, UnitProcess, is_masked};
 use crate::os::write;
 
 const PATH: &str = "nodelet.path";
@@ -90,9 +90,10 @@ fn triggered(run: &JoinRun<'_>, finding: Finding) -> Finding {
 
 /// Why the process of the agent must be started again, if it must: it has a copy of former files.
 fn stale(paths: &JoinPaths) -> Option<Fault> {
-    match units::former(&paths.host())? {
-        Ok(former) => former.map(|former| units::runs_with(former).into()),
-        Err(why) => Some(why.at(UNKNOWN)),
+    match units::unit_process(&paths.host()) {
+        UnitProcess::None | UnitProcess::Same => None,
+        UnitProcess::Former(former) => Some(units::runs_with(former).into()),
+        UnitProcess::Unknown(why) => Some(why.at(UNKNOWN)),
     }
 }
 

@@ -39,7 +39,7 @@ impl Finding {
 
     /// See [`Mark::Failed`]. The remedy of `fault` wins over `remedy`.
     pub fn failed(check: &'static str, fault: impl Into<Fault>, remedy: &str) -> Self {
-        let Fault { what, remedy } = fault.into().or_remedy(remedy);
+        let Fault { what, remedy, .. } = fault.into().or_remedy(remedy);
         Self { mark: Mark::Failed, remedy: one_line(&remedy), ..Self::ok(check, what) }
     }
 

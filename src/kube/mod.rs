@@ -14,6 +14,7 @@ pub mod names;
 pub mod object;
 pub mod protobuf;
 pub mod quantity;
+pub mod refusals;
 pub mod version;
 pub mod yaml;
 

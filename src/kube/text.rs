@@ -71,12 +71,14 @@ pub struct Fault {
     pub what: String,
     /// Empty if there is none.
     pub remedy: String,
+    /// The kernel denied this user a file: root could read it.
+    pub is_denied: bool,
 }
 
 impl Fault {
     /// A fault with a remedy.
     pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what: what.into(), remedy: remedy.into() }
+        Self { what: what.into(), remedy: remedy.into(), is_denied: false }
     }
 
     /// Says first where it is, or what it prevents.

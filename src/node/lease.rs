@@ -14,6 +14,7 @@ use crate::kube::message::{
     Accept, Answer, Method, Receipt, Refused, Request, RequestError, accepted,
 };
 use crate::kube::object::{self, LEASES};
+use crate::kube::refusals::refuses_owner;
 use crate::kube::time::Wall;
 use crate::node::Progress;
 use crate::node::patch;
@@ -47,13 +48,6 @@ const FUTURE: Duration = Duration::from_secs(60);
 
 /// Fewest and most renewals between two repairs that are refused.
 const REPAIR_PAUSES: (u32, u32) = (3, 12);
-
-/// The admission plugin OwnerReferencesPermissionEnforcement
-/// (`plugin/pkg/admission/gc/gc_admission.go`): "cannot set an ownerRef on a resource you can't
-/// delete".
-fn refuses_owner(refused: &Refused) -> bool {
-    refused.code == 403 && refused.message.contains("ownerRef")
-}
 
 /// Metadata that makes the server drop managedFields. They are unused and half of every response.
 /// Only an update clears them, and no later update brings them back (apimachinery

@@ -180,13 +180,14 @@ pub fn cause(error: &io::Error) -> Fault {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut letters = text.chars();
-    match letters.next() {
+    let what: Fault = match letters.next() {
         // musl's EIO.
         Some(_) if text.starts_with("I/O") => text.into(),
         // The table of Unicode's lower-case letters is 11 KB.
         Some(first) => format!("{}{}", first.to_ascii_lowercase(), letters.as_str()).into(),
         None => format!("{:?}", error.kind()).into(),
-    }
+    };
+    Fault { is_denied: error.kind() == io::ErrorKind::PermissionDenied, ..what }
 }
 
 #[cfg(test)]

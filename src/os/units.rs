@@ -82,12 +82,23 @@ pub(crate) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
     mounts::not_hidden(Path::new(path), &table)
 }
 
-/// What the process of the agent has of the former files, if anything; `None` without a process. A
-/// credential that has no file here is from somewhere else, such as a boot loader. What the process
-/// read of `--config` and `--config-dir` at its start is not known.
-pub(crate) fn former(root: &HostRoot) -> Option<Result<Option<&'static str>, Fault>> {
-    let process = processes(root).into_iter().next()?;
-    let differs = || {
+/// The process of the agent, compared with the files of the next start.
+#[derive(Debug, PartialEq)]
+pub(crate) enum UnitProcess {
+    None,
+    /// It has what the files say.
+    Same,
+    /// It has a copy of the former one of these: `flags`, or the name of a credential.
+    Former(&'static str),
+    /// A file cannot be read.
+    Unknown(Fault),
+}
+
+/// A credential that has no file here is from somewhere else, such as a boot loader. What the
+/// process read of `--config` and `--config-dir` at its start is not known.
+pub(crate) fn unit_process(root: &HostRoot) -> UnitProcess {
+    let Some(process) = processes(root).into_iter().next() else { return UnitProcess::None };
+    let former = || {
         let next = environment(root)?;
         let own = content(root, &format!("proc/{process}/environ"))?.unwrap_or_default();
         let own: Vec<_> = own.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
@@ -111,7 +122,11 @@ pub(crate) fn former(root: &HostRoot) -> Option<Result<Option<&'static str>, Fau
         }
         Ok(None)
     };
-    Some(differs())
+    match former() {
+        Ok(None) => UnitProcess::Same,
+        Ok(Some(former)) => UnitProcess::Former(former),
+        Err(why) => UnitProcess::Unknown(why),
+    }
 }
 
 /// A drop-in of an administrator for the unit that has this text.
@@ -145,16 +160,16 @@ pub(crate) struct UnitAgent {
 /// The agent of the unit. `None` if it does not run, and has no identity that this user can see.
 pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault> {
     const CHECK: &str = "unit";
-    let finding = match former(root) {
-        None => {
+    let finding = match unit_process(root) {
+        UnitProcess::None => {
             let start = "systemctl start --no-block nodelet";
             Finding::note(CHECK, "nodelet.service does not run", start)
         }
-        Some(Ok(None)) => {
+        UnitProcess::Same => {
             Finding::ok(CHECK, "nodelet.service runs with the credentials and flags of this board")
         }
-        Some(Ok(Some(former))) => Finding::failed(CHECK, runs_with(former), RESTART),
-        Some(Err(why)) => Finding::note(CHECK, why.at(UNKNOWN), "run it with sudo"),
+        UnitProcess::Former(former) => Finding::failed(CHECK, runs_with(former), RESTART),
+        UnitProcess::Unknown(why) => Finding::note(CHECK, why.at(UNKNOWN), "run it with sudo"),
     };
     for process in processes(root) {
         let line = content(root, &format!("proc/{process}/cmdline"))?.unwrap_or_default();
@@ -368,18 +383,21 @@ mod tests {
             ("etc/credstore/nodelet.k3s-password", "NODELET_JOIN_FLAGS=--k3s-supervisor=https://b");
         for (files, want) in [
             // The credential is from a boot loader.
-            (&[(join, flags)][..], Ok(None)),
-            (&[(join, flags), (kubeconfig, "a")], Ok(None)),
-            (&[(join, flags), (kubeconfig, "b")], Ok(Some("kubeconfig"))),
-            (&[(join, flags), ("etc/credstore/nodelet.ca.crt", "a")], Ok(Some("ca.crt"))),
-            (&[(join, flags), (password, "a")], Ok(None)),
-            (&[(join, supervisor)], Ok(Some("flags"))),
-            (&[(join, flags), (own, "NODELET_FLAGS=--v=3")], Ok(Some("flags"))),
-            (&[(join, flags), (own, "NODELET_JOIN_FLAGS=")], Ok(Some("flags"))),
-            (&[], Ok(Some("flags"))),
+            (&[(join, flags)][..], UnitProcess::Same),
+            (&[(join, flags), (kubeconfig, "a")], UnitProcess::Same),
+            (&[(join, flags), (kubeconfig, "b")], UnitProcess::Former("kubeconfig")),
+            (
+                &[(join, flags), ("etc/credstore/nodelet.ca.crt", "a")],
+                UnitProcess::Former("ca.crt"),
+            ),
+            (&[(join, flags), (password, "a")], UnitProcess::Same),
+            (&[(join, supervisor)], UnitProcess::Former("flags")),
+            (&[(join, flags), (own, "NODELET_FLAGS=--v=3")], UnitProcess::Former("flags")),
+            (&[(join, flags), (own, "NODELET_JOIN_FLAGS=")], UnitProcess::Former("flags")),
+            (&[], UnitProcess::Former("flags")),
             (
                 &[("etc/systemd/system/nodelet.service.d/a.conf", "[Service]\nEnvironment=A=1")],
-                Ok(None),
+                UnitProcess::Same,
             ),
         ] {
             let tree = board();
@@ -387,7 +405,7 @@ mod tests {
                 tree.write(path, text.as_bytes());
             }
             let root = HostRoot::new(tree.path());
-            assert_eq!(former(&root), Some(want), "{files:?}");
+            assert_eq!(unit_process(&root), want, "{files:?}");
             let flags = agent_of_unit(&root).unwrap().unwrap().flags;
             assert_eq!(flags, ["--kubeconfig=/run/c", "--v=2"], "{files:?}");
         }
@@ -398,9 +416,10 @@ mod tests {
         let tree = board();
         tree.write("etc/default/nodelet/a folder", b"");
         let root = HostRoot::new(tree.path());
-        assert!(matches!(former(&root), Some(Err(_))));
+        assert!(matches!(unit_process(&root), UnitProcess::Unknown(_)));
         let line = agent_of_unit(&root).unwrap().unwrap().finding.line();
         assert!(line.starts_with("– unit: ") && line.contains("unknown: /etc/default"), "{line}");
-        assert!(former(&HostRoot::new(Tree::empty("units-none").path())).is_none());
+        let none = Tree::empty("units-none");
+        assert_eq!(unit_process(&HostRoot::new(none.path())), UnitProcess::None);
     }
 }

@@ -263,7 +263,11 @@ fn missing_kernel_files_and_an_unusable_root_dir_are_reported() {
     assert_eq!(checked.wrong(), ["facts"]);
     let missing = "proc/meminfo: no such file or directory, no capacity memory";
     for detail in [missing, "no bootID", "no machineID"] {
-        checked.says("facts", detail, "is /proc mounted, and may nodelet read it?");
+        checked.says(
+            "facts",
+            detail,
+            "do these files exist (is /proc mounted?), and may nodelet read them?",
+        );
     }
     checked.has(&[
         "– machine-id: etc/machine-id",

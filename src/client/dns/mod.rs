@@ -90,7 +90,7 @@ impl Resolver {
             let mut words = rest.split_whitespace().peekable();
             match keyword {
                 "nameserver" if servers.len() < MAX_SERVERS => {
-                    servers.extend(words.next().and_then(server));
+                    servers.extend(words.next().and_then(NameServer::parse));
                 }
                 // The last line of either kind wins; an empty one is none. The domain "." is the
                 // name as it is: `search .` is an empty list.
@@ -108,9 +108,13 @@ impl Resolver {
             }
         }
         if servers.is_empty() {
-            servers.push(Some((Ipv4Addr::LOCALHOST, PORT).into()));
+            servers.push(NameServer::At((Ipv4Addr::LOCALHOST, PORT).into()));
         }
-        resolver.servers = servers.into_iter().flatten().collect();
+        let reachable = servers.into_iter().filter_map(|server| match server {
+            NameServer::At(address) => Some(address),
+            NameServer::Unreachable => None,
+        });
+        resolver.servers = reachable.collect();
         resolver
     }
 
@@ -172,16 +176,26 @@ fn is_localhost(name: &str) -> bool {
     name.strip_suffix('.').unwrap_or(name).eq_ignore_ascii_case("localhost")
 }
 
-/// A name server, with the zone of a link-local address: `fe80::1%eth0`. `None` if it is not an
-/// address, `Some(None)` if the zone is not an interface.
-fn server(text: &str) -> Option<Option<SocketAddr>> {
-    let Some((address, zone)) = text.split_once('%') else {
-        let address: IpAddr = text.parse().ok()?;
-        return Some(Some((address, PORT).into()));
-    };
-    let address: Ipv6Addr = address.parse().ok()?;
-    let index = zone.parse().or_else(|_| if_nametoindex(zone)).ok();
-    Some(index.map(|index| SocketAddrV6::new(address, PORT, 0, index).into()))
+/// A name server of resolv.conf.
+enum NameServer {
+    At(SocketAddr),
+    /// The zone of its link-local address, `fe80::1%eth0`, is not an interface.
+    Unreachable,
+}
+
+impl NameServer {
+    /// `None` if it is not an address.
+    fn parse(text: &str) -> Option<Self> {
+        let Some((address, zone)) = text.split_once('%') else {
+            let address: IpAddr = text.parse().ok()?;
+            return Some(Self::At((address, PORT).into()));
+        };
+        let address: Ipv6Addr = address.parse().ok()?;
+        Some(match zone.parse().or_else(|_| if_nametoindex(zone)) {
+            Ok(index) => Self::At(SocketAddrV6::new(address, PORT, 0, index).into()),
+            Err(_) => Self::Unreachable,
+        })
+    }
 }
 
 /// A file that cannot be read counts as empty.

@@ -8,6 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::credentials::certificate::kind::usable;
 use crate::kube::message::{Accept, Method, Request, Response};
+use crate::kube::refusals::refuses_password;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{CertificatePurpose, SigningRequest};
@@ -70,10 +71,8 @@ pub fn issued(signed: &SigningRequest, response: Response, now: Wall) -> Result<
     if refused.message.is_empty() {
         plain(&response.body).clone_into(&mut refused.message);
     }
-    let says = |word| refused.message.contains(word);
-    let is_password = refused.code == 403 && (says("password") || says("hash"));
     let remedy = match refused.code {
-        _ if is_password => {
+        _ if refuses_password(&refused) => {
             let subject = &signed.wanted.subject;
             let name = subject.node_name().unwrap_or(&subject.common_name);
             "the server has another password for this name: use nodelet join --node-name, or "

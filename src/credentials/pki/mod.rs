@@ -149,8 +149,8 @@ impl Pki {
     ) -> Result<(ApiConfig, Leaf), Fault> {
         let stored = self.store.usable()?;
         let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
-        let is_invalid = || self.valid(now).is_ok_and(|valid| valid.is_err());
-        if self.source.bootstrap.is_some() && (self.marks.replaced.is_some() || is_invalid()) {
+        let is_unusable = || matches!(self.kubeconfig_state(now), Ok(KubeconfigState::Unusable(_)));
+        if self.source.bootstrap.is_some() && (self.marks.replaced.is_some() || is_unusable()) {
             self.write_kubeconfig(&requested);
         }
         let clean = self.store.clean();
@@ -254,8 +254,25 @@ fn is_of_former_bootstrap(kubeconfig: &ApiConfig, bootstrap: &ApiConfig) -> bool
         && Marks::authorities(kubeconfig).differs(&new)
 }
 
-/// The kubeconfig with its certificate, or why it cannot be used.
-type Valid = Result<(ApiConfig, Leaf), Fault>;
+/// What `--kubeconfig` is to a board with a bootstrap kubeconfig.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
+pub(super) enum KubeconfigState {
+    /// With its client certificate.
+    Usable(ApiConfig, Leaf),
+    /// A bootstrap is needed, and why.
+    Unusable(Fault),
+}
+
+/// The stored certificate and its key.
+#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
+enum StoredPair {
+    /// TLS can use it.
+    Usable(ClientCertificate, Leaf),
+    Missing,
+    /// It may be the only one that has not expired.
+    Unread,
+}
 
 /// What a run begins with.
 #[derive(Debug)]
@@ -290,15 +307,17 @@ impl Pki {
             return Ok((self.seed(kubeconfig, &marks, now), marks));
         }
         let bootstrap = self.load_bootstrap();
-        let (valid, marks) = self.judge(bootstrap.as_ref().ok(), now)?;
-        let start = match valid {
-            Ok((kubeconfig, _)) if kind.rotates() => self.seed(kubeconfig, &marks, now),
-            Ok((kubeconfig, leaf)) => Start::with(kubeconfig, Some(leaf)),
-            Err(why) => {
+        let (state, marks) = self.kubeconfig_and_marks(bootstrap.as_ref().ok(), now)?;
+        let start = match state {
+            KubeconfigState::Usable(kubeconfig, _) if kind.rotates() => {
+                self.seed(kubeconfig, &marks, now)
+            }
+            KubeconfigState::Usable(kubeconfig, leaf) => Start::with(kubeconfig, Some(leaf)),
+            KubeconfigState::Unusable(why) => {
                 let bootstrap = bootstrap?;
                 // The power failed after the certificate was stored and before the kubeconfig was
                 // written, or the kubeconfig was deleted.
-                if let Ok(Some((identity, leaf))) = self.stored()
+                if let StoredPair::Usable(identity, leaf) = self.stored()
                     && now <= leaf.not_after
                     && leaf.subject.satisfies(&self.source.subject)
                     && !Marks::of_stored(&identity).differs(&Marks::authorities(&bootstrap))
@@ -318,30 +337,35 @@ impl Pki {
 
     /// The kubeconfig, if no bootstrap is needed, or else why one is needed; and the marks of the
     /// requests that follow. Nothing is removed before a certificate of the bootstrap replaces it.
-    pub(super) fn judge(
+    pub(super) fn kubeconfig_and_marks(
         &self,
         bootstrap: Option<&ApiConfig>,
         now: Wall,
-    ) -> Result<(Valid, Marks), Fault> {
-        let mut valid = self.valid(now)?;
-        let given = valid.as_ref().ok().and_then(|(kubeconfig, _)| kubeconfig.certificate.as_ref());
+    ) -> Result<(KubeconfigState, Marks), Fault> {
         let replaced = bootstrap.and_then(|it| self.other_kubeconfig(it));
-        let of_stored = given.map(Marks::of_stored).unwrap_or_default();
+        let (kubeconfig, leaf) = match self.kubeconfig_state(now)? {
+            KubeconfigState::Usable(kubeconfig, leaf) => (kubeconfig, leaf),
+            unusable @ KubeconfigState::Unusable(_) => {
+                let mut marks = Marks::of(None, bootstrap);
+                marks.replaced = replaced;
+                return Ok((unusable, marks));
+            }
+        };
+        let given = kubeconfig.certificate.as_ref();
         let mut marks = Marks::of(given, bootstrap);
-        if let (Ok((kubeconfig, _)), Some(bootstrap), Some(_)) = (&valid, bootstrap, &replaced) {
-            let why = if is_of_former_bootstrap(kubeconfig, bootstrap) {
-                Some("is of another cluster than the bootstrap kubeconfig")
-            } else {
-                (of_stored.replaced == replaced)
-                    .then_some("is to be replaced by that of the bootstrap")
-            };
-            let at = |why| Err(Fault::from(why).at(self.source.kubeconfig.display()));
-            valid = why.map_or(valid, at);
-        }
-        if valid.is_err() {
-            marks.replaced = replaced;
-        }
-        Ok((valid, marks))
+        let of_stored = given.map(Marks::of_stored).unwrap_or_default();
+        let why = match (bootstrap, &replaced) {
+            (Some(bootstrap), Some(_)) if is_of_former_bootstrap(&kubeconfig, bootstrap) => {
+                "is of another cluster than the bootstrap kubeconfig"
+            }
+            (Some(_), Some(_)) if of_stored.replaced == replaced => {
+                "is to be replaced by that of the bootstrap"
+            }
+            _ => return Ok((KubeconfigState::Usable(kubeconfig, leaf), marks)),
+        };
+        let why = Fault::from(why).at(self.source.kubeconfig.display());
+        marks.replaced = replaced;
+        Ok((KubeconfigState::Unusable(why), marks))
     }
 
     /// The certificate that a rotation begins with: the stored one, or else the kubeconfig's, which
@@ -354,9 +378,11 @@ impl Pki {
         }
         let mut given = kubeconfig.certificate.clone();
         let mut leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
-        let found = self.stored();
-        let is_unread = found.is_err();
-        let mut stored = found.ok().flatten();
+        let (mut stored, is_unread) = match self.stored() {
+            StoredPair::Usable(identity, leaf) => (Some((identity, leaf)), false),
+            StoredPair::Missing => (None, false),
+            StoredPair::Unread => (None, true),
+        };
         if let (Some(leaf_given), Some((identity, leaf_stored))) = (&leaf, &stored) {
             let other = |leaf: &Leaf| leaf.subject.other_node(&self.source.subject);
             match (other(leaf_given), other(leaf_stored)) {
@@ -386,7 +412,6 @@ impl Pki {
             return Start::with(kubeconfig, None);
         };
         let replace_now = identity.chain.file.is_none() && leaf.is_some();
-        // A stored certificate that cannot be read may be the only one that has not expired.
         if replace_now && !is_unread {
             let ops = Key::of_pem(&identity.key.bytes)
                 .and_then(|key| self.store.update(&identity.chain.bytes, &key, marks, now));
@@ -406,11 +431,17 @@ impl Pki {
         start
     }
 
-    /// The stored certificate, if TLS can use it. `Err` for an unreadable one, which is logged and
-    /// counts as missing; a renewal or a bootstrap replaces it.
-    fn stored(&mut self) -> Result<Option<(ClientCertificate, Leaf)>, ()> {
-        let found = self.store.usable();
-        found.map_err(|why| self.warn(format!("{why}; continuing without this certificate")))
+    /// The stored certificate. One that cannot be read or used is logged; a renewal or a bootstrap
+    /// replaces it.
+    fn stored(&mut self) -> StoredPair {
+        match self.store.usable() {
+            Ok(Some((identity, leaf))) => StoredPair::Usable(identity, leaf),
+            Ok(None) => StoredPair::Missing,
+            Err(why) => {
+                self.warn(format!("{why}; continuing without this certificate"));
+                StoredPair::Unread
+            }
+        }
     }
 
     fn warn(&mut self, why: String) {
@@ -420,20 +451,20 @@ impl Pki {
         }
     }
 
-    /// The kubeconfig, if no bootstrap is needed, or else why one is needed: it is missing,
-    /// unusable or another node's. Upstream: `isClientConfigStillValid` in
-    /// `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
-    fn valid(&self, now: Wall) -> Result<Valid, Fault> {
+    /// A kubeconfig is unusable if it is missing, TLS cannot use it, its certificate has expired,
+    /// or it is another node's. `Err` if it cannot be looked for. Upstream:
+    /// `isClientConfigStillValid` in `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
+    fn kubeconfig_state(&self, now: Wall) -> Result<KubeconfigState, Fault> {
         let path = &self.source.kubeconfig;
         let at = |why: Fault| why.at(path.display());
         match guard::found(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Ok(Err(at("not there yet".into())));
+                return Ok(KubeconfigState::Unusable(at("not there yet".into())));
             }
             Err(e) => return Err(at(cause(&e))),
             Ok(_) => {}
         }
-        Ok(self.load(path).and_then(|kubeconfig| {
+        let usable = self.load(path).and_then(|kubeconfig| {
             tls::client_config(&kubeconfig).map_err(at)?;
             let identity = kubeconfig.certificate.as_ref();
             let identity = identity.ok_or_else(|| at("no client certificate in it".into()))?;
@@ -450,7 +481,11 @@ impl Pki {
                 }
             }
             Ok((kubeconfig, leaf))
-        }))
+        });
+        Ok(match usable {
+            Ok((kubeconfig, leaf)) => KubeconfigState::Usable(kubeconfig, leaf),
+            Err(why) => KubeconfigState::Unusable(why),
+        })
     }
 }
 

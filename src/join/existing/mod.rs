@@ -99,7 +99,7 @@ pub(super) fn existing(
         let line = format!("this board has a token of {server}");
         // The bootstrap token of this cluster is no identity.
         if *path == paths.bootstrap()
-            && trusts_all(settings, token, &config)?.is_some()
+            && trust(settings, token, &config)? != Trust::None
             && is_same_server(settings, token, &config, paths.stored_flags().as_ref())
         {
             let line = format!("{line}, which this join replaces");
@@ -111,10 +111,10 @@ pub(super) fn existing(
     let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
     let detail = format!("an identity of {server} as {user} until {until}");
     let flags = paths.stored_flags();
-    let trusts_all = trusts_all(settings, token, &config)?;
+    let trust = trust(settings, token, &config)?;
     let differs = if leaf.subject.node_name() != Some(name) {
         Some("another name")
-    } else if trusts_all.is_none() {
+    } else if trust == Trust::None {
         Some("another cluster")
     } else if !is_same_server(settings, token, &config, flags.as_ref()) {
         Some("another endpoint")
@@ -149,7 +149,7 @@ pub(super) fn existing(
     if !flags.are_of(&config.endpoint, has_token) {
         return again("its flags are those of another join");
     }
-    let lacks_ca = trusts_all != Some(true);
+    let lacks_ca = trust == Trust::Some;
     // Only a join's own kubeconfig can be written, and only kubeadm's CA can be found anew.
     if lacks_ca && !(*path == paths.kubeconfig() && matches!(token, Token::Bootstrap(_))) {
         return again("it lacks a CA");
@@ -171,19 +171,23 @@ fn replaced(
     }
 }
 
-/// Whether `config` has each CA that the command line trusts; `None` if it has none of them.
-fn trusts_all(
-    settings: &Settings,
-    token: &Token,
-    config: &ApiConfig,
-) -> Result<Option<bool>, Failed> {
+/// Which CAs of the command line a stored kubeconfig has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Trust {
+    All,
+    Some,
+    None,
+}
+
+fn trust(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Trust, Failed> {
     if config.insecure {
-        return Ok(None);
+        return Ok(Trust::None);
     }
     let Some(ca) = &config.ca else {
         // A supervisor that was verified with the system's roots.
         let is_supervisor = matches!(token, Token::Supervisor { .. });
-        return Ok((is_supervisor && settings.authority.is_none()).then_some(true));
+        let has_it = is_supervisor && settings.authority.is_none();
+        return Ok(if has_it { Trust::All } else { Trust::None });
     };
     let has: Vec<bool> = match (&settings.authority, token) {
         (Some(path), _) => {
@@ -204,7 +208,11 @@ fn trusts_all(
         // Only the endpoint tells clusters apart.
         _ => vec![true],
     };
-    Ok(has.contains(&true).then(|| !has.contains(&false)))
+    Ok(match (has.contains(&true), has.contains(&false)) {
+        (true, false) => Trust::All,
+        (true, true) => Trust::Some,
+        (false, _) => Trust::None,
+    })
 }
 
 /// Whether the typed address is the stored one, or the one that was typed before: cluster-info of

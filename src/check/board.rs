@@ -314,7 +314,10 @@ mod tests {
             (clock(at(5), at(5)), "✓ 1970-01-01T00:00:05Z"),
             (clock(at(4), at(5)), not_set),
             (facts(&[]), "✓ everything"),
-            (facts(&no_total), "✗ proc/meminfo: absent, no capacity memory | b; do these files exist"),
+            (
+                facts(&no_total),
+                "✗ proc/meminfo: absent, no capacity memory | b; do these files exist",
+            ),
             (facts(&["etc/os-release: absent".into()]), "✗ ; do these files exist"),
             (folder(Some(&sized), Ok(())), "✓ /r"),
             (folder(Some(&once), Ok(())), "– /r: it is on the root file system, which can block"),

@@ -42,24 +42,12 @@ fn the_last_value_of_a_flag_is_used_but_maps_paths_and_conditions_accumulate() {
     assert_eq!(values.node_conditions, ["A=/a", "B=/b"]);
 }
 
-/// A flag that is too long for its column, and a text of more than one line.
 #[test]
-fn the_help_has_two_columns() {
-    let usage = usage(true);
-    let lines: Vec<&str> = usage.lines().collect();
-    assert!(lines.iter().all(|line| line.len() <= 100), "{usage}");
-    for part in [
-        "\n  --kubeconfig FILE                    address of the API server, and credentials",
-        "\n  --node-status-update-frequency D     how often the status is computed (default 10s)\n",
-        "\n  --node-status-report-frequency D *   how often an unchanged status is sent",
-        "\n  --enable-controller-attach-detach[=true|false]\n                                       \
-         set its annotation of the Node (default true)\n",
-        "\n  -o, --output json|text *             inspect: ",
-        "\n  -v, --v N                            log verbosity",
-        "\n  --version, --help\n\nThe other flags",
-    ] {
-        assert!(usage.contains(part), "{part}\n{usage}");
-    }
+fn the_help_is_as_recorded() {
+    let all = usage(true);
+    assert!(all.lines().all(|line| line.len() <= 100), "{all}");
+    support::golden("help.txt", &usage(false));
+    support::golden("help-all.txt", &all);
 }
 
 /// 24 to 40 lines are a screen.
@@ -71,9 +59,6 @@ fn the_short_help_fits_a_screen_and_has_the_commands_and_ten_flags() {
     let flags: Vec<&str> = short.lines().filter(|line| line.starts_with("  -")).collect();
     assert_eq!(flags.len(), 10 + 1, "{short}");
     assert_eq!(flags[10], "  --version, --help");
-    for part in ["  nodelet join ENDPOINT", "  --kubeconfig FILE ", "--help --all "] {
-        assert!(short.contains(part), "{part}\n{short}");
-    }
     let all = usage(true);
     let missing = flags.iter().find(|line| !all.contains(*line));
     assert_eq!(missing, None);

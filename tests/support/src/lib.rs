@@ -91,6 +91,17 @@ pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Opti
     }
 }
 
+/// Compares a text with the file `tests/golden/NAME`. With `RECORD_GOLDEN` in the environment it
+/// writes the file: `git diff` shows what changed.
+pub fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden").join(name);
+    if std::env::var_os("RECORD_GOLDEN").is_some() {
+        return fs::write(path, text).unwrap();
+    }
+    let want = fs::read_to_string(path).unwrap_or_default();
+    assert!(text == want, "tests/golden/{name} is\n{want}\nand not\n{text}");
+}
+
 /// The members of a struct, each with its value, as `{:#?}` prints them.
 #[must_use]
 pub fn members(debug: &str) -> BTreeMap<String, String> {

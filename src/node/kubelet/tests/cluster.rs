@@ -43,6 +43,8 @@ pub(super) enum Behavior {
     Refuses(u16, Option<u64>),
     /// It does not respond.
     Silent,
+    /// A gateway responds with a page.
+    Page,
     /// Another client deletes the Node and its Lease before the request.
     Deletes,
     /// Another client deletes the Lease before the request.
@@ -267,6 +269,7 @@ impl Cluster {
                 ..Response::test(code, r#"{"kind": "Status", "reason": "Tested"}"#)
             }),
             Behavior::Silent => Err("tested".into()),
+            Behavior::Page => Ok(Response::test(200, "<html>")),
             _ => self.carry_out(request, user, now),
         };
         if let Ok(response) = &mut outcome {

@@ -21,6 +21,7 @@ mod cluster;
 mod guest;
 mod lease_report;
 pub(crate) mod lines;
+mod refusals;
 mod shutdown;
 
 /// A build time before the true time.
@@ -76,6 +77,8 @@ struct World {
     registered: usize,
     /// Time from a read of facts until they change without an announcement.
     facts_change: Option<Duration>,
+    /// Each request of a kind meets this behavior, whatever the step's.
+    unserved: Option<(RequestKind, Behavior)>,
 }
 
 /// The files of its certificate. Each task but a search has five operations, and two that nothing
@@ -187,6 +190,7 @@ impl World {
             waits: 0,
             registered: 0,
             facts_change: None,
+            unserved: None,
         }
     }
 
@@ -312,7 +316,8 @@ impl World {
         let line = if is_check(&request) { format!("Check {}", request.path) } else { line };
         self.sent.push((work, line));
         let took = budget / 1000 * step.takes;
-        self.cluster.behavior = step.behavior;
+        let unserved = self.unserved.filter(|(kind, _)| *kind == work);
+        self.cluster.behavior = unserved.map_or(step.behavior, |(_, behavior)| behavior);
         let mut outcome = self.answer(&request);
         self.now = self.now.after(took);
         if let Ok(response) = &mut outcome {

@@ -288,7 +288,7 @@ fn the_facts_and_the_node_of_every_board_are_as_expected() {
 
 /// Runs every parser; only a panic fails.
 fn parse_all(text: &str) {
-    let _ = memory::parse(text.as_bytes());
+    let _ = memory::parse_meminfo(text.as_bytes());
     let _ = cgroup::parse_v2(text.as_bytes());
     let _ = cgroup::parse_v1(text.as_bytes(), text.as_bytes());
     let _ = cpu::is_listed(text, 7);

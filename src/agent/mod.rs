@@ -17,15 +17,15 @@ use self::setup::{ASKED_ONCE, ASKED_ONCE_REMEDY, Setup};
 use self::state_file::StateFile;
 use crate::client::api::Api;
 use crate::config::flags::Flags;
-use crate::credentials::rotation::{Rotation, Step};
+use crate::credentials::rotation::{Rotation, RotationStep};
 use crate::credentials::{Credentials, IdentitySource};
 use crate::health::monitor::Health;
 use crate::kube::delay::Jitter;
-use crate::kube::instant::{Moment, Mono, Now};
+use crate::kube::instant::{ClusterState, Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::VERBOSE;
-use crate::node::kubelet::{FAST_TICK, Kubelet, Others};
+use crate::node::kubelet::{FAST_TICK, Kubelet, OtherWork};
 use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
 use crate::os::clock::{self, Clock};
@@ -154,10 +154,10 @@ impl Agent {
             let start = self.clock.now();
             let is_apart = self.credentials.current.signs_apart();
             let moment = self.kubelet.moment(start);
-            let mut others = others(&mut self.credentials.rotation, is_apart, moment);
-            others.has_change |= !self.changes.is_empty();
+            let mut other_work = other_work(&mut self.credentials.rotation, is_apart, moment);
+            other_work.has_change |= !self.changes.is_empty();
             let api = &self.credentials.current.api;
-            let turn = self.kubelet.next(start, others, || api.is_connected());
+            let turn = self.kubelet.next(start, other_work, || api.is_connected());
             let woken = self.wait(&turn, start);
             self.follow(woken);
             if woken.stop && self.kubelet.on_stop() {
@@ -303,9 +303,9 @@ impl Agent {
     /// Takes one step of the credentials: one request, or one operation on a file.
     fn step_credentials(&mut self, budget: Duration, start: Now) {
         let request = match self.credentials.step(self.kubelet.moment(start)) {
-            Step::Files => return,
-            Step::InUse(_) => return self.kubelet.on_new_credentials(),
-            Step::Send(request) => request,
+            RotationStep::Files => return,
+            RotationStep::InUse(_) => return self.kubelet.on_new_credentials(),
+            RotationStep::Send(request) => request,
         };
         let is_apart = self.credentials.current.signs_apart();
         let kind = RequestKind::Certificate { is_apart };
@@ -402,8 +402,12 @@ impl Agent {
 
 /// What the rotation wants of the next turn. `signs_apart`: its requests have a client of their
 /// own.
-pub(crate) fn others(rotation: &mut Rotation, signs_apart: bool, at: Moment) -> Others {
-    Others {
+pub(crate) fn other_work(
+    rotation: &mut Rotation,
+    signs_apart: bool,
+    at: ClusterState,
+) -> OtherWork {
+    OtherWork {
         credentials_due: rotation.due(at),
         is_apart: signs_apart || !rotation.sends(at),
         lacks_credentials: rotation.is_missing(),

@@ -20,12 +20,12 @@ pub use self::current::Current;
 use self::current::{SigningClient, Supervisor};
 use self::kubeconfig::find;
 use self::pki::Pki;
-use self::rotation::{CertificateFiles as _, Rotation, Step};
+use self::rotation::{CertificateFiles as _, Rotation, RotationStep};
 use crate::client::api::Api;
 use crate::client::tls::SYSTEM_ROOTS;
 use crate::config::Config;
 use crate::kube::delay::Jitter;
-use crate::kube::instant::Moment;
+use crate::kube::instant::ClusterState;
 use crate::kube::message::{Answer, RequestError};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
@@ -49,7 +49,7 @@ pub struct Credentials {
 impl Credentials {
     /// Reads files again that another program replaced. Returns whether other credentials are in
     /// use from now on.
-    pub fn refresh(&mut self, at: Moment) -> bool {
+    pub fn refresh(&mut self, at: ClusterState) -> bool {
         let replaced = self.current.refresh(at.now);
         // A board without a certificate has that of the bootstrap kubeconfig here.
         if let Some(Replaced::Certificate(leaf)) = &replaced
@@ -68,12 +68,12 @@ impl Credentials {
     }
 
     /// Takes one step of the renewal. A request is to be sent by [`Current::signing_api`].
-    pub(crate) fn step(&mut self, at: Moment) -> Step {
+    pub(crate) fn step(&mut self, at: ClusterState) -> RotationStep {
         let step = self.rotation.step(&mut self.current, at).unwrap_or_else(|why| {
             self.log.failed(&why.to_string(), at.now.mono);
-            Step::Files
+            RotationStep::Files
         });
-        if let Step::InUse(leaf) = &step {
+        if let RotationStep::InUse(leaf) = &step {
             self.log.succeeded(at.now.mono);
             let until = leaf.not_after.time();
             log::info!("certificate: a new certificate is in use, valid until {until}");
@@ -83,7 +83,11 @@ impl Credentials {
 
     /// Takes the answer of the request of a step. Returns an error with the number of failures in
     /// a row.
-    pub fn on_response(&mut self, answer: Answer, at: Moment) -> Result<(), (RequestError, u32)> {
+    pub fn on_response(
+        &mut self,
+        answer: Answer,
+        at: ClusterState,
+    ) -> Result<(), (RequestError, u32)> {
         self.rotation.on_response("certificate", answer, at).map_err(|error| {
             let failures = self.log.failed(&error.why.to_string(), at.now.mono);
             (error, failures)

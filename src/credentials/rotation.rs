@@ -4,7 +4,7 @@
 //! [`CertificateFiles`] has the key and the files. The caller sends the requests.
 
 use super::certificate::{Certificate, FileTask, TaskResult, Work};
-use crate::kube::instant::{Moment, Mono, Now};
+use crate::kube::instant::{ClusterState, Mono, Now};
 use crate::kube::message::{Answer, Request, RequestError};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -29,7 +29,7 @@ pub(crate) trait CertificateFiles {
 
 /// What a step did.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum RotationStep {
     /// A part of the file work.
     Files,
     /// This certificate is in use from now on.
@@ -67,7 +67,7 @@ impl Rotation {
     /// The supervisor renews it for a Node that exists: not before the first Lease, after which the
     /// time of the server is known, too. Without a certificate, or with an expired one, there is no
     /// Lease, and the files must be searched.
-    pub(crate) fn due(&mut self, at: Moment) -> Option<Mono> {
+    pub(crate) fn due(&mut self, at: ClusterState) -> Option<Mono> {
         let certificate = self.certificate.as_mut()?;
         let now = now_of(certificate, at);
         if let Some(created) = at.node_created
@@ -88,7 +88,7 @@ impl Rotation {
     }
 
     /// Whether the next step is a request, and not file work.
-    pub(crate) fn sends(&self, at: Moment) -> bool {
+    pub(crate) fn sends(&self, at: ClusterState) -> bool {
         let sends = |it: &Certificate| it.sends(now_of(it, at));
         self.changes.is_empty() && self.certificate.as_ref().is_some_and(sends)
     }
@@ -113,22 +113,22 @@ impl Rotation {
     pub(crate) fn step(
         &mut self,
         files: &mut dyn CertificateFiles,
-        at: Moment,
-    ) -> Result<Step, Fault> {
+        at: ClusterState,
+    ) -> Result<RotationStep, Fault> {
         let Some(certificate) = &mut self.certificate else {
-            return Ok(Step::Files);
+            return Ok(RotationStep::Files);
         };
         let now = now_of(certificate, at);
         let (task, written) = if self.changes.is_empty() {
             certificate.give_up(now)?;
             let task = match certificate.next(now) {
-                Work::Send(request) => return Ok(Step::Send(request)),
+                Work::Send(request) => return Ok(RotationStep::Send(request)),
                 Work::Files(task) => task,
             };
             match files.operations(&task, now.wall) {
                 Ok(ops) if !ops.is_empty() => {
                     self.changes.add(Purpose::Task(task), ops);
-                    return Ok(Step::Files);
+                    return Ok(RotationStep::Files);
                 }
                 none => (task, none.map(drop)),
             }
@@ -137,9 +137,9 @@ impl Rotation {
                 Some((Purpose::Task(task), written)) => (task, written),
                 Some((Purpose::Later(failure), Err(why))) => {
                     log::warn!("{failure}: {why}");
-                    return Ok(Step::Files);
+                    return Ok(RotationStep::Files);
                 }
-                None | Some((Purpose::Later(_), Ok(()))) => return Ok(Step::Files),
+                None | Some((Purpose::Later(_), Ok(()))) => return Ok(RotationStep::Files),
             }
         };
         let result = files.result(&task, written, now.wall);
@@ -152,7 +152,7 @@ impl Rotation {
             _ => None,
         };
         certificate.on_task(result, now)?;
-        Ok(new.map_or(Step::Files, Step::InUse))
+        Ok(new.map_or(RotationStep::Files, RotationStep::InUse))
     }
 
     /// Takes the answer of the request. A line that asks for an approval is logged, after `what`.
@@ -160,7 +160,7 @@ impl Rotation {
         &mut self,
         what: &str,
         answer: Answer,
-        at: Moment,
+        at: ClusterState,
     ) -> Result<(), RequestError> {
         if let Some(certificate) = &mut self.certificate
             && let Some(line) = certificate.on_response(answer, now_of(certificate, at))?
@@ -171,7 +171,7 @@ impl Rotation {
     }
 
     /// Another program put this certificate into the files; it is in use.
-    pub(crate) fn replaced(&mut self, leaf: Leaf, at: Moment) {
+    pub(crate) fn replaced(&mut self, leaf: Leaf, at: ClusterState) {
         if let Some(certificate) = &mut self.certificate {
             certificate.replaced(leaf, now_of(certificate, at));
         }
@@ -180,7 +180,7 @@ impl Rotation {
 
 /// The time that decides. The supervisor's dates are compared with the server's clock only, so
 /// neither a wrong clock of the board nor of the server matters.
-fn now_of(certificate: &Certificate, at: Moment) -> Now {
+fn now_of(certificate: &Certificate, at: ClusterState) -> Now {
     match at.server {
         Some(wall) if certificate.kind.is_at_supervisor() => Now { wall, ..at.now },
         _ => at.now,

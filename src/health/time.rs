@@ -371,7 +371,7 @@ impl History {
     /// Takes the file, if it exists.
     pub(super) fn load(&mut self, text: Option<&str>) {
         self.exists = Some(text.is_some());
-        self.boots = text.unwrap_or_default().lines().filter_map(parse).collect();
+        self.boots = text.unwrap_or_default().lines().filter_map(parse_boot).collect();
         self.trim();
     }
 
@@ -461,7 +461,7 @@ impl History {
 }
 
 /// One line; `None` if it has another form.
-fn parse(line: &str) -> Option<Boot> {
+fn parse_boot(line: &str) -> Option<Boot> {
     let mut words = line.split_whitespace();
     let at = words.next()?.parse().ok()?;
     let id = words.next().filter(|id| id.len() <= 64)?.to_owned();

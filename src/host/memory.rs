@@ -97,7 +97,7 @@ impl Meminfo {
         let read = || Last {
             totals,
             values: match file.read(root) {
-                Ok(meminfo) => parse(&meminfo),
+                Ok(meminfo) => parse_meminfo(&meminfo),
                 Err(unread) => MeminfoValues {
                     memory: Err(unread.clone()),
                     has_huge_pages: false,
@@ -111,7 +111,7 @@ impl Meminfo {
 
 /// The text of `proc/meminfo`. `Hugetlb` exists since Linux 4.20; without the line the pools must
 /// be read.
-pub fn parse(meminfo: &[u8]) -> MeminfoValues {
+pub fn parse_meminfo(meminfo: &[u8]) -> MeminfoValues {
     let [total, swap_total, huge_pages] =
         line_bytes(meminfo, ["MemTotal:", "SwapTotal:", "Hugetlb:"]);
     MeminfoValues {
@@ -207,10 +207,10 @@ mod tests {
     fn lines_become_bytes() {
         let board = "MemTotal:        3884312 kB\nMemFree:  1 kB\nSwapTotal:        102396 kB\n";
         assert_eq!(
-            parse(board.as_bytes()).memory,
+            parse_meminfo(board.as_bytes()).memory,
             Ok(Memory { total_bytes: 3_884_312 * 1024, swap_total_bytes: 102_396 * 1024 })
         );
-        let memory = parse(b"MemTotal: 1 kB").memory;
+        let memory = parse_meminfo(b"MemTotal: 1 kB").memory;
         assert_eq!(memory, Ok(Memory { total_bytes: 1024, swap_total_bytes: 0 }));
     }
 
@@ -232,7 +232,7 @@ mod tests {
             "MemTotalX: 12 kB",
             "Node 0 MemTotal: 12 kB",
         ] {
-            assert_eq!(parse(text.as_bytes()).memory, no_total, "{text:?}");
+            assert_eq!(parse_meminfo(text.as_bytes()).memory, no_total, "{text:?}");
         }
     }
 
@@ -252,7 +252,7 @@ mod tests {
             ("MemTotal: 9 kB\n", true),
             ("", true),
         ] {
-            assert_eq!(parse(text.as_bytes()).has_huge_pages, has_huge_pages, "{text:?}");
+            assert_eq!(parse_meminfo(text.as_bytes()).has_huge_pages, has_huge_pages, "{text:?}");
         }
     }
 

@@ -90,7 +90,7 @@ impl StoredFlags {
 }
 
 /// A change of the files, in two lists of operations, and the paths that the second one replaces.
-pub(super) struct Change {
+pub(super) struct JoinChange {
     /// Writes each new file beside the old one. Until it ends, nothing old is changed.
     pub(super) prepare: Vec<Op>,
     /// Puts the new files in place, and removes old ones last.
@@ -261,7 +261,7 @@ impl JoinPaths {
     /// locked. Each state between them is the old identity or the new one, and `nodelet join` again
     /// is the cure: the flags come first, because an agent without them would register another
     /// Node.
-    pub(super) fn write(&self, new: JoinedFiles) -> Result<Change, Fault> {
+    pub(super) fn write(&self, new: JoinedFiles) -> Result<JoinChange, Fault> {
         let (mut prepare, mut commit, mut paths) = (Vec::new(), Vec::new(), Vec::new());
         let mut add = |path: PathBuf, mode, text: &[u8]| {
             let mut ops = write::replace(&path, mode, text.to_vec());
@@ -287,7 +287,7 @@ impl JoinPaths {
                 remove(&mut commit, &path);
             }
         }
-        Ok(Change { prepare, commit, paths })
+        Ok(JoinChange { prepare, commit, paths })
     }
 
     fn forget_certificates(&self) -> Result<Vec<Op>, Fault> {

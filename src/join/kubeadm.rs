@@ -12,16 +12,14 @@
 use std::time::Duration;
 
 use super::proof::{self, OTHER_CA};
-use super::run::{
-    Failed, JoinRun, Joined, RETRY, ROTATE, Stop, failed, is_transient, pem, settled,
-};
+use super::run::{JoinRun, Joined, RETRY, ROTATE, Stop, failed, is_transient, pem, settled};
 use super::token::Bootstrap;
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, ClientCertificate, Endpoint};
 use crate::client::review::{self, APPROVAL, CREATE_REQUEST, RENEWAL};
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::credentials::pki::{self, key::Key};
-use crate::credentials::rotation::{CertificateFiles, Rotation, Step};
+use crate::credentials::rotation::{CertificateFiles, Rotation, RotationStep};
 use crate::kube::cluster_info::{Cluster, ClusterInfo, cluster, cluster_info};
 use crate::kube::delay::Jitter;
 use crate::kube::finding::{Finding, Mark};
@@ -64,7 +62,7 @@ pub(super) struct ProvedServer {
 }
 
 /// Finds the server.
-pub(super) fn find(run: &mut JoinRun<'_>, token: &Bootstrap) -> Result<ProvedServer, Failed> {
+pub(super) fn find(run: &mut JoinRun<'_>, token: &Bootstrap) -> Result<ProvedServer, Finding> {
     let (config, api) = run.reach()?;
     if config.insecure {
         let config = discover(run, token, &config.endpoint, api)?;
@@ -75,7 +73,7 @@ pub(super) fn find(run: &mut JoinRun<'_>, token: &Bootstrap) -> Result<ProvedSer
 }
 
 /// With `--certificate-authority` there is nothing to discover.
-fn given(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<ProvedServer, Failed> {
+fn given(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<ProvedServer, Finding> {
     let why = "not needed with --certificate-authority";
     run.notes(&["cluster-info", "signature"], why);
     if let (Some(ca), pins @ [_, ..]) = (&config.ca, run.settings.pins.as_slice()) {
@@ -96,7 +94,7 @@ fn discover(
     token: &Bootstrap,
     from: &Endpoint,
     insecure: Api,
-) -> Result<ApiConfig, Failed> {
+) -> Result<ApiConfig, Finding> {
     let first = first_read(run, token, insecure)?;
     run.add(Finding::ok("cluster-info", format!("from {from}{}", from.prefix)));
     let expected = proof::signature(&first.kubeconfig, token);
@@ -121,7 +119,7 @@ fn discover(
 }
 
 /// The certificates that become roots.
-fn trusted(run: &mut JoinRun<'_>, cluster: &Cluster) -> Result<String, Failed> {
+fn trusted(run: &mut JoinRun<'_>, cluster: &Cluster) -> Result<String, Finding> {
     let pins = &run.settings.pins;
     let (ca, finding) = if pins.is_empty() {
         let line = "not pinned: whoever knows the token can pose as this server";
@@ -138,10 +136,10 @@ fn trusted(run: &mut JoinRun<'_>, cluster: &Cluster) -> Result<String, Failed> {
 }
 
 /// The ConfigMap from a server that is not verified.
-fn first_read(run: &JoinRun<'_>, token: &Bootstrap, mut api: Api) -> Result<ClusterInfo, Failed> {
+fn first_read(run: &JoinRun<'_>, token: &Bootstrap, mut api: Api) -> Result<ClusterInfo, Finding> {
     let mut unsigned_since = None;
     run.until(|| {
-        let info = read(run, &mut api)?;
+        let info = read_cluster_info(run, &mut api)?;
         if info.signature(&token.id).is_some() {
             return Ok(info);
         }
@@ -157,7 +155,7 @@ fn first_read(run: &JoinRun<'_>, token: &Bootstrap, mut api: Api) -> Result<Clus
 }
 
 /// One GET of the ConfigMap.
-fn read(run: &JoinRun<'_>, api: &mut Api) -> Result<ClusterInfo, Stop> {
+fn read_cluster_info(run: &JoinRun<'_>, api: &mut Api) -> Result<ClusterInfo, Stop> {
     let check = "cluster-info";
     let answer = run.send(api, &cluster_info());
     let response = settled(api, answer, check, "")?;
@@ -193,7 +191,7 @@ fn second_read(
     first: &ClusterInfo,
     mut config: ApiConfig,
     typed: &Endpoint,
-) -> Result<ApiConfig, Failed> {
+) -> Result<ApiConfig, Finding> {
     let mut api = run.api(&config, "tls", SOMEBODY)?;
     if config.endpoint != *typed
         && let Err(why) = run.send_within(&mut api, &cluster_info(), OTHER_SERVER)
@@ -221,7 +219,7 @@ pub(super) fn get(
     run: &mut JoinRun<'_>,
     mut config: ApiConfig,
     token: &Bootstrap,
-) -> Result<Joined, Failed> {
+) -> Result<Joined, Finding> {
     config.authorization = Some(token.authorization());
     let mut api = run.api(&config, "token", "")?;
     reviews(run, &mut api, token)?;
@@ -259,7 +257,7 @@ pub(super) fn issued(
 }
 
 /// The checks `token`, `csr-create` and `approval`.
-fn reviews(run: &mut JoinRun<'_>, api: &mut Api, token: &Bootstrap) -> Result<(), Failed> {
+fn reviews(run: &mut JoinRun<'_>, api: &mut Api, token: &Bootstrap) -> Result<(), Finding> {
     let create = CREATE_REQUEST;
     let response = run.answer(api, &create.review(&run.board.name), "token", "try again")?;
     let id = &token.id;
@@ -287,7 +285,7 @@ fn reviews(run: &mut JoinRun<'_>, api: &mut Api, token: &Bootstrap) -> Result<()
 }
 
 /// Whether a live board has the name. A Node that is not Ready may be taken over.
-pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Failed> {
+pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Finding> {
     let (check, name) = ("namesake", &run.board.name);
     if name.is_empty() {
         return Ok(Finding::note(check, "each board has its own name", ""));
@@ -358,7 +356,7 @@ impl CertificateFiles for NewPair {
 }
 
 /// Asks until the certificate of a new key is issued.
-fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
+fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Finding> {
     let subject = Subject::of_node(&run.board.name);
     let kind = CertificateKind::RotatedOrBootstrapped;
     let certificate = Certificate::new(kind, subject.clone(), None, true, Jitter::NONE);
@@ -368,12 +366,12 @@ fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf)
     let mut last = Fault::from("nobody approved or signed the request");
     run.poll(|| {
         let why = match rotation.step(&mut pair, run.now().into()).map_err(failed_for_good)? {
-            Step::Files => None,
-            Step::InUse(leaf) => match pair.issued.take() {
+            RotationStep::Files => None,
+            RotationStep::InUse(leaf) => match pair.issued.take() {
                 Some(certificate) => return Ok((certificate, leaf)),
                 None => None,
             },
-            Step::Send(request) => {
+            RotationStep::Send(request) => {
                 let answer = run.send(api, &request);
                 let may_pass = is_transient(&answer);
                 match rotation.on_response(CHECK, answer, run.now().into()) {

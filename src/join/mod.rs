@@ -36,7 +36,7 @@ use crate::os::write::{self, Disk};
 
 use self::command::{JoinCommand, Reset};
 use self::files::JoinPaths;
-use self::run::{Failed, SUDO, failed};
+use self::run::{SUDO, failed};
 
 /// Runs `nodelet join` or `nodelet reset`. `None` if `args` is another command.
 pub fn main(args: &[OsString]) -> Option<End> {
@@ -103,7 +103,7 @@ fn remove(
     paths: &JoinPaths,
     node_name: &str,
     force: bool,
-) -> Result<([Finding; 4], Vec<String>), Failed> {
+) -> Result<([Finding; 4], Vec<String>), Finding> {
     if paths.is_running() {
         return Err(failed("running", "nodelet.service runs", "systemctl stop nodelet"));
     }

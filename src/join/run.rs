@@ -178,7 +178,7 @@ impl JoinRun<'_> {
         config: &ApiConfig,
         check: &'static str,
         remedy: &str,
-    ) -> Result<Api, Failed> {
+    ) -> Result<Api, Finding> {
         Api::new(config).map_err(|why| failed(check, why, remedy))
     }
 
@@ -190,7 +190,7 @@ impl JoinRun<'_> {
         request: &Request,
         check: &'static str,
         remedy: &str,
-    ) -> Result<Response, Failed> {
+    ) -> Result<Response, Finding> {
         self.until(|| {
             let outcome = self.send(api, request);
             settled(api, outcome, check, remedy)
@@ -201,7 +201,7 @@ impl JoinRun<'_> {
     pub(super) fn until<T>(
         &self,
         mut attempt: impl FnMut() -> Result<T, Stop>,
-    ) -> Result<T, Failed> {
+    ) -> Result<T, Finding> {
         let mut was_logged = false;
         self.poll(|| {
             let tried = attempt();
@@ -218,7 +218,7 @@ impl JoinRun<'_> {
     pub(super) fn poll<T>(
         &self,
         mut attempt: impl FnMut() -> Result<T, Stop>,
-    ) -> Result<T, Failed> {
+    ) -> Result<T, Finding> {
         loop {
             match attempt() {
                 Ok(found) => return Ok(found),
@@ -232,7 +232,7 @@ impl JoinRun<'_> {
     /// Carries out the checks `name-resolution` and `tcp` of `nodelet check`. Returns how to reach
     /// the server, without credentials, and a client that is not connected yet. Without
     /// `--certificate-authority` the client does not verify the server.
-    pub(super) fn reach(&mut self) -> Result<(ApiConfig, Api), Failed> {
+    pub(super) fn reach(&mut self) -> Result<(ApiConfig, Api), Finding> {
         let endpoint = Endpoint::parse(&self.settings.server);
         let endpoint =
             endpoint.map_err(|why| failed("name-resolution", why, "is the endpoint HOST:PORT?"))?;
@@ -257,7 +257,7 @@ impl JoinRun<'_> {
     }
 
     /// Adds the finding of a step, of which a failed one ends the run.
-    pub(super) fn step(&mut self, finding: Finding) -> Result<(), Failed> {
+    pub(super) fn step(&mut self, finding: Finding) -> Result<(), Finding> {
         if finding.mark == Mark::Failed {
             return Err(finding);
         }
@@ -300,19 +300,16 @@ impl JoinRun<'_> {
     }
 }
 
-/// The finding of a failure, which ends the run.
-pub(super) type Failed = Finding;
-
 /// Why an attempt has no result.
 pub(super) enum Stop {
     /// It failed for good.
-    Failed(Failed),
+    Failed(Finding),
     /// It may succeed after this time; the finding if there is no time left.
-    Again(Failed, Duration),
+    Again(Finding, Duration),
 }
 
-impl From<Failed> for Stop {
-    fn from(finding: Failed) -> Self {
+impl From<Finding> for Stop {
+    fn from(finding: Finding) -> Self {
         Self::Failed(finding)
     }
 }
@@ -352,7 +349,7 @@ pub(super) fn settled(
 }
 
 /// A finding of a failure. The remedy of `why` is for a running agent, and is dropped.
-pub(super) fn failed(check: &'static str, why: impl Into<Fault>, remedy: &str) -> Failed {
+pub(super) fn failed(check: &'static str, why: impl Into<Fault>, remedy: &str) -> Finding {
     Finding::failed(check, why.into().what, remedy)
 }
 
@@ -365,7 +362,7 @@ pub(super) fn is_transient(outcome: &Answer) -> bool {
 }
 
 /// The file of `--certificate-authority`.
-pub(super) fn authority(path: &Path) -> Result<Pem, Failed> {
+pub(super) fn authority(path: &Path) -> Result<Pem, Finding> {
     let read = read_pem(path);
     let mut ca = read.map_err(|why| Finding::failed("ca", why, "give the CA of the API server"))?;
     // The kubeconfig gets its text, not its path.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::files::JoinPaths;
-use super::run::{Failed, JoinRun, Stop, failed};
+use super::run::{JoinRun, Stop, failed};
 use crate::client::api::Api;
 use crate::client::api_config::ApiConfig;
 use crate::client::review;
@@ -29,7 +29,7 @@ const TRIGGERED: Duration = Duration::from_secs(3);
 const START: Duration = Duration::from_secs(15);
 
 /// The checks `start` and `ready`.
-pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Result<(), Failed> {
+pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Result<(), Finding> {
     // A bootstrap token may not read the Lease, and the agent gets its certificate later.
     let may_wait = run.settings.wait && config.certificate.is_some();
     let stale = stale(&run.paths);
@@ -137,14 +137,15 @@ fn renewed(run: &JoinRun<'_>, api: &mut Api) -> Result<String, Fault> {
 
 /// Waits for a Ready Node with the boot id of this machine, and for another `renewTime` than the
 /// one that was `seen`: a Node stays Ready for 50 s without an agent.
-fn ready(run: &JoinRun<'_>, api: &mut Api, mut seen: Option<String>) -> Result<Finding, Failed> {
+fn ready(run: &JoinRun<'_>, api: &mut Api, mut seen: Option<String>) -> Result<Finding, Finding> {
     let request = Request::get(format!("/api/v1/nodes/{}", run.board.name), Accept::Object);
     let (start, mut poll, mut was_logged) = (run.now().mono, FIRST_POLL, false);
     run.poll(|| {
         let node = accepted(run.send(api, &request));
         let code = node.as_ref().err().and_then(|error| Some(error.refused.as_ref()?.code));
         let node = node.map_err(|error| error.why);
-        let why = match node.and_then(|node| Ok((judge(run, &node.body)?, renewed(run, api)?))) {
+        let why = match node.and_then(|node| Ok((judge_node(run, &node.body)?, renewed(run, api)?)))
+        {
             Ok((finding, now))
                 if !now.is_empty() && now != *seen.get_or_insert_with(|| now.clone()) =>
             {
@@ -173,7 +174,7 @@ fn ready(run: &JoinRun<'_>, api: &mut Api, mut seen: Option<String>) -> Result<F
 }
 
 /// The finding of a Ready Node, or what it lacks.
-fn judge(run: &JoinRun<'_>, body: &[u8]) -> Result<Finding, String> {
+fn judge_node(run: &JoinRun<'_>, body: &[u8]) -> Result<Finding, String> {
     let node = json::parse(body).unwrap_or_default();
     let info = |member| object::text(&node, &["status", "nodeInfo", member]);
     if !run.board.boot_id.is_empty() && info("bootID") != run.board.boot_id {

@@ -9,9 +9,9 @@ use zeroize::Zeroizing;
 
 use super::command::{Settings, TokenSource, is_set_by_join};
 use super::existing::{CompleteIdentity, JOINED, existing};
-use super::files::{Change, JoinedFiles, StoredFlags};
+use super::files::{JoinChange, JoinedFiles, StoredFlags};
 use super::kubeadm::{self, ProvedServer};
-use super::run::{Board, Failed, JoinRun, Joined, SUDO, Stop, failed};
+use super::run::{Board, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
 use super::supervisor;
 use super::token::{Bootstrap, Token};
@@ -125,7 +125,7 @@ impl JoinRun<'_> {
         self.finish()
     }
 
-    fn steps(&mut self, token: &Token, bearer: Option<&Bootstrap>) -> Result<(), Failed> {
+    fn steps(&mut self, token: &Token, bearer: Option<&Bootstrap>) -> Result<(), Finding> {
         self.step(self.root())?;
         let lock = self.lock()?;
         self.contradicted()?;
@@ -158,7 +158,7 @@ impl JoinRun<'_> {
     }
 
     /// Waits until no other `nodelet join` or `nodelet reset` changes the files.
-    fn lock(&mut self) -> Result<Option<Lock>, Failed> {
+    fn lock(&mut self) -> Result<Option<Lock>, Finding> {
         if self.settings.dry_run {
             return Ok(None);
         }
@@ -179,7 +179,7 @@ impl JoinRun<'_> {
     }
 
     /// The administrator's flags win over those of join, so they must name the same Node and files.
-    pub(super) fn contradicted(&self) -> Result<(), Failed> {
+    pub(super) fn contradicted(&self) -> Result<(), Finding> {
         let path = self.paths.administrators_flags();
         if guard::found(&path).is_err_and(|error| error.kind() == NotFound) {
             return Ok(());
@@ -214,7 +214,7 @@ impl JoinRun<'_> {
     }
 
     /// Writes what differs from the command line.
-    fn update(&mut self, identity: CompleteIdentity, token: &Token) -> Result<ApiConfig, Failed> {
+    fn update(&mut self, identity: CompleteIdentity, token: &Token) -> Result<ApiConfig, Finding> {
         let CompleteIdentity { mut config, flags: stored, lacks_ca } = identity;
         let mut new = JoinedFiles { is_kept: true, ..JoinedFiles::default() };
         if let (true, Token::Bootstrap(token)) = (lacks_ca, token) {
@@ -243,7 +243,7 @@ impl JoinRun<'_> {
         &mut self,
         token: &Token,
         bearer: Option<&Bootstrap>,
-    ) -> Result<ApiConfig, Failed> {
+    ) -> Result<ApiConfig, Finding> {
         let joined = match token {
             Token::Bootstrap(token) => {
                 let ProvedServer { config, is_supervisor } = kubeadm::find(self, token)?;
@@ -265,12 +265,12 @@ impl JoinRun<'_> {
         Ok(config)
     }
 
-    pub(super) fn write(&mut self, new: JoinedFiles) -> Result<(), Failed> {
+    pub(super) fn write(&mut self, new: JoinedFiles) -> Result<(), Finding> {
         let unchanged = |why: Fault| {
             let remedy = "nothing else was changed; correct it and join again";
             Finding::failed("files", why, remedy)
         };
-        let Change { prepare, commit, paths } = self.paths.write(new).map_err(unchanged)?;
+        let JoinChange { prepare, commit, paths } = self.paths.write(new).map_err(unchanged)?;
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         if self.settings.dry_run {
             self.add(Finding::note("files", format!("would write {}", names.join(", ")), ""));
@@ -309,7 +309,7 @@ impl JoinRun<'_> {
         }
     }
 
-    fn written(&self, config: &ApiConfig, renewal: Vec<String>) -> Result<JoinedFiles, Failed> {
+    fn written(&self, config: &ApiConfig, renewal: Vec<String>) -> Result<JoinedFiles, Finding> {
         let (mut new, mut words) = (JoinedFiles::default(), Vec::new());
         let kubeconfig = Some(rendered(config)?);
         if self.settings.bootstrap_only {
@@ -339,7 +339,7 @@ impl JoinRun<'_> {
 }
 
 /// The kubeconfig, with the token or the certificate of `config`. In a dry run it has neither.
-fn rendered(config: &ApiConfig) -> Result<Zeroizing<String>, Failed> {
+fn rendered(config: &ApiConfig) -> Result<Zeroizing<String>, Finding> {
     let user = match (&config.authorization, &config.certificate) {
         (Some(Authorization::Bearer { token, .. }), _) => KubeconfigUser::Token(token),
         (_, Some(pair)) => KubeconfigUser::Inline(pair),

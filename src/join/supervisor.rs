@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::command::NOT_BOOTSTRAP_ONLY;
 use super::kubeadm;
 use super::proof::{self, CACERTS, OTHER_CA, cacerts};
-use super::run::{Failed, JoinRun, Joined, ROTATE, failed, pem};
+use super::run::{JoinRun, Joined, ROTATE, failed, pem};
 use super::token::{Digest, hexadecimal};
 use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Authorization, ClientCertificate, Pem, Secret};
@@ -44,7 +44,7 @@ pub(super) fn get(
     run: &mut JoinRun<'_>,
     (mut config, proved): (ApiConfig, Option<Pem>),
     authorization: &Authorization,
-) -> Result<Joined, Failed> {
+) -> Result<Joined, Finding> {
     if run.settings.bootstrap_only {
         return Err(failed("token", "the server is a supervisor of k3s", NOT_BOOTSTRAP_ONLY));
     }
@@ -86,7 +86,7 @@ pub(super) fn get(
 pub(super) fn find(
     run: &mut JoinRun<'_>,
     hash: Option<&Digest>,
-) -> Result<(ApiConfig, Option<Pem>), Failed> {
+) -> Result<(ApiConfig, Option<Pem>), Finding> {
     let (mut config, mut api) = run.reach()?;
     let mut proved = None;
     run.notes(&["cluster-info", "signature"], "not used by k3s");
@@ -161,7 +161,7 @@ pub(super) fn find(
 }
 
 /// The port of the API server. The answer also holds secrets of the cluster, which are not read.
-fn api_port(run: &JoinRun<'_>, api: &mut Api) -> Result<u16, Failed> {
+fn api_port(run: &JoinRun<'_>, api: &mut Api) -> Result<u16, Finding> {
     let request = Request::get(CONFIG.to_owned(), Accept::Object);
     let response = run.answer(api, &request, "token", SOMEBODY)?;
     if let Err(refused) = response.accepted() {
@@ -189,8 +189,8 @@ fn api_port(run: &JoinRun<'_>, api: &mut Api) -> Result<u16, Failed> {
 }
 
 /// Asks for the certificate, and proves with the node password that the name is this board's.
-fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Failed> {
-    let unusable = |why: Fault| Failed::from(Finding::failed(CERTIFICATE, why, ""));
+fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Finding> {
+    let unusable = |why: Fault| Finding::failed(CERTIFICATE, why, "");
     let password = password(run)?;
     let key = Key::generate().map_err(unusable)?;
     let subject = Subject::of_node(&run.board.name);
@@ -210,7 +210,7 @@ fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, L
 
 /// The node password. A new one is stored before it is sent: the first password for a name is the
 /// only one that the server accepts until it deletes it with the Node.
-pub(super) fn password(run: &mut JoinRun<'_>) -> Result<Secret, Failed> {
+pub(super) fn password(run: &mut JoinRun<'_>) -> Result<Secret, Finding> {
     let failed = |why: Fault| Finding::failed("files", why, "nothing else was changed");
     // One that cannot be read is there all the same: a new one in its place would be refused.
     let stored = |path: &Path| match guard::found(path) {

@@ -142,12 +142,12 @@ impl FromStr for Quantity {
     fn from_str(text: &str) -> Result<Self, &'static str> {
         const FAULT: &str =
             "not a quantity; use a number with a suffix such as 100Mi, 2Gi, 500m or 4";
-        parse(text).ok_or(FAULT)
+        parse_quantity(text).ok_or(FAULT)
     }
 }
 
 /// `None` if the text is not a quantity, or its value exceeds 10^29.
-fn parse(text: &str) -> Option<Quantity> {
+fn parse_quantity(text: &str) -> Option<Quantity> {
     let (negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),

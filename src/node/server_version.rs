@@ -62,14 +62,14 @@ impl ServerVersion {
 
     /// Takes the answer. Returns the kubeletVersion to report, or why the last one stays.
     pub fn on_response(&mut self, answer: Answer) -> Result<String, RequestError> {
-        let version = parse(answer);
+        let version = git_version(answer);
         // Nothing waits for a second attempt: the Node is more important.
         *self = if version.is_ok() { Self::Idle } else { Self::Failed };
         version
     }
 }
 
-fn parse(answer: Answer) -> Result<String, RequestError> {
+fn git_version(answer: Answer) -> Result<String, RequestError> {
     let response = accepted(answer)?;
     let body = json::parse(&response.body).unwrap_or_default();
     let text = object::text(&body, &["gitVersion"]);

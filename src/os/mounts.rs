@@ -225,9 +225,9 @@ pub fn all_mounts() -> io::Result<Rc<[Mount]>> {
     let table = match LAST_READ.take() {
         Some(table) if !has_changed(&table.file) => table,
         // The descriptor works even while another mount covers /proc.
-        Some(table) => read(table.file)?,
+        Some(table) => read_table(table.file)?,
         // The path is not checked: procfs does not block.
-        None => read(open(&Path::new("/").join(MOUNTINFO))?)?,
+        None => read_table(open(&Path::new("/").join(MOUNTINFO))?)?,
     };
     let mounts = table.mounts.clone();
     LAST_READ.set(Some(table));
@@ -257,7 +257,7 @@ pub fn own_mounts() -> io::Result<Rc<[Mount]>> {
     })
 }
 
-fn read(file: File) -> io::Result<Table> {
+fn read_table(file: File) -> io::Result<Table> {
     let (mut mounts, mut layers) = (Vec::new(), Vec::new());
     let mut take = |line: &str| take_line(line, &mut mounts, &mut layers);
     from_start(&file, LARGE, &mut each_line(&mut take))?;
@@ -441,7 +441,7 @@ mod tests {
         let text: String = (0..6000).map(line).collect();
         assert!(text.len() > 2 << 20);
         tree.write("mountinfo", text.as_bytes());
-        let mounts = read(open(&tree.join("mountinfo")).unwrap()).unwrap().mounts;
+        let mounts = read_table(open(&tree.join("mountinfo")).unwrap()).unwrap().mounts;
         assert_eq!(mounts.len(), 6000);
         assert_eq!(mounts[5999], mount("/mnt/5999", "overlay"));
     }

@@ -17,7 +17,7 @@ use crate::client::api_config::ClientCertificate;
 use crate::config::Config;
 use crate::credentials::certificate::{Certificate, CertificateKind};
 use crate::credentials::pki::serving::ServingPki;
-use crate::credentials::rotation::{Rotation, Step};
+use crate::credentials::rotation::{Rotation, RotationStep};
 use crate::kube::delay::Jitter;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::json;
@@ -90,13 +90,13 @@ impl ClusterCertificate {
             return None;
         }
         let result = match self.rotation.step(&mut self.pki, now.into()) {
-            Ok(Step::Files) => Ok(()),
-            Ok(Step::InUse(_)) => {
+            Ok(RotationStep::Files) => Ok(()),
+            Ok(RotationStep::InUse(_)) => {
                 self.log.succeeded(now.mono);
                 log::info!("serving certificate: issued by the cluster");
                 return self.current();
             }
-            Ok(Step::Send(request)) => {
+            Ok(RotationStep::Send(request)) => {
                 let answer = if self.kind.is_at_supervisor() {
                     let client = reviews.serving_client(&ips(&self.pki.subject));
                     client.and_then(|mut api| api.call(&request, BUDGET))

@@ -64,7 +64,7 @@ const REST: &str =
 
 /// Reads a command line. `word` takes a word that is no flag; `flag` takes the name of a flag, and
 /// its value from the parser. Returns `--help` or `--version`, which end the line.
-pub fn read(
+pub fn read_words(
     args: Vec<OsString>,
     mut word: impl FnMut(OsString) -> Result<(), String>,
     mut flag: impl FnMut(&str, &mut Parser) -> Result<(), String>,
@@ -136,7 +136,7 @@ pub fn apply(args: Vec<OsString>, flags: &mut Flags) -> Result<Command, String> 
         flags.note(setting.flag, fault);
         Ok(())
     };
-    let end = read(args, word, flag)?;
+    let end = read_words(args, word, flag)?;
     Ok(end.or(command).unwrap_or(Command::Run))
 }
 

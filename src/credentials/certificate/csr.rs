@@ -58,7 +58,7 @@ pub(super) fn create(request: &SigningRequest, names_by_key: bool) -> Request {
 }
 
 /// The read.
-pub(super) fn read(name: &str) -> Request {
+pub(super) fn read_request(name: &str) -> Request {
     Request::get(format!("{CSRS}/{name}"), Accept::Object)
 }
 

@@ -257,7 +257,7 @@ impl Certificate {
                 true => supervisor::request(request),
                 false => csr::create(request, self.kind.names_by_key()),
             }),
-            CertificateState::Waiting(Waiting { name, .. }) => Work::Send(csr::read(name)),
+            CertificateState::Waiting(Waiting { name, .. }) => Work::Send(csr::read_request(name)),
             CertificateState::Issued(chain) => Work::Files(FileTask::Install(chain.clone())),
         }
     }

@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject as _;
 use super::command::Settings;
 use super::files::{JoinPaths, StoredFlags};
 use super::proof;
-use super::run::{Failed, NOT_PEM, SUDO, authority, failed};
+use super::run::{NOT_PEM, SUDO, authority, failed};
 use super::token::Token;
 use crate::client::api_config::{ApiConfig, Endpoint};
 use crate::client::tls::certificates;
@@ -51,7 +51,7 @@ pub(super) fn existing(
     token: &Token,
     name: &str,
     now: Wall,
-) -> Result<(Finding, Option<CompleteIdentity>), Failed> {
+) -> Result<(Finding, Option<CompleteIdentity>), Finding> {
     if let Some(kubelet) = paths.kubelet() {
         let line = format!("{kubelet}: a kubelet is on this machine");
         if settings.force {
@@ -161,7 +161,7 @@ pub(super) fn existing(
 fn replaced(
     settings: &Settings,
     fault: impl Into<Fault>,
-) -> Result<(Finding, Option<CompleteIdentity>), Failed> {
+) -> Result<(Finding, Option<CompleteIdentity>), Finding> {
     let fault = fault.into();
     if settings.force {
         let line = format!("{}: replaced", fault.what);
@@ -179,7 +179,7 @@ enum Trust {
     None,
 }
 
-fn trust(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Trust, Failed> {
+fn trust(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Trust, Finding> {
     if config.insecure {
         return Ok(Trust::None);
     }

@@ -41,7 +41,7 @@ fn pinned(pin: &str) -> Settings {
 fn found(
     paths: &JoinPaths,
     settings: &Settings,
-) -> Result<(Finding, Option<CompleteIdentity>), Failed> {
+) -> Result<(Finding, Option<CompleteIdentity>), Finding> {
     existing(paths, settings, &parsed(&settings.token).unwrap(), "pi", now())
 }
 
@@ -101,13 +101,13 @@ impl Joined {
         self.tree.write("var/lib/nodelet/pki/kubelet-client-current.pem", &text);
     }
 
-    fn found(&self, settings: &Settings) -> Result<(Finding, Option<CompleteIdentity>), Failed> {
+    fn found(&self, settings: &Settings) -> Result<(Finding, Option<CompleteIdentity>), Finding> {
         found(&self.paths, settings)
     }
 }
 
 /// `complete`, `another` is asked for, or the line of what is in the way.
-fn word(found: Result<(Finding, Option<CompleteIdentity>), Failed>) -> String {
+fn word(found: Result<(Finding, Option<CompleteIdentity>), Finding>) -> String {
     match found {
         Ok((_, Some(identity))) if identity.lacks_ca => "complete but a CA".to_owned(),
         Ok((_, Some(_))) => "complete".to_owned(),

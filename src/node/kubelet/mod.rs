@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::config::{Config, NodeConfig};
 use crate::kube::facts::{Facts, Sign};
-use crate::kube::instant::{Moment, Mono, Now};
+use crate::kube::instant::{ClusterState, Mono, Now};
 use crate::kube::lease_report::LeaseReport;
 use crate::kube::message::{Answer, Request, RequestError, Response};
 use crate::kube::outage_log::OutageLog;
@@ -31,9 +31,9 @@ use crate::node::wall_clock::{ClusterNow, WallClock};
 
 use self::shutdown::Shutdown;
 
-/// What other rooms want of the next turn.
+/// What the turn may be needed for, beside the Lease and the Node: credentials, and files.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Others {
+pub struct OtherWork {
     /// When the next step of the credentials is due; `None` if no certificate is renewed.
     pub credentials_due: Option<Mono>,
     /// It does not need the Lease's server.
@@ -152,16 +152,21 @@ impl Kubelet {
     }
 
     /// The next step. `connected` is called only if a request is due.
-    pub fn next(&mut self, now: Now, others: Others, connected: impl FnOnce() -> bool) -> Action {
+    pub fn next(
+        &mut self,
+        now: Now,
+        other_work: OtherWork,
+        connected: impl FnOnce() -> bool,
+    ) -> Action {
         if let Some(action) = self.follow_up.take() {
             return action;
         }
         self.follow_shutdown(now.mono);
-        let turn = match (self.next_turn(now, others, connected), self.has_begun) {
+        let turn = match (self.next_turn(now, other_work, connected), self.has_begun) {
             // The first registration waits: its connection is opened meanwhile.
             (Action::Wait(_), false) => Action::Connect(self.timings.connect_and_call_budget()),
             // Also while the server is silent: a change needs no server.
-            (Action::Wait(_), true) if others.has_change && self.shutdown.is_none() => {
+            (Action::Wait(_), true) if other_work.has_change && self.shutdown.is_none() => {
                 Action::Change
             }
             (turn, _) => turn,
@@ -177,7 +182,12 @@ impl Kubelet {
         }
     }
 
-    fn next_turn(&mut self, now: Now, others: Others, connected: impl FnOnce() -> bool) -> Action {
+    fn next_turn(
+        &mut self,
+        now: Now,
+        other_work: OtherWork,
+        connected: impl FnOnce() -> bool,
+    ) -> Action {
         if self.wall_clock.cluster_now(now).is_none() {
             let tick = now.mono.after(CLOCK_TICK);
             return if self.time_due <= now.mono {
@@ -194,7 +204,7 @@ impl Kubelet {
         {
             self.compute_status_by(at);
         }
-        match self.schedule.next(now.mono, &self.due_times(now.mono, others), connected) {
+        match self.schedule.next(now.mono, &self.due_times(now.mono, other_work), connected) {
             Action::Send(RequestKind::Certificate { .. }, budget) => Action::Credentials(budget),
             Action::Send(RequestKind::WriteNode, _) if !self.has_facts(now.mono) => {
                 Action::ReadFacts
@@ -317,17 +327,17 @@ impl Kubelet {
         }
     }
 
-    fn due_times(&self, now: Mono, others: Others) -> DueTimes {
-        let node_due = (!others.lacks_credentials).then(|| self.node.due());
+    fn due_times(&self, now: Mono, other_work: OtherWork) -> DueTimes {
+        let node_due = (!other_work.lacks_credentials).then(|| self.node.due());
         // The status is sent first, and then there is no time for more.
         let ends = self.shutdown.as_ref().is_some_and(Shutdown::ends);
         // The version first: it is a part of the Node.
         let version_is_due = self.server_version.is_due();
         let node = if version_is_due { RequestKind::Version } else { self.node.next() };
-        let certificate = RequestKind::Certificate { is_apart: others.is_apart };
+        let certificate = RequestKind::Certificate { is_apart: other_work.is_apart };
         [
             // It is rarely due, and after its expiry every request fails.
-            (certificate, others.credentials_due.filter(|_| !ends)),
+            (certificate, other_work.credentials_due.filter(|_| !ends)),
             (node, node_due),
             // After the first Lease: a board with many pods must not become Ready later.
             (RequestKind::Pods, self.renewed.and_then(|_| self.pods.due())),
@@ -355,9 +365,9 @@ impl Kubelet {
     }
 
     /// What was seen of the cluster until `now`.
-    pub fn moment(&self, now: Now) -> Moment {
+    pub fn moment(&self, now: Now) -> ClusterState {
         let wall = self.wall_clock.cluster_now(now).map_or(now.wall, ClusterNow::wall);
-        Moment {
+        ClusterState {
             now: Now { wall, ..now },
             server: self.wall_clock.server_time(now.mono),
             has_lease: self.renewed.is_some(),

@@ -4,5 +4,5 @@
 use nodelet::host::memory;
 
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
-    let _ = memory::parse(text);
+    let _ = memory::parse_meminfo(text);
 });

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use self::cluster::{Behavior, Cluster, User, wall};
 use super::*;
-use crate::agent::others;
+use crate::agent::other_work;
 use crate::credentials::certificate::tests as certificates;
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
-use crate::credentials::rotation::{CertificateFiles, Rotation, Step as CredentialStep};
+use crate::credentials::rotation::{CertificateFiles, Rotation, RotationStep as CredentialStep};
 use crate::kube::delay::Jitter;
 use crate::kube::message::{Answer, Method, Response, answered, status_not_found};
 use crate::kube::object;
@@ -218,8 +218,8 @@ impl World {
     }
 
     fn next(&mut self, now: Now, connected: bool) -> Action {
-        let others = others(&mut self.rotation, false, self.kubelet.moment(now));
-        self.kubelet.next(now, others, || connected)
+        let other_work = other_work(&mut self.rotation, false, self.kubelet.moment(now));
+        self.kubelet.next(now, other_work, || connected)
     }
 
     /// One step of the credentials. Returns the request that must be sent.

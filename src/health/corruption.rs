@@ -8,7 +8,7 @@ use super::filesystems::{errors_file, title};
 use super::mounted::Filesystem;
 use super::reader::{HealthReader, MAX_DEVICES, hex, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source};
-use crate::kube::facts::{IfPresent, Unread, if_present};
+use crate::kube::facts::{Presence, Unread};
 use crate::os::reread_file::RereadFile;
 use crate::os::scan;
 
@@ -38,13 +38,13 @@ struct Damage {
     file: RereadFile,
     parse: Parse,
     /// The number of errors; 1 for a flag.
-    found: IfPresent<u64>,
+    found: Presence<u64>,
 }
 
 impl Damage {
     fn new(device: &str, fs_type: &'static str, path: String, parse: Parse) -> Self {
         let (device, file) = (device.to_owned(), RereadFile::new(path));
-        Self { device, fs_type, file, parse, found: None }
+        Self { device, fs_type, file, parse, found: Presence::Absent }
     }
 }
 
@@ -74,7 +74,7 @@ fn damages(reader: &mut HealthReader) -> Vec<Damage> {
 #[derive(Debug, Default)]
 pub(super) struct FilesystemCorruption {
     /// What `filesystems.rs` found in this look.
-    filesystems: IfPresent<Rc<[Filesystem]>>,
+    filesystems: Presence<Rc<[Filesystem]>>,
     damages: Vec<Damage>,
     /// It is not known whether there are others.
     is_unread: bool,
@@ -92,27 +92,22 @@ impl Source for FilesystemCorruption {
     fn look(&mut self, reader: &mut HealthReader) {
         self.filesystems.clone_from(&reader.filesystems);
         for damage in &mut self.damages {
-            let read = if_present(reader.reread(&mut damage.file));
+            let text = Presence::from(reader.reread(&mut damage.file));
             let garbage = || Unread::new(damage.file.path.as_str(), "not the kernel's format");
-            damage.found =
-                read.map(|read| read.and_then(|text| (damage.parse)(&text).ok_or_else(garbage)));
+            damage.found = text.and_then(|text| (damage.parse)(&text).ok_or_else(garbage));
         }
     }
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
         let filesystems = &self.filesystems;
-        let mounted: &[Filesystem] = match filesystems {
-            Some(Ok(mounted)) => mounted,
-            _ => &[],
-        };
+        let mounted: &[Filesystem] = filesystems.found().map_or(&[], |mounted| mounted);
         let mut found = ErrorRecords {
-            is_unread: self.is_unread || matches!(filesystems, Some(Err(_))),
+            is_unread: self.is_unread || filesystems.is_unread(),
             ..ErrorRecords::default()
         };
         for fs in mounted {
-            let Some(errors) = &fs.ext4 else { continue };
-            found.add(errors.as_ref().map(|errors| errors.count), || title(fs));
-            let Ok(errors) = errors else { continue };
+            found.add(fs.ext4.clone().and_then(|errors| Ok(errors.count)), || title(fs));
+            let Some(errors) = fs.ext4.found() else { continue };
             let last = self.last.iter_mut().find(|(number, _)| *number == fs.number);
             let Some((_, last)) = last else {
                 self.last.push((fs.number.clone(), errors.count));
@@ -124,8 +119,7 @@ impl Source for FilesystemCorruption {
             }
         }
         for damage in &self.damages {
-            let Some(count) = &damage.found else { continue };
-            found.add(count.as_ref().copied(), || {
+            found.add(damage.found.clone(), || {
                 match mounted.iter().find(|fs| fs.device == damage.device) {
                     Some(fs) => title(fs),
                     None => format!("{} ({})", cut(&damage.device, 40), damage.fs_type),
@@ -133,7 +127,7 @@ impl Source for FilesystemCorruption {
             });
         }
         // One that is unmounted is forgotten.
-        if matches!(filesystems, Some(Ok(_))) {
+        if filesystems.found().is_some() {
             self.last.retain(|(number, _)| mounted.iter().any(|fs| fs.number == *number));
         }
         match found.first {
@@ -157,8 +151,9 @@ impl Source for FilesystemCorruption {
     }
 
     fn paths(&self) -> Vec<String> {
-        let mounted = self.filesystems.iter().flatten().flat_map(|found| found.iter());
-        let ext4 = mounted.filter(|fs| fs.ext4.is_some()).map(|fs| errors_file(&fs.device));
+        let mounted = self.filesystems.found().into_iter().flat_map(|found| found.iter());
+        let ext4 =
+            mounted.filter(|fs| fs.ext4 != Presence::Absent).map(|fs| errors_file(&fs.device));
         ext4.chain(self.damages.iter().map(|damage| damage.file.path.clone())).collect()
     }
 }
@@ -196,12 +191,13 @@ struct ErrorRecords {
 }
 
 impl ErrorRecords {
-    fn add(&mut self, count: Result<u64, &Unread>, title: impl FnOnce() -> String) {
+    fn add(&mut self, count: Presence<u64>, title: impl FnOnce() -> String) {
         match count {
-            Err(_) => self.is_unread = true,
-            Ok(0) => self.is_read = true,
-            Ok(_) if self.first.is_some() => self.more += 1,
-            Ok(count) => self.first = Some((count, title())),
+            Presence::Absent => {}
+            Presence::Unread(_) => self.is_unread = true,
+            Presence::Found(0) => self.is_read = true,
+            Presence::Found(_) if self.first.is_some() => self.more += 1,
+            Presence::Found(count) => self.first = Some((count, title())),
         }
     }
 }
@@ -214,13 +210,13 @@ mod tests {
     use crate::kube::facts::Read;
 
     /// The mounted file systems, and the errors of a btrfs.
-    type Look = (IfPresent<Rc<[Filesystem]>>, Vec<Read<u64>>);
+    type Look = (Presence<Rc<[Filesystem]>>, Vec<Read<u64>>);
 
     fn new_board() -> Board<FilesystemCorruption, Look> {
         Board::new(&KIND, |source, (filesystems, damages)| {
             source.filesystems.clone_from(filesystems);
             let damage = |count: &Read<u64>| Damage {
-                found: Some(count.clone()),
+                found: count.clone().into(),
                 ..Damage::new("sda1", "btrfs", String::new(), btrfs_errors)
             };
             source.damages = damages.iter().map(damage).collect();
@@ -265,7 +261,7 @@ mod tests {
     #[test]
     fn a_record_that_cannot_be_read_ends_no_problem_though_another_one_has_no_errors() {
         let mut unread = ext4(1);
-        unread.ext4 = Some(Err(Unread::new("x", "y")));
+        unread.ext4 = Presence::Unread(Unread::new("x", "y"));
         let unread = (mounted(&[unread]), vec![Ok(0)]);
         let mut board = new_board();
         assert_eq!(board.look(0, &unread), "False");

@@ -13,7 +13,7 @@ use super::condition_state::{RuleResult, cut};
 use super::mounted::{Ext4Errors, Filesystem};
 use super::reader::{HealthReader, MAX_DEVICES, count, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::kube::facts::{IfPresent, Read, if_present};
+use crate::kube::facts::{Presence, Read};
 use crate::kube::instant::Mono;
 use crate::os::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
 use crate::os::read::{LARGE, SMALL, each_line, is_end};
@@ -48,7 +48,7 @@ pub(super) struct ReadonlyFilesystem {
     mounted: Read<Vec<Mounted>>,
     /// The mount points that fstab wants read-only; `None` before it was read.
     read_only: Option<Vec<PathBuf>>,
-    pub(super) found: IfPresent<Rc<[Filesystem]>>,
+    pub(super) found: Presence<Rc<[Filesystem]>>,
     memories: Vec<FilesystemHistory>,
 }
 
@@ -59,7 +59,7 @@ impl Default for ReadonlyFilesystem {
             read_at: None,
             mounted: Ok(Vec::new()),
             read_only: None,
-            found: None,
+            found: Presence::Absent,
             memories: Vec::new(),
         }
     }
@@ -83,20 +83,20 @@ impl Source for ReadonlyFilesystem {
             self.read_at = Some(now);
         }
         self.found = match &mut self.mounted {
-            Err(unread) => if_present(Err(unread.clone())),
+            Err(unread) => Presence::from(Err(unread.clone())),
             Ok(mounted) => {
                 let mut grew = false;
                 for one in mounted.iter_mut() {
                     let before = one.fs.ext4.clone();
                     one.read_errors(reader);
-                    grew |= before != one.fs.ext4 && before.is_some();
+                    grew |= before != one.fs.ext4 && before != Presence::Absent;
                 }
                 if grew {
                     // An error may have changed the superblock; seen at the next look.
                     self.read_at = None;
                 }
                 let found: Rc<[Filesystem]> = mounted.iter().map(|one| one.fs.clone()).collect();
-                (!found.is_empty()).then_some(Ok(found))
+                if found.is_empty() { Presence::Absent } else { Presence::Found(found) }
             }
         };
         reader.filesystems.clone_from(&self.found);
@@ -121,7 +121,7 @@ impl Source for ReadonlyFilesystem {
             let was_told = told.is_some_and(|in_this_boot| in_this_boot != Some(false));
             memory.was_writable |= was_told || (place.is_none() && !fs.is_read_only);
             memory.number.clone_from(&fs.number);
-            let errors = fs.ext4.as_ref().and_then(|read| read.as_ref().ok());
+            let errors = fs.ext4.found();
             if let Some(errors) = errors {
                 let before = memory.errors.replace(errors.count);
                 memory.has_failed |= match before {
@@ -136,7 +136,7 @@ impl Source for ReadonlyFilesystem {
                 || errors.is_some_and(|errors| errors.stops_on_error && memory.has_failed);
             let has_turned = fs.is_read_only
                 && memory.was_writable
-                && fs.ext4.is_none()
+                && fs.ext4 == Presence::Absent
                 && !fs.is_read_only_in_fstab;
             memory.read_only_since = has_turned.then(|| memory.read_only_since.unwrap_or(now));
             let turned_for = memory.read_only_since.map(|since| now.since(since));
@@ -146,12 +146,12 @@ impl Source for ReadonlyFilesystem {
                 is_close = true;
             }
             is_watched |= !fs.is_read_only;
-            is_unread |= matches!(fs.ext4, Some(Err(_)));
+            is_unread |= fs.ext4.is_unread();
             self.memories.push(memory);
         }
         // An ext4 has a record of its errors. What else has stopped, only this condition tells the
         // next process.
-        match failed.iter().find(|fs| fs.ext4.is_none()).or(failed.first()) {
+        match failed.iter().find(|fs| fs.ext4 == Presence::Absent).or(failed.first()) {
             Some(fs) => {
                 RuleResult::problem(1, "FilesystemIsReadOnly", &stopped(fs), failed.len() - 1)
             }
@@ -233,7 +233,7 @@ fn mounted(
                 number,
                 fs_type,
                 point: superblock.point,
-                ext4: None,
+                ext4: Presence::Absent,
             },
         });
     }
@@ -255,8 +255,8 @@ impl Mounted {
         let Some(errors) = &mut self.errors else {
             return;
         };
-        let read = if_present(count(reader.reread_number(errors)));
-        self.fs.ext4 = read.map(|count| self.of_count(count?, reader));
+        let count = Presence::from(count(reader.reread_number(errors)));
+        self.fs.ext4 = count.and_then(|count| self.of_count(count, reader));
     }
 
     fn of_count(&self, errors: u64, reader: &mut HealthReader) -> Read<Ext4Errors> {
@@ -266,15 +266,16 @@ impl Mounted {
         }
         let device = &self.fs.device;
         let options = join(&join("proc/fs/ext4", device), "options");
-        let options = if_present(reader.text(&options)).transpose()?.unwrap_or_default();
+        let options = Presence::from(reader.text(&options)).present()?.unwrap_or_default();
         let mut words = options.split_whitespace();
         found.stops_on_error = self.stops_on_error || words.any(|word| word == "errors=remount-ro");
         if found.stops_on_error {
             let last = join(&join("sys/fs/ext4", device), "last_error_time");
-            let last = if_present(reader.reread_number(&mut RereadFile::new(last))).transpose()?;
+            let last =
+                Presence::from(reader.reread_number(&mut RereadFile::new(last))).present()?;
             found.last = last.unwrap_or_default().unsigned_abs();
             let stat = reader.reread_values(&mut RereadFile::new("proc/stat"), ["btime "]);
-            [found.booted] = if_present(stat).transpose()?.unwrap_or_default();
+            [found.booted] = Presence::from(stat).present()?.unwrap_or_default();
         }
         Ok(found)
     }
@@ -331,7 +332,7 @@ pub(super) mod tests {
     use crate::os::tree::Tree;
     use serde_json::json;
 
-    type Look = IfPresent<Rc<[Filesystem]>>;
+    type Look = Presence<Rc<[Filesystem]>>;
 
     fn new_board() -> Board<ReadonlyFilesystem, Look> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))
@@ -343,12 +344,12 @@ pub(super) mod tests {
             device: "mmcblk0p2".to_owned(),
             fs_type: "ext4".to_owned(),
             point: "/".to_owned(),
-            ext4: Some(Ok(Ext4Errors {
+            ext4: Presence::Found(Ext4Errors {
                 count,
                 last: WALL - 100,
                 stops_on_error: true,
                 booted: Some(WALL - 1000),
-            })),
+            }),
             ..Filesystem::default()
         }
     }
@@ -365,12 +366,13 @@ pub(super) mod tests {
     }
 
     pub(in crate::health) fn mounted(filesystems: &[Filesystem]) -> Look {
-        Some(Ok(filesystems.into()))
+        Presence::Found(filesystems.into())
     }
 
     fn with_errors(change: impl FnOnce(&mut Ext4Errors)) -> Look {
         let mut fs = ext4(1);
-        change(fs.ext4.as_mut().unwrap().as_mut().unwrap());
+        let Presence::Found(errors) = &mut fs.ext4 else { unreachable!() };
+        change(errors);
         mounted(&[fs])
     }
 
@@ -417,7 +419,7 @@ pub(super) mod tests {
         assert_eq!(board.look(600, &stamped(4)), "FilesystemIsReadOnly");
         // The next process knows it by the condition, which also stands after the next boot.
         for (is_read_only, want) in [(true, "FilesystemIsReadOnly"), (false, "False")] {
-            let mut found = stamped(4).unwrap().unwrap().to_vec();
+            let mut found = stamped(4).found().unwrap().to_vec();
             found[0].is_read_only = is_read_only;
             let found = mounted(&found);
             let mut next = new_board();
@@ -523,7 +525,7 @@ pub(super) mod tests {
             assert_eq!(board.look(60, &mounted(&[vfat(is_read_only), ext4(0)])), "False");
         }
         // The driver of ext2 has no record of errors.
-        let ext2 = |is_read_only| Filesystem { is_read_only, ext4: None, ..ext4(0) };
+        let ext2 = |is_read_only| Filesystem { is_read_only, ext4: Presence::Absent, ..ext4(0) };
         let mut board = new_board();
         board.look(0, &mounted(&[ext2(false)]));
         assert_eq!(board.looks(2, 60, &mounted(&[ext2(true)])), "FilesystemIsReadOnly");
@@ -543,7 +545,7 @@ pub(super) mod tests {
         second.number = "8:1".to_owned();
         board.look(60, &mounted(&[stopped, second]));
         assert_eq!(board.message(), "mmcblk0p1 (vfat at /boot) stopped taking writes, and 1 more");
-        assert_eq!(board.look(60, &None), "none", "unmounted");
+        assert_eq!(board.look(60, &Presence::Absent), "none", "unmounted");
         let mut board = new_board();
         assert_eq!(board.look(0, &unread()), "none");
     }
@@ -563,7 +565,7 @@ pub(super) mod tests {
                 // A comment in another encoding.
                 tree.write("etc/fstab", &[b"# K\xfcche\n", fstab.as_bytes()].concat());
                 source.look(&mut reader);
-                source.found.clone().unwrap().unwrap()[0].is_read_only_in_fstab
+                source.found.found().unwrap()[0].is_read_only_in_fstab
             };
             assert!(!look(b"0\n", "rw"));
             assert!(!look(b"1\n", "rw"));

@@ -4,7 +4,7 @@
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, MAX_DEVICES, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::kube::facts::IfPresent;
+use crate::kube::facts::Presence;
 use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
@@ -99,7 +99,7 @@ pub(super) struct ThermalThrottling {
     coolers: Vec<(i64, RereadFile)>,
     /// Each with its `scaling_max_freq`.
     policies: Vec<(Policy, RereadFile)>,
-    pub(super) found: IfPresent<Heat>,
+    pub(super) found: Presence<Heat>,
     /// The paths of the files that showed heat when they were last read.
     hot: Vec<String>,
     /// A source was readable before.
@@ -162,7 +162,11 @@ impl Source for ThermalThrottling {
         }
         heat.is_hidden = is_hidden;
         let is_source = !self.zones.is_empty() || !self.coolers.is_empty();
-        self.found = is_source.then(|| reader.cut_off(THERMAL).map_or(Ok(heat), Err));
+        self.found = match reader.cut_off(THERMAL) {
+            _ if !is_source => Presence::Absent,
+            Some(unread) => Presence::Unread(unread),
+            None => Presence::Found(heat),
+        };
     }
 
     fn is_slow(&self) -> bool {
@@ -347,7 +351,7 @@ mod tests {
     use crate::os::root::NOT_REACHED;
     use crate::os::tree::Tree;
 
-    fn new_board() -> Board<ThermalThrottling, IfPresent<Heat>> {
+    fn new_board() -> Board<ThermalThrottling, Presence<Heat>> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))
     }
 
@@ -359,15 +363,15 @@ mod tests {
         Zone { name: "cpu-thermal".to_owned(), is_pi_cpu: true, ..zone(temp, critical, None) }
     }
 
-    fn hot(zone: Zone) -> IfPresent<Heat> {
+    fn hot(zone: Zone) -> Presence<Heat> {
         warm(Heat { zones: vec![zone], ..Heat::default() })
     }
 
-    fn warm(heat: Heat) -> IfPresent<Heat> {
-        Some(Ok(heat))
+    fn warm(heat: Heat) -> Presence<Heat> {
+        Presence::Found(heat)
     }
 
-    fn after(looks: usize, found: &IfPresent<Heat>) -> Board<ThermalThrottling, IfPresent<Heat>> {
+    fn after(looks: usize, found: &Presence<Heat>) -> Board<ThermalThrottling, Presence<Heat>> {
         let mut board = new_board();
         board.looks(looks, 10, found);
         board
@@ -443,7 +447,7 @@ mod tests {
         assert!(after(4, &throttled).is_suspect());
     }
 
-    fn throttled(state: i64, cap: u64) -> IfPresent<Heat> {
+    fn throttled(state: i64, cap: u64) -> Presence<Heat> {
         warm(Heat {
             coolers: vec![Cooler { state, max: 8 }],
             policies: vec![policy("policy0", cap)],
@@ -540,7 +544,7 @@ mod tests {
         let mut source = ThermalThrottling::default();
         let mut is_hidden = |source: &mut ThermalThrottling| {
             source.look(&mut reader);
-            matches!(&source.found, Some(Ok(heat)) if heat.is_hidden)
+            source.found.found().is_some_and(|heat| heat.is_hidden)
         };
         let mut finder = HealthReader::new(HostRoot::new(tree.path()), Now::default);
         source.discover(&mut finder);
@@ -596,11 +600,11 @@ mod tests {
         let mut source = ThermalThrottling::default();
         source.discover(&mut reader);
         source.look(&mut reader);
-        assert!(matches!(source.found, Some(Ok(_))));
+        assert!(source.found.found().is_some());
         clock.0.set((Duration::ZERO, Duration::from_millis(600)));
         let look = reader.begin();
         source.look(&mut reader);
-        assert_eq!(source.found, Some(Err(Unread::new(THERMAL, NOT_REACHED))));
+        assert_eq!(source.found, Presence::Unread(Unread::new(THERMAL, NOT_REACHED)));
         reader.end(look, true);
     }
 }

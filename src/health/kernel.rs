@@ -3,7 +3,7 @@
 use super::condition_state::RuleResult;
 use super::reader::HealthReader;
 use super::{CheckTexts, ConditionKind, RuleInput, Source, grew, value_or_result};
-use crate::kube::facts::{IfPresent, if_present};
+use crate::kube::facts::Presence;
 use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
@@ -51,7 +51,7 @@ const FAULTS: [&str; 5] = [
 pub(super) struct KernelDeadlock {
     /// One that does not exist is left out at the discovery.
     files: [Option<RereadFile>; FAULTS.len()],
-    pub(super) found: IfPresent<Kernel>,
+    pub(super) found: Presence<Kernel>,
     /// What the looks before found.
     last: Option<Kernel>,
 }
@@ -60,7 +60,7 @@ impl Source for KernelDeadlock {
     fn discover(&mut self, reader: &mut HealthReader) {
         self.files = FAULTS.map(|path| {
             let mut file = RereadFile::new(path);
-            let is_there = if_present(reader.reread(&mut file)).is_some();
+            let is_there = Presence::from(reader.reread(&mut file)) != Presence::Absent;
             is_there.then_some(file)
         });
     }
@@ -77,8 +77,8 @@ impl Source for KernelDeadlock {
             (Some(Ok(oopses)), _) | (_, Some(Ok(oopses))) => Some(Ok(oopses)),
             (count, died) => count.or(died),
         };
-        self.found = oopses
-            .map(|read| read.map(|oopses| Kernel { oopses, soft_lockups, rcu_stalls, hung_tasks }));
+        let kernel = |oopses| Kernel { oopses, soft_lockups, rcu_stalls, hung_tasks };
+        self.found = oopses.map_or(Presence::Absent, |read| Presence::of_known(read.map(kernel)));
     }
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
@@ -129,11 +129,11 @@ mod tests {
     use crate::health::tests::Board;
     use serde_json::json;
 
-    fn new_board() -> Board<KernelDeadlock, IfPresent<Kernel>> {
+    fn new_board() -> Board<KernelDeadlock, Presence<Kernel>> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))
     }
 
-    fn kernel(change: impl FnOnce(&mut Kernel)) -> IfPresent<Kernel> {
+    fn kernel(change: impl FnOnce(&mut Kernel)) -> Presence<Kernel> {
         let mut kernel = Kernel {
             soft_lockups: Some(5),
             rcu_stalls: Some(5),
@@ -141,7 +141,7 @@ mod tests {
             ..Kernel::default()
         };
         change(&mut kernel);
-        Some(Ok(kernel))
+        Presence::Found(kernel)
     }
 
     #[test]

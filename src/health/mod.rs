@@ -31,7 +31,7 @@ use serde_json::Value;
 
 use self::condition_state::{ADOPTED, Known, Problem, RuleResult};
 use self::reader::HealthReader;
-use crate::kube::facts::{IfPresent, Sign};
+use crate::kube::facts::{Presence, Sign};
 use crate::kube::instant::Now;
 use crate::kube::object;
 
@@ -78,7 +78,7 @@ pub struct CheckTexts {
 }
 
 /// The source of a condition, and its rule: the files (`RereadFile`), what the last look found
-/// (`IfPresent`), and what the rule remembers. It reads only files of /proc, /sys and /run, which
+/// (`Presence`), and what the rule remembers. It reads only files of /proc, /sys and /run, which
 /// cannot wait for a bus, a device or a network; of /etc more than once only if
 /// `HealthReader::root_can_block` is false.
 trait Source: fmt::Debug {
@@ -133,11 +133,11 @@ struct RuleInput<'a> {
 }
 
 /// What a look found, or what a rule says without it.
-fn value_or_result<T>(found: &IfPresent<T>) -> Result<&T, RuleResult> {
+fn value_or_result<T>(found: &Presence<T>) -> Result<&T, RuleResult> {
     match found {
-        None => Err(RuleResult::NoSource),
-        Some(Err(_)) => Err(RuleResult::Unread),
-        Some(Ok(value)) => Ok(value),
+        Presence::Absent => Err(RuleResult::NoSource),
+        Presence::Unread(_) => Err(RuleResult::Unread),
+        Presence::Found(value) => Ok(value),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A mounted file system: what `filesystems.rs` finds, and `corruption.rs` judges in the same look.
 
-use crate::kube::facts::IfPresent;
+use crate::kube::facts::Presence;
 
 /// One mounted file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) struct Filesystem {
     pub(super) is_read_only_in_fstab: bool,
     /// ext4's record of errors; `None` for other types, for the driver of ext2, and for a kernel
     /// without it.
-    pub(super) ext4: IfPresent<Ext4Errors>,
+    pub(super) ext4: Presence<Ext4Errors>,
 }
 
 /// `sys/fs/ext4/DEV`.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::condition_state::UNREAD_KEEPS;
 use super::mounted::Filesystem;
-use crate::kube::facts::{IfPresent, Read, Unread};
+use crate::kube::facts::{Presence, Read, Unread};
 use crate::kube::instant::{Mono, Now};
 use crate::os::guard;
 use crate::os::read::{Enough, LARGE, SMALL, is_end};
@@ -46,7 +46,7 @@ pub(super) struct HealthReader {
     /// The board is a Raspberry Pi; `None` before that was read.
     pub(super) is_pi: Option<bool>,
     /// What `filesystems.rs` found in this look.
-    pub(super) filesystems: IfPresent<Rc<[Filesystem]>>,
+    pub(super) filesystems: Presence<Rc<[Filesystem]>>,
 }
 
 impl fmt::Debug for HealthReader {
@@ -74,7 +74,7 @@ impl HealthReader {
             is_cut_off: false,
             unread: None,
             is_pi: None,
-            filesystems: None,
+            filesystems: Presence::Absent,
         }
     }
 

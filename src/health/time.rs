@@ -8,7 +8,7 @@ use super::condition_state::RuleResult;
 use super::config::HealthConfig;
 use super::reader::HealthReader;
 use super::{CheckTexts, ConditionKind};
-use crate::kube::facts::if_present;
+use crate::kube::facts::Presence;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::{Fault, VERBOSE};
@@ -110,8 +110,8 @@ impl Time {
         self.history.has_failed &= self.log.last_error().is_none();
         // The first look may not have come so far.
         if self.history.id.is_none() {
-            let id = if_present(reader.root.text("proc/sys/kernel/random/boot_id", SMALL));
-            let id = id.unwrap_or_else(|| Ok(String::new()));
+            let id = Presence::from(reader.root.text("proc/sys/kernel/random/boot_id", SMALL));
+            let id = id.present().map(Option::unwrap_or_default);
             self.history.id = id.ok().map(|id| id.trim().to_owned());
         }
     }
@@ -120,10 +120,10 @@ impl Time {
     /// this one, and is not written over.
     fn load(&mut self, now: Mono) {
         let bytes = guard::found(&self.boots).and_then(|path| read_found(&path));
-        match if_present(bytes.map_err(|error| unread("boots", &error))) {
-            None => self.history.load(None),
-            Some(Ok(bytes)) => self.history.load(Some(&String::from_utf8_lossy(&bytes))),
-            Some(Err(unread)) => {
+        match Presence::from(bytes.map_err(|error| unread("boots", &error))) {
+            Presence::Absent => self.history.load(None),
+            Presence::Found(bytes) => self.history.load(Some(&String::from_utf8_lossy(&bytes))),
+            Presence::Unread(unread) => {
                 self.log.failed(&format!("cannot be read: {}", unread.cause), now);
                 return;
             }
@@ -179,7 +179,10 @@ impl Time {
         let folder = self.boots.parent().unwrap_or(&self.boots);
         let found = guard::found(folder).map_err(|error| unread("--root-dir", &error));
         // A missing --root-dir is the default of many boards, and worth no line.
-        if if_present(found).is_none_or(|found| found.is_ok_and(|path| is_in_initramfs(&path))) {
+        if Presence::from(found)
+            .present()
+            .is_ok_and(|path| path.is_none_or(|path| is_in_initramfs(&path)))
+        {
             log::info!(target: VERBOSE, "boots is not written: no folder {}", folder.display());
             return None;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::kube::facts::{IfPresent, Read, Unread};
+use crate::kube::facts::{Presence, Read, Unread};
 use crate::kube::instant::Mono;
 use crate::os::reread_file::RereadFile;
 
@@ -60,7 +60,7 @@ pub(super) struct UnderVoltage {
     alarm: Option<Alarm>,
     /// Why it is not known whether there is an alarm.
     unread: Option<Unread>,
-    pub(super) found: IfPresent<Voltage>,
+    pub(super) found: Presence<Voltage>,
     /// Looks in a row with the alarm on.
     looks: u32,
     /// The last [`DIPS`] drops.
@@ -84,7 +84,8 @@ impl Source for UnderVoltage {
             let is_on = alarm.read(reader)?;
             Ok(Voltage { alarm: is_on, dips: std::mem::take(&mut alarm.dips) })
         });
-        self.found = found.or_else(|| self.unread.clone().map(Err));
+        let found = found.or_else(|| self.unread.clone().map(Err));
+        self.found = found.map_or(Presence::Absent, Presence::of_known);
     }
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
@@ -113,7 +114,7 @@ impl Source for UnderVoltage {
 
     fn is_suspect(&self) -> bool {
         // A driver that was unbound says nothing more.
-        matches!(self.found, Some(Ok(_)))
+        self.found.found().is_some()
             && (self.looks > 0 || self.alarm.as_ref().is_some_and(|alarm| alarm.dips > 0))
     }
 
@@ -170,12 +171,12 @@ mod tests {
     use crate::os::root::HostRoot;
     use crate::os::tree::Tree;
 
-    fn new_board() -> Board<UnderVoltage, IfPresent<Voltage>> {
+    fn new_board() -> Board<UnderVoltage, Presence<Voltage>> {
         Board::new(&KIND, |source, found| source.found.clone_from(found))
     }
 
-    fn voltage(alarm: bool, dips: u32) -> IfPresent<Voltage> {
-        Some(Ok(Voltage { alarm, dips }))
+    fn voltage(alarm: bool, dips: u32) -> Presence<Voltage> {
+        Presence::Found(Voltage { alarm, dips })
     }
 
     #[test]
@@ -266,12 +267,12 @@ mod tests {
         for garbage in ["", "N/A", "1.5"] {
             tree.write(file, garbage.as_bytes());
             source.look(&mut reader);
-            assert!(matches!(source.found, Some(Err(_))), "{garbage:?}");
+            assert!(source.found.is_unread(), "{garbage:?}");
         }
         std::fs::remove_file(tree.join(file)).unwrap();
         source.alarm.as_mut().unwrap().file = RereadFile::new(file);
         source.look(&mut reader);
-        assert!(matches!(source.found, Some(Err(_))));
+        assert!(source.found.is_unread());
         assert!(source.report().is_none());
     }
 
@@ -297,7 +298,7 @@ mod tests {
         source.on_report(&mut reader);
         assert!(source.report().is_none());
         source.look(&mut reader);
-        let cause = source.found.clone().unwrap().unwrap_err().cause;
+        let cause = source.found.clone().present().unwrap_err().cause;
         assert!(cause.starts_with("left out"), "{cause}");
     }
 }

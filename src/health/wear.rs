@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use super::condition_state::RuleResult;
 use super::reader::{HealthReader, hex, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::kube::facts::IfPresent;
+use crate::kube::facts::Presence;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "StorageWornOut",
@@ -50,7 +50,7 @@ pub(super) enum Wear {
 /// The eMMC's own estimates, and the spare blocks of raw NAND, from the last discovery.
 #[derive(Debug, Default)]
 pub(super) struct StorageWornOut {
-    pub(super) found: IfPresent<Vec<Wear>>,
+    pub(super) found: Presence<Vec<Wear>>,
     /// The discovery that first found a UBI without spare blocks; a second one must confirm it.
     spent_since: Option<u64>,
 }
@@ -65,7 +65,10 @@ impl Source for StorageWornOut {
             found.extend(ubis.iter().filter_map(|name| ubi(name, reader)));
             found
         });
-        self.found = Some(found).filter(|found| !found.as_ref().is_ok_and(Vec::is_empty));
+        self.found = match found {
+            Ok(found) if found.is_empty() => Presence::Absent,
+            found => Presence::of_known(found),
+        };
     }
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
@@ -95,7 +98,7 @@ impl Source for StorageWornOut {
             Wear::Emmc { device, .. } => emmc_folder(device),
             Wear::Ubi { device, .. } => ubi_folder(device),
         };
-        self.found.iter().flatten().flatten().map(folder).collect()
+        self.found.found().into_iter().flatten().map(folder).collect()
     }
 }
 
@@ -164,7 +167,7 @@ mod tests {
     use crate::health::tests::Board;
 
     fn new_board() -> Board<StorageWornOut, Vec<Wear>> {
-        Board::new(&KIND, |source, wear| source.found = Some(Ok(wear.clone())))
+        Board::new(&KIND, |source, wear| source.found = Presence::Found(wear.clone()))
     }
 
     fn emmc(life: u64, pre_eol: u64) -> Wear {

@@ -7,7 +7,7 @@
 
 use procfs::{CGroupControllers, FromBufRead};
 
-use crate::kube::facts::{Read, Unread, if_present};
+use crate::kube::facts::{Presence, Read, Unread};
 use crate::os::mounts::{self, Mount};
 use crate::os::read::SMALL;
 use crate::os::reread_file::RereadFile;
@@ -108,7 +108,7 @@ pub fn parse_v1(usage: &[u8], stat: &[u8]) -> Option<u64> {
 /// if `proc/cgroups` has it enabled and mounted. `proc/cgroups` is not read on v2: since Linux 6.11
 /// it omits a controller that is built without v1 support.
 pub fn memory_is_usable(root: &HostRoot) -> Read<bool> {
-    if let Some(controllers) = if_present(root.text(CONTROLLERS, SMALL)).transpose()? {
+    if let Some(controllers) = Presence::from(root.text(CONTROLLERS, SMALL)).present()? {
         return Ok(controllers.split_whitespace().any(|name| name == "memory"));
     }
     let memory = controllers(root)?.0.into_iter().find(|controller| controller.name == "memory");

@@ -5,7 +5,7 @@
 //! offline CPU. A count of zero is unread. `proc/cpuinfo` is not used: on old ARM kernels its lines
 //! are wrong.
 
-use crate::kube::facts::{Facts, Read, Unread, if_present};
+use crate::kube::facts::{Facts, Presence, Read, Unread};
 use crate::os::read::SMALL;
 use crate::os::reread_file::RereadFile;
 use crate::os::root::HostRoot;
@@ -39,7 +39,7 @@ impl Online {
 
 /// The number of logical CPUs. `list` is the text of the file [`Online`].
 fn count(root: &HostRoot, list: &Read<String>) -> Read<u64> {
-    let mut nodes = if_present(root.list(NODES)).transpose()?.unwrap_or_default();
+    let mut nodes = Presence::from(root.list(NODES)).present()?.unwrap_or_default();
     nodes.retain(|name| number_after("node", name).is_some());
     if nodes.is_empty() {
         let names = root.list(CPUS)?;
@@ -49,7 +49,7 @@ fn count(root: &HostRoot, list: &Read<String>) -> Read<u64> {
         );
     }
     // All are online in a kernel without CPU hotplug, which has no list.
-    let online = if_present(list.as_ref().map_err(Clone::clone)).transpose()?;
+    let online = Presence::from(list.as_ref().map_err(Clone::clone)).present()?;
     let mut count = 0;
     for node in nodes {
         for name in root.list(&format!("{NODES}/{node}"))? {
@@ -96,7 +96,7 @@ pub fn is_listed(list: &str, cpu: u64) -> bool {
 fn has_topology(root: &HostRoot, cpu: u64) -> Read<bool> {
     for file in ["core_id", "physical_package_id"] {
         let path = format!("{CPUS}/cpu{cpu}/topology/{file}");
-        let Some(text) = if_present(root.text(&path, SMALL)).transpose()? else {
+        let Some(text) = Presence::from(root.text(&path, SMALL)).present()? else {
             return Ok(false);
         };
         // physical_package_id is -1 on many ARM boards.

@@ -8,7 +8,7 @@
 use nix::errno::Errno;
 use nix::sys::sysinfo::SysInfo;
 
-use crate::kube::facts::{Facts, HugePages, Memory, Read, Unread, if_present};
+use crate::kube::facts::{Facts, HugePages, Memory, Presence, Read, Unread};
 use crate::os::read::SMALL;
 use crate::os::reread_file::RereadFile;
 use crate::os::root::{HostRoot, unread};
@@ -165,7 +165,7 @@ fn huge_pages(root: &HostRoot, known: &Read<Vec<HugePages>>) -> Read<Vec<HugePag
     let mut sizes: Vec<u64> = match known {
         Ok(sizes) => sizes.iter().map(|size| size.page_bytes).collect(),
         Err(_) => {
-            let names = if_present(root.list(HUGE_PAGES)).transpose()?.unwrap_or_default();
+            let names = Presence::from(root.list(HUGE_PAGES)).present()?.unwrap_or_default();
             names.iter().filter_map(|name| page_bytes(name)).collect()
         }
     };
@@ -193,7 +193,7 @@ pub fn has_pressure(root: &HostRoot) -> Read<bool> {
         Err(error) if error.raw_os_error() == Some(Errno::EOPNOTSUPP as i32) => Ok(false),
         read => {
             let read = read.map_err(|error| unread(PRESSURE, &error));
-            Ok(if_present(read).transpose()?.is_some())
+            Ok(Presence::from(read).present()?.is_some())
         }
     }
 }

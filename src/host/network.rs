@@ -13,7 +13,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
-use crate::kube::facts::{DefaultRoute, Interface, Network, Read, Unread, if_present};
+use crate::kube::facts::{DefaultRoute, Interface, Network, Presence, Read, Unread};
 use crate::os::hosts;
 use crate::os::root::{HostRoot, unread};
 #[cfg(test)]
@@ -31,8 +31,8 @@ pub(super) fn read(root: &HostRoot, hosts: Read<Vec<IpAddr>>) -> Network {
 /// The addresses of `hostname` in `etc/hosts`; none without the file.
 pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Read<Vec<IpAddr>> {
     let found = root.open(HOSTS).and_then(|file| hosts::in_file(&file, hostname));
-    let found = if_present(found.map_err(|error| unread(HOSTS, &error)));
-    found.unwrap_or_else(|| Ok(Vec::new()))
+    let found = Presence::from(found.map_err(|error| unread(HOSTS, &error)));
+    Ok(found.present()?.unwrap_or_default())
 }
 
 /// The interfaces of this process's network namespace, in the kernel's order.
@@ -70,7 +70,7 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
 
 /// IPv4 in file order, then IPv6; `None` without `proc/net/route`.
 pub fn routes(root: &HostRoot) -> Read<Option<Vec<DefaultRoute>>> {
-    let Some(mut routes) = if_present(default_routes(root, ROUTE, parse_v4)).transpose()? else {
+    let Some(mut routes) = Presence::from(default_routes(root, ROUTE, parse_v4)).present()? else {
         return Ok(None);
     };
     // The kubelet ignores every error here, such as the missing file of a kernel without IPv6. But

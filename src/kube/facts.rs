@@ -126,14 +126,66 @@ impl fmt::Display for Unread {
 /// One fact, or the reason why it is missing.
 pub type Read<T> = Result<T, Unread>;
 
-/// [`Read`] of what not every machine has; `None` if this one does not.
-pub type IfPresent<T> = Option<Read<T>>;
+/// What a look found of a thing that not every machine has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Presence<T> {
+    /// The thing, as it was read.
+    Found(T),
+    /// This machine has no such thing: a look that came to its end did not find it.
+    #[default]
+    Absent,
+    /// A file that the look needs was not read, so nothing is known of the thing.
+    Unread(Unread),
+}
 
-/// What was read, or why not; `None` if it is absent.
-pub fn if_present<T>(read: Read<T>) -> IfPresent<T> {
-    match read {
-        Err(unread) if unread.absent => None,
-        read => Some(read),
+impl<T> From<Read<T>> for Presence<T> {
+    fn from(read: Read<T>) -> Self {
+        match read {
+            Ok(value) => Self::Found(value),
+            Err(unread) if unread.absent => Self::Absent,
+            Err(unread) => Self::Unread(unread),
+        }
+    }
+}
+
+impl<T> Presence<T> {
+    /// Of a thing that an earlier look found: if its file is missing now, nothing is known.
+    pub fn of_known(read: Read<T>) -> Self {
+        match read {
+            Ok(value) => Self::Found(value),
+            Err(unread) => Self::Unread(unread),
+        }
+    }
+
+    /// The thing; `None` if the machine does not have it.
+    pub fn present(self) -> Read<Option<T>> {
+        match self {
+            Self::Found(value) => Ok(Some(value)),
+            Self::Absent => Ok(None),
+            Self::Unread(unread) => Err(unread),
+        }
+    }
+
+    /// The thing, if it was found.
+    pub fn found(&self) -> Option<&T> {
+        match self {
+            Self::Found(value) => Some(value),
+            Self::Absent | Self::Unread(_) => None,
+        }
+    }
+
+    /// Whether nothing is known of the thing.
+    pub fn is_unread(&self) -> bool {
+        matches!(self, Self::Unread(_))
+    }
+
+    /// What `read` makes of the thing.
+    pub fn and_then<U>(self, read: impl FnOnce(T) -> Read<U>) -> Presence<U> {
+        match self {
+            Self::Found(value) => Presence::of_known(read(value)),
+            Self::Absent => Presence::Absent,
+            Self::Unread(unread) => Presence::Unread(unread),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::events::EventSources;
 use super::reader::HealthReader;
 use super::time::{REBOOTS, Time};
 use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage};
-use crate::kube::facts::{HealthCondition, HealthConditions, IfPresent, Sign, if_present};
+use crate::kube::facts::{HealthCondition, HealthConditions, Presence, Sign};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
 use crate::kube::text::Fault;
@@ -65,7 +65,7 @@ pub struct Health {
     time: Time,
     event_sources: EventSources,
     /// The first line of each `--node-condition` file.
-    files: Vec<IfPresent<String>>,
+    files: Vec<Presence<String>>,
     signs: Vec<Sign>,
     /// Types that are not detected and that an earlier process left on the Node. Deleted once:
     /// afterwards they may be another program's, which may use the same reasons.
@@ -173,7 +173,7 @@ impl Health {
         reader.is_initramfs = reader.root.is_real() && is_in_initramfs(Path::new("/"));
         let mut compatible = RereadFile::new("proc/device-tree/compatible");
         let compatible = reader.reread_bytes(&mut compatible, SMALL, &mut is_end(SMALL));
-        if let Ok(names) = if_present(compatible).transpose() {
+        if let Ok(names) = Presence::from(compatible).present() {
             let vendor = b"raspberrypi,";
             let is_pi = |names: Vec<u8>| names.windows(vendor.len()).any(|part| part == vendor);
             reader.is_pi = Some(names.is_some_and(is_pi));
@@ -263,16 +263,16 @@ impl Health {
         let lines = files.map_while(|file| {
             self.reader.root.may_read().ok()?;
             let found = guard::found(&file.path).map_err(|error| unread(&file.name, &error));
-            Some(if_present(found.map(|path| first_line(&path).unwrap_or_default())))
+            Some(Presence::from(found.map(|path| first_line(&path).unwrap_or_default())))
         });
         self.on_files(lines.collect());
     }
 
-    pub(super) fn on_files(&mut self, lines: Vec<IfPresent<String>>) {
+    pub(super) fn on_files(&mut self, lines: Vec<Presence<String>>) {
         for (index, line) in lines.into_iter().enumerate() {
             match self.files.get_mut(index) {
                 None => self.files.push(line),
-                Some(_) if matches!(line, Some(Err(_))) => {}
+                Some(_) if line.is_unread() => {}
                 Some(old) => *old = line,
             }
         }
@@ -347,9 +347,9 @@ impl Health {
         }
         let files = self.config.files.iter().zip(&self.files);
         found.known.extend(files.filter_map(|(file, line)| match line {
-            Some(Err(_)) => None,
-            Some(Ok(line)) => Some(of_file(file, Some(line))),
-            None => Some(of_file(file, None)),
+            Presence::Unread(_) => None,
+            Presence::Found(line) => Some(of_file(file, Some(line))),
+            Presence::Absent => Some(of_file(file, None)),
         }));
         found
     }

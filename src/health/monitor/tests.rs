@@ -424,7 +424,7 @@ fn a_condition_file_gives_its_first_line() {
         .collect();
     let mut health = health(&tree, "none", &items, &FakeClock::default());
     health.read_files();
-    let lines = health.files.iter().map(|line| line.as_ref().map(|line| &**line.as_ref().unwrap()));
+    let lines = health.files.iter().map(|line| line.found().map(String::as_str));
     let lines: Vec<Option<&str>> = lines.collect();
     let want = [Some("OnBattery: 20 %"), Some(""), Some("caf\u{fffd}"), Some(""), None];
     assert_eq!(lines, want);

@@ -362,7 +362,7 @@ fn with_file() -> Health {
 
 fn of_file(line: Option<&str>) -> HealthCondition {
     let mut health = with_file();
-    health.on_files(vec![line.map(|line| Ok(line.to_owned()))]);
+    health.on_files(vec![line.map_or(Presence::Absent, |line| Presence::Found(line.to_owned()))]);
     health.conditions().known.remove(0)
 }
 
@@ -403,16 +403,16 @@ fn a_node_condition_is_always_listed_and_its_text_moves_with_reports_alone() {
         json!({"type": "Ups", "status": "True", "reason": "Low", "message": "9 %",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}),
     );
-    cluster.health.on_files(vec![Some(Ok("Low: 8 %".to_owned()))]);
+    cluster.health.on_files(vec![Presence::Found("Low: 8 %".to_owned())]);
     cluster.report();
     assert_eq!(cluster.list[0]["message"], "8 %");
     assert_eq!(cluster.list[0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
-    cluster.health.on_files(vec![Some(Ok("Low: 7 %".to_owned()))]);
+    cluster.health.on_files(vec![Presence::Found("Low: 7 %".to_owned())]);
     assert!(!cluster.is_urgent());
     // It cannot be read.
     cluster.health.on_files(vec![unread()]);
     assert!(!cluster.is_urgent());
-    cluster.health.on_files(vec![None]);
+    cluster.health.on_files(vec![Presence::Absent]);
     assert!(cluster.is_urgent());
     cluster.seconds += 48 * 3600;
     cluster.report();

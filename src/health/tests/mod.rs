@@ -13,7 +13,7 @@ use super::condition_state::{ConditionState, Known};
 use super::config::HealthConfig;
 use super::monitor::Health;
 use super::{ConditionKind, KINDS, RuleInput, Source};
-use crate::kube::facts::{IfPresent, Sign, Unread};
+use crate::kube::facts::{Presence, Sign, Unread};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::time::Wall;
 use crate::node::events::Event;
@@ -57,8 +57,8 @@ pub(super) fn health(tree: &Tree, detection: &str, files: &[String], clock: &Fak
     Health::new(&root, root_dir, &config, built, move || clock.now())
 }
 
-pub(super) fn unread<T>() -> IfPresent<T> {
-    Some(Err(Unread::new("sys/x", "resource temporarily unavailable")))
+pub(super) fn unread<T>() -> Presence<T> {
+    Presence::Unread(Unread::new("sys/x", "resource temporarily unavailable"))
 }
 
 /// Reasons of what happened.

@@ -6,14 +6,16 @@
 //! and what a response means. No failure of a server, a network, a clock or a kernel file ends the
 //! loop.
 
+pub(crate) mod permissions;
 mod read_cache;
 pub(crate) mod setup;
 mod state_file;
+pub(crate) mod unit;
 
 use std::time::Duration;
 
 use self::read_cache::ReadCache;
-use self::setup::{ASKED_ONCE, ASKED_ONCE_REMEDY, Setup};
+use self::setup::Setup;
 use self::state_file::StateFile;
 use crate::client::api::Api;
 use crate::config::flags::Flags;
@@ -21,6 +23,7 @@ use crate::credentials::rotation::{Rotation, RotationStep};
 use crate::credentials::{Credentials, IdentitySource};
 use crate::health::monitor::Health;
 use crate::kube::delay::Jitter;
+use crate::kube::facts::FileSystem;
 use crate::kube::instant::{ClusterState, Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::outage_log::OutageLog;
@@ -113,7 +116,8 @@ impl Agent {
             );
         }
         if setup.facts.node_fs.as_ref().is_ok_and(|fs| fs.asked_once) {
-            log::warn!("--root-dir: {ASKED_ONCE}; {ASKED_ONCE_REMEDY}");
+            let (effect, remedy) = FileSystem::ASKED_ONCE;
+            log::warn!("--root-dir: {effect}; {remedy}");
         }
         if let (Some(name), None) = (command::proxy_variable(), &access.proxy) {
             log::info!("{name} is not used; set proxy-url in the kubeconfig");

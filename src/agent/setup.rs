@@ -16,14 +16,6 @@ use crate::os::command::CommandFailure;
 use crate::os::root::HostRoot;
 use crate::runtime::config::RuntimeConfig;
 
-/// The detail of [`FileSystem::asked_once`](crate::kube::facts::FileSystem).
-pub(crate) const ASKED_ONCE: &str = "it is on the root file system, which can block for ever: its \
-                                     size is read only at the start, and DiskPressure is not \
-                                     checked";
-
-/// Its remedy.
-pub(crate) const ASKED_ONCE_REMEDY: &str = "for DiskPressure give --root-dir a local file system";
-
 /// The container runtime that the flags name; `None` without an endpoint.
 pub(crate) fn runtime_config(values: &Values) -> Result<Option<RuntimeConfig>, CommandFailure> {
     let Values { runtime_endpoint, image_endpoint, max_images, runtime_facts, .. } = values;

@@ -1,7 +1,6 @@
 //! Judges the board: the kernel's files, the clock, the folders, the client certificate, and the
 //! sources of the board's health. A problem of its health is no reason why a run would not work.
 
-use crate::agent::setup::{ASKED_ONCE, ASKED_ONCE_REMEDY};
 use crate::health::config::HealthConfig;
 use crate::health::{CheckTexts, ConditionKind, KINDS};
 use crate::host::cgroup::Mode;
@@ -119,7 +118,8 @@ pub fn root_dir(
             Finding::failed("root-dir", unread.to_string(), "give --root-dir a local file system")
         }
         (Some(Ok(fs)), _) if fs.asked_once => {
-            Finding::note("root-dir", format!("{path}: {ASKED_ONCE}"), ASKED_ONCE_REMEDY)
+            let (effect, remedy) = FileSystem::ASKED_ONCE;
+            Finding::note("root-dir", format!("{path}: {effect}"), remedy)
         }
         (Some(Ok(_)), Ok(())) => Finding::ok("root-dir", path),
         (None, Ok(())) => Finding::ok(

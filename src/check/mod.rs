@@ -1,18 +1,20 @@
 //! `nodelet check`: checks each thing that a run needs, once, and names the remedy; and `nodelet
 //! inspect`: the Node that a run would register.
 //!
-//! This file has the commands. `board` and `guest`
-//! judge plain values, `client::review` the API server, and `runtime::check` the container runtime.
-//! `probe` and `port` read files and send requests, and change nothing.
+//! This file has the commands. `board`, `guest` and `server` judge plain values, and
+//! `runtime::check` the container runtime. `probe` and `port` read files and send requests, and
+//! change nothing.
 
 pub mod board;
 pub mod guest;
 mod port;
 mod probe;
+mod server;
 
 use std::time::Duration;
 
 use crate::agent::setup::{Setup, ask_name_servers};
+use crate::agent::unit;
 use crate::client::dns::NodeName;
 use crate::config::flags::Flags;
 use crate::kube::finding::Finding;
@@ -22,7 +24,6 @@ use crate::node::status::{self, Desired};
 use crate::os::clock::Clock;
 use crate::os::command::{CommandFailure, End, print};
 use crate::os::logging;
-use crate::os::units;
 use crate::runtime;
 use crate::runtime::report::RuntimeReport;
 
@@ -53,9 +54,11 @@ pub fn inspect(flags: Box<Flags>, is_json: bool) -> End {
 pub fn check(flags: Box<Flags>, is_json: bool, unit: Option<Finding>) -> End {
     let mut setup = Setup::for_a_run(*flags)?;
     let report = probe::report(&mut setup, unit, &Clock::start());
-    let hint =
-        || board::hint(&report.findings).map_or_else(String::new, |hint| format!("\n{hint}"));
-    print(&if is_json { format!("{:#}", report.json()) } else { report.text() + &hint() })?;
+    let text = || {
+        let lines = [Some(report.text()), board::hint(&report.findings)];
+        lines.into_iter().flatten().collect::<Vec<_>>().join("\n")
+    };
+    print(&if is_json { format!("{:#}", report.json()) } else { text() })?;
     report.end("check").map_err(CommandFailure::Other)
 }
 
@@ -72,7 +75,7 @@ fn desired(setup: &mut Setup, clock: &Clock) -> (Desired, Option<RuntimeReport>)
         let runtime = runtime::facts_of(config, report.clone());
         let folder = runtime.image_folder.as_deref();
         facts.image_fs = folder.map(|folder| {
-            units::not_hidden(&host.root, folder).and_then(|()| host.image_fs(folder))
+            unit::not_hidden(&host.root, folder).and_then(|()| host.image_fs(folder))
         });
         facts.runtime = Some(runtime);
         report

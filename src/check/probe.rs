@@ -6,11 +6,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::port::{PORT, port};
-use super::{board, desired, guest};
+use super::{board, desired, guest, server};
+use crate::agent::permissions::{Need, PERMISSIONS, Permission};
 use crate::agent::setup::Setup;
+use crate::agent::unit::{SERVE_SOCKET, is_enabled};
 use crate::client::api_config::{ApiConfig, Authorization, Endpoint};
 use crate::client::reach::{AT_PROXY, dial, resolve};
-use crate::client::review::{self, Need, PERMISSIONS, Permission};
 use crate::config::Config;
 use crate::credentials::{Credentials, IdentitySource};
 use crate::health::KINDS;
@@ -28,7 +29,6 @@ use crate::node::{pods, server_version};
 use crate::os::clock::{self, Clock};
 use crate::os::command::credentials_folder;
 use crate::os::guard::writable;
-use crate::os::units::{SERVE_SOCKET, is_enabled};
 use crate::runtime;
 
 /// The names of the findings of [`ServerProbe::certificate`].
@@ -149,7 +149,7 @@ fn server(
         Err(line) => return add(Finding::failed("authentication", line, probe.no_response())),
     };
     let credential = probe.credential();
-    add(review::authentication(&response, credential.as_deref()))?;
+    add(server::authentication(&response, credential.as_deref()))?;
 
     for permission in &PERMISSIONS {
         let finding = match probe.not_needed(permission) {
@@ -316,7 +316,7 @@ impl ServerProbe<'_> {
         let name = &self.setup.config.node.name;
         let response = self.call(Request::get(format!("{collection}/{name}"), Accept::Object))?;
         self.server_time = response.date.or(self.server_time);
-        review::found(&response, resource, name)
+        response.object(resource, name)
     }
 
     /// The last request: only an anonymous user may read cluster-info.
@@ -329,7 +329,7 @@ impl ServerProbe<'_> {
         let anonymous = ApiConfig { certificate: None, authorization: None, ..config.clone() };
         let ready = self.access.current.api.set_identity(&anonymous);
         match ready.and_then(|()| self.call(cluster_info())) {
-            Ok(response) => review::ca(&response, &trusted, self.clock.now().wall),
+            Ok(response) => server::ca(&response, &trusted, self.clock.now().wall),
             Err(why) => Finding::note("ca", why.at("cluster-info cannot be read"), ""),
         }
     }
@@ -341,7 +341,7 @@ impl ServerProbe<'_> {
         }
         let lease = self.get("leases", LEASES);
         match node.as_ref().and_then(|node| Ok((node, lease.as_ref()?))) {
-            Ok((node, lease)) => review::namesake(
+            Ok((node, lease)) => server::namesake(
                 node.as_ref(),
                 lease.as_ref(),
                 self.setup.facts.boot_id.as_deref().unwrap_or_default(),
@@ -386,7 +386,7 @@ impl ServerProbe<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::review::CREATE_REQUEST;
+    use crate::agent::permissions::CREATE_REQUEST;
     use crate::config::flags::Flags;
     use crate::os::tree::Tree;
 

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use crate::agent;
 use crate::agent::setup::runtime_config;
+use crate::agent::unit::{UnitAgent, agent_of_unit};
 use crate::check;
 use crate::config;
 use crate::config::command_line::{self, Command, shown};
@@ -21,7 +22,6 @@ use crate::os::guard::read;
 use crate::os::logging;
 use crate::os::read::LARGE;
 use crate::os::root::HostRoot;
-use crate::os::units::{UnitAgent, agent_of_unit};
 use crate::os::walk::files_below;
 use crate::runtime;
 use crate::serve;

@@ -2,8 +2,7 @@
 //!
 //! `api` sends a request; `link` chooses the address and keeps the connection; `transport` is TCP
 //! and TLS for ureq; `api_config` says where the server is and how both sides prove themselves.
-//! `reach` only checks whether there is a way to a server. `review` judges what the server answers
-//! to the questions of `nodelet check` and `nodelet join`.
+//! `reach` only checks whether there is a way to a server.
 
 pub mod api;
 pub mod api_config;
@@ -12,7 +11,6 @@ pub mod dns;
 mod failure;
 mod link;
 pub(crate) mod reach;
-pub mod review;
 pub(crate) mod socket;
 pub mod tls;
 mod transport;

@@ -133,10 +133,17 @@ pub(super) fn mount_point(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> R
             Err(error) => return Err(unread(&source, &error)),
         }
     };
-    mounts::not_hidden(&path, mounts)?;
+    not_hidden(&path, mounts)?;
     let point = mounts::over(mounts, &path).map_or(Path::new("/"), |mount| &mount.point);
     guard::may_touch(point, mounts).map_err(|error| unread(&source, &error))?;
     Ok(point.to_path_buf())
+}
+
+/// `Err` if the process with these mounts cannot see the file system of `path`.
+pub fn not_hidden(path: &Path, mounts: &[Mount]) -> Read<()> {
+    let is_hidden = mounts::over(mounts, path).is_some_and(Mount::is_hidden);
+    let cause = "nodelet.service hides it: set ProtectHome=read-only in a drop-in of the unit";
+    if is_hidden { Err(Unread::new(source(path), cause)) } else { Ok(()) }
 }
 
 fn source(folder: &Path) -> String {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
+use crate::agent::unit::{self, SERVE_SOCKET};
 use crate::client::api_config::Endpoint;
 use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
 use crate::kube::text::Fault;
@@ -11,7 +12,6 @@ use crate::os::guard;
 use crate::os::guard::read;
 use crate::os::read::{LARGE, SMALL};
 use crate::os::root::HostRoot;
-use crate::os::units::{self, SERVE_SOCKET};
 use crate::os::write::{self, Op, PRIVATE, PUBLIC};
 
 /// The kubeconfigs of a kubelet.
@@ -151,8 +151,8 @@ impl JoinPaths {
         ];
         let paths = folders
             .iter()
-            .flat_map(|folder| units::KUBECONFIGS.map(|name| self.at(&format!("{folder}{name}"))));
-        let drop_in = || units::kubeconfig_drop_in(&self.host()).map(|path| self.at(&path));
+            .flat_map(|folder| unit::KUBECONFIGS.map(|name| self.at(&format!("{folder}{name}"))));
+        let drop_in = || unit::kubeconfig_drop_in(&self.host()).map(|path| self.at(&path));
         paths.into_iter().find(|path| guard::exists(path)).or_else(drop_in)
     }
 
@@ -215,12 +215,12 @@ impl JoinPaths {
 
     /// Whether the next boot starts this unit.
     pub(super) fn is_enabled(&self, unit: &str) -> bool {
-        units::is_enabled(&self.host(), unit)
+        unit::is_enabled(&self.host(), unit)
     }
 
     /// Whether nodelet.service has a process.
     pub(super) fn is_running(&self) -> bool {
-        units::is_running(&self.host())
+        unit::is_running(&self.host())
     }
 
     /// A kubelet on this machine: its kubeconfig, which may be at another path, or its process.

@@ -14,9 +14,9 @@ use std::time::Duration;
 use super::proof::{self, OTHER_CA};
 use super::run::{JoinRun, Joined, RETRY, ROTATE, Stop, failed, is_transient, pem, settled};
 use super::token::Bootstrap;
+use crate::agent::permissions::{APPROVAL, CREATE_REQUEST, RENEWAL};
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, ClientCertificate, Endpoint};
-use crate::client::review::{self, APPROVAL, CREATE_REQUEST, RENEWAL};
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
 use crate::credentials::pki::{self, key::Key};
 use crate::credentials::rotation::{CertificateFiles, Rotation, RotationStep};
@@ -296,7 +296,7 @@ pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Find
         return Ok(Finding::note(check, "not visible: 403", ""));
     }
     let remedy = "does a proxy end TLS, so that the server does not see the certificate?";
-    let found = review::found(&response, "nodes", name);
+    let found = response.object("nodes", name);
     let Some(node) = found.map_err(|why| failed(check, why, remedy))? else {
         return Ok(Finding::ok(check, "there is no Node of this name yet"));
     };

@@ -21,6 +21,7 @@ use std::ffi::OsString;
 
 use serde_json::{Value, json};
 
+use crate::agent::unit::SERVE_SOCKET;
 use crate::config::version;
 use crate::credentials::kubeconfig;
 use crate::credentials::pki::stored_certificate;
@@ -31,7 +32,6 @@ use crate::kube::x509::Leaf;
 use crate::os::command::{CommandFailure, End, no_core_file, print, proxy_variable};
 use crate::os::guard;
 use crate::os::logging;
-use crate::os::units::SERVE_SOCKET;
 use crate::os::write::{self, Disk};
 
 use self::command::{JoinCommand, Reset};

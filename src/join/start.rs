@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use super::files::JoinPaths;
 use super::run::{JoinRun, Stop, failed};
+use crate::agent::unit::{RESTART, SERVE_SOCKET, SERVICE, UnitProcess, is_masked};
 use crate::client::api::Api;
 use crate::client::api_config::ApiConfig;
-use crate::client::review;
 use crate::kube::finding::{Finding, Mark};
 use crate::kube::json;
 use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object::{self, LEASES};
 use crate::kube::text::Fault;
-use crate::os::units::{self, RESTART, SERVE_SOCKET, SERVICE, UNKNOWN, UnitProcess, is_masked};
 use crate::os::write;
 
 const PATH: &str = "nodelet.path";
@@ -32,7 +31,7 @@ const START: Duration = Duration::from_secs(15);
 pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Result<(), Finding> {
     // A bootstrap token may not read the Lease, and the agent gets its certificate later.
     let may_wait = run.settings.wait && config.certificate.is_some();
-    let stale = stale(&run.paths);
+    let stale = UnitProcess::find(&run.paths.host()).why_stale();
     let mut waiting = None;
     if may_wait && stale.is_none() {
         let mut api = run.api(config, "ready", "")?;
@@ -88,15 +87,6 @@ fn triggered(run: &JoinRun<'_>, finding: Finding) -> Finding {
     finding
 }
 
-/// Why the process of the agent must be started again, if it must: it has a copy of former files.
-fn stale(paths: &JoinPaths) -> Option<Fault> {
-    match units::unit_process(&paths.host()) {
-        UnitProcess::None | UnitProcess::Same => None,
-        UnitProcess::Former(former) => Some(units::runs_with(former).into()),
-        UnitProcess::Unknown(why) => Some(why.at(UNKNOWN)),
-    }
-}
-
 /// Starts the agent. It must start at the next boot, too.
 fn start(paths: &JoinPaths, server: &str, stale: Option<Fault>) -> Finding {
     let (is_running, starts_at_boot) = (paths.is_running(), paths.is_enabled(SERVICE));
@@ -131,7 +121,7 @@ fn start(paths: &JoinPaths, server: &str, stale: Option<Fault>) -> Finding {
 /// `renewTime` of the Lease; empty if there is none yet.
 fn renewed(run: &JoinRun<'_>, api: &mut Api) -> Result<String, Fault> {
     let request = Request::get(format!("{LEASES}/{}", run.board.name), Accept::Object);
-    let lease = review::found(&run.send(api, &request)?, "leases", &run.board.name)?;
+    let lease = run.send(api, &request)?.object("leases", &run.board.name)?;
     Ok(object::text(&lease.unwrap_or_default(), &["spec", "renewTime"]).to_owned())
 }
 
@@ -144,8 +134,8 @@ fn ready(run: &JoinRun<'_>, api: &mut Api, mut seen: Option<String>) -> Result<F
         let node = accepted(run.send(api, &request));
         let code = node.as_ref().err().and_then(|error| Some(error.refused.as_ref()?.code));
         let node = node.map_err(|error| error.why);
-        let why = match node.and_then(|node| Ok((judge_node(run, &node.body)?, renewed(run, api)?)))
-        {
+        let seen_now = node.and_then(|node| Ok((judge_node(run, &node.body)?, renewed(run, api)?)));
+        let why = match seen_now {
             Ok((finding, now))
                 if !now.is_empty() && now != *seen.get_or_insert_with(|| now.clone()) =>
             {
@@ -219,7 +209,8 @@ mod tests {
             symlink(Path::new("/usr/lib/systemd/system").join(target), path).unwrap();
         }
         let paths = JoinPaths::new(Some(tree.path()));
-        let started = start(&paths, "https://cp:6443", stale(&paths));
+        let started =
+            start(&paths, "https://cp:6443", UnitProcess::find(&paths.host()).why_stale());
         (tree, started.line())
     }
 

@@ -16,6 +16,7 @@ use super::start::start_and_wait;
 use super::supervisor;
 use super::token::{Bootstrap, Token};
 use crate::agent::setup::Setup;
+use crate::agent::unit::{self, FLAGS, JOIN_FLAGS, value_of, variables};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::config::flags::Values;
@@ -28,7 +29,6 @@ use crate::os::command::{self, CommandFailure, End};
 use crate::os::guard::read;
 use crate::os::guard::{self, writable};
 use crate::os::read::{cause, read_stream};
-use crate::os::units::{self, FLAGS, JOIN_FLAGS, value_of, variables};
 use crate::os::write::{self, Lock, Op};
 use crate::serve::ServeConfig;
 
@@ -110,8 +110,8 @@ fn board(settings: &Settings) -> Result<Board, CommandFailure> {
 pub(super) fn administered(words: Vec<String>, text: &str) -> Result<Values, String> {
     let set = variables(text);
     let is_set = set.iter().any(|(name, _)| name == JOIN_FLAGS);
-    let words = if is_set { units::words(value_of(&set, JOIN_FLAGS)) } else { words };
-    let words = words.into_iter().chain(units::words(value_of(&set, FLAGS)));
+    let words = if is_set { unit::words(value_of(&set, JOIN_FLAGS)) } else { words };
+    let words = words.into_iter().chain(unit::words(value_of(&set, FLAGS)));
     let (_, flags) = command_line::parse(words.map(OsString::from))?;
     Ok(flags.values)
 }

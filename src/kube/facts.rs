@@ -237,6 +237,15 @@ pub struct FileSystem {
     pub asked_once: bool,
 }
 
+impl FileSystem {
+    /// What follows from [`Self::asked_once`], and its remedy.
+    pub const ASKED_ONCE: (&str, &str) = (
+        "it is on the root file system, which can block for ever: its size is read only at the \
+         start, and DiskPressure is not checked",
+        "for DiskPressure give --root-dir a local file system",
+    );
+}
+
 /// Number of threads, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pids {

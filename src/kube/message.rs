@@ -153,6 +153,20 @@ impl From<Fault> for RequestError {
 }
 
 impl Response {
+    /// The object that was asked for; `None` if the API server says that there is none: `resource`
+    /// is `nodes`. The page of a gateway says nothing about the object, whatever its code.
+    pub fn object(&self, resource: &str, name: &str) -> Result<Option<Value>, Fault> {
+        let refused = match self.accepted() {
+            Ok(()) => match json::parse(&self.body).filter(Value::is_object) {
+                None => Refused::nonsense("an object"),
+                object => return Ok(object),
+            },
+            Err(refused) if refused.is_missing(resource, name) => return Ok(None),
+            Err(refused) => refused,
+        };
+        Err(Fault::from(refused).what.into())
+    }
+
     /// `Ok` for a success; otherwise the error of the server. With the code of a success: the body
     /// is too large.
     pub fn accepted(&self) -> Result<(), Refused> {
@@ -512,6 +526,30 @@ mod tests {
                 if let Some(receipt) = Receipt::parse(&body) {
                     let _ = (receipt.name(), receipt.reason(), receipt.message());
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_gateway_is_neither_an_object_nor_its_absence() {
+        let node = json!({"kind": "Node"});
+        let status = |name: &str| {
+            json!({"kind": "Status", "reason": "NotFound", "message": "none",
+                "details": {"kind": "nodes", "name": name}})
+        };
+        for (code, body, want) in [
+            (200, node.to_string(), Ok(Some(node.clone()))),
+            (404, status("pi").to_string(), Ok(None)),
+            (404, status("other").to_string(), Err("404 NotFound: none")),
+            (404, "<html>".to_owned(), Err("404")),
+            (200, "<html>".to_owned(), Err("200: the answer is not an object")),
+            (200, node.to_string().replace('}', ""), Err("200: the answer is not an object")),
+            (200, "null".to_owned(), Err("200: the answer is not an object")),
+        ] {
+            let found = Response::test(code, body.clone()).object("nodes", "pi");
+            match (found, want) {
+                (Err(why), Err(want)) => assert!(why.what.starts_with(want), "{body}: {why}"),
+                (found, want) => assert_eq!(found, want.map_err(Fault::from), "{body}"),
             }
         }
     }

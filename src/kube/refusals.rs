@@ -1,5 +1,5 @@
 //! The sentences of servers that a decision depends on. Nothing else in these answers tells the
-//! cause; no other file compares a message with a text.
+//! cause. No other file compares a server's message with a text.
 
 use super::message::Refused;
 

@@ -71,7 +71,7 @@ pub struct Fault {
     pub what: String,
     /// Empty if there is none.
     pub remedy: String,
-    /// The kernel denied this user a file: root could read it.
+    /// EACCES: another user may be allowed to do it.
     pub is_denied: bool,
 }
 

@@ -24,7 +24,6 @@ pub mod read;
 pub(crate) mod reread_file;
 pub mod root;
 pub(crate) mod scan;
-pub(crate) mod units;
 pub mod unix_socket;
 pub mod wakeup;
 pub mod walk;

@@ -20,7 +20,6 @@ use std::rc::Rc;
 use nix::errno::Errno;
 
 use super::read::{LARGE, SMALL, cause, each_line, from_start, has_changed, open, whole};
-use crate::kube::facts::{Read, Unread};
 use crate::kube::text::Fault;
 
 /// The table of this process, relative to `/` or to another root.
@@ -141,14 +140,6 @@ pub fn parse_mounts(line: &str) -> Option<Mount> {
 /// The mount at exactly `point`; the last of several, which covers the others.
 pub fn at<'a>(mounts: &'a [Mount], point: &str) -> Option<&'a Mount> {
     mounts.iter().rev().find(|mount| mount.point == Path::new(point))
-}
-
-/// Whether the process with these mounts can see the file system of `path`.
-pub fn not_hidden(path: &Path, mounts: &[Mount]) -> Read<()> {
-    let is_hidden = over(mounts, path).is_some_and(Mount::is_hidden);
-    let cause = "nodelet.service hides it: set ProtectHome=read-only in a drop-in of the unit";
-    let source = format!("statvfs {}", path.display());
-    if is_hidden { Err(Unread::new(source, cause)) } else { Ok(()) }
 }
 
 /// The mount that holds `path`: the one with the longest mount point, and the last of equal ones.

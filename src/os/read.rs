@@ -187,7 +187,7 @@ pub fn cause(error: &io::Error) -> Fault {
         Some(first) => format!("{}{}", first.to_ascii_lowercase(), letters.as_str()).into(),
         None => format!("{:?}", error.kind()).into(),
     };
-    Fault { is_denied: error.kind() == io::ErrorKind::PermissionDenied, ..what }
+    Fault { is_denied: error.raw_os_error() == Some(Errno::EACCES as i32), ..what }
 }
 
 #[cfg(test)]
@@ -275,6 +275,19 @@ mod tests {
             ("Is a directory", "is a directory"),
         ] {
             assert_eq!(cause(&io::Error::other(text)), want.into());
+        }
+    }
+
+    /// Root is allowed what a mode denies, and not what a security module does.
+    #[test]
+    fn only_eacces_is_denied_to_this_user() {
+        for (errno, is_denied) in
+            [(Errno::EACCES, true), (Errno::EPERM, false), (Errno::EIO, false)]
+        {
+            let cause = cause(&io::Error::from_raw_os_error(errno as i32));
+            assert_eq!(cause.is_denied, is_denied, "{cause}");
+            let at = Fault::at(cause, "/etc/x").or_remedy("a remedy");
+            assert_eq!(super::cause(&io::Error::other(at)).is_denied, is_denied);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A plan is data: the setting of a world, and what goes wrong in it, as text. It is drawn from a
 //! seed, printed, shrunk and kept; a run follows the plan alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -148,8 +148,8 @@ impl Plan {
         Self::draw_classes(seed, hours, false, is_wanted)
     }
 
-    /// The plan of a seed with these classes, whichever the seed draws. A class that the seed draws
-    /// does the same in both plans.
+    /// The plan of a seed with these classes in each story, whichever the seed draws. In a story for
+    /// which the seed draws a class, that class does the same in both plans.
     pub(crate) fn draw_only(seed: u64, hours: u64, is_wanted: &dyn Fn(&Class) -> bool) -> Self {
         Self::draw_classes(seed, hours, true, is_wanted)
     }
@@ -171,8 +171,9 @@ impl Plan {
         let end = Duration::from_secs(hours * 3600);
         let all = classes::all().filter(|class| (class.fits)(&setting));
         let all: Vec<&'static Class> = all.collect();
-        // One run in twelve has no fault: its counts are exact. One in ten has half of all classes,
-        // at the same time. The others have some, of which each story has up to six.
+        // One run in twelve has no fault: its counts are exact. In one run in ten each story has
+        // some 40 % of all classes. The others have up to 24 classes, of which each story has up to
+        // six.
         let half = all.len() as u64 / 2;
         let (count, fewest, most) = match draws.below(120) {
             0..10 => (0, 0, 0),
@@ -201,9 +202,10 @@ impl Plan {
                 _ => draws.within(20, 180),
             });
             let healed = now + lasts;
+            let of_story = |word| Draws::new(seed.wrapping_add(story * 0x1_0001), word);
             // The classes of this story: the first ones, in an order of its own.
             let mut chosen = of_run.clone();
-            let mut order = Draws::new(seed.wrapping_add(story * 0x1_0001), "classes");
+            let mut order = of_story("classes");
             chosen.sort_by_cached_key(|_| order.next());
             if !has_all {
                 chosen.truncate(usize::try_from(order.within(fewest, most)).unwrap_or(usize::MAX));
@@ -211,7 +213,7 @@ impl Plan {
             chosen.retain(|class| is_wanted(class));
             for class in &chosen {
                 // The draws of a class are its own: without another class they stay as they are.
-                let mut own = Draws::new(seed.wrapping_add(story * 0x1_0001), class.name);
+                let mut own = of_story(class.name);
                 let times = if own.one_in(2) { own.within(1, 3) } else { u64::from(own.one_in(2)) };
                 for _ in 0..times {
                     steps.push(class.draw(&mut own, now, healed));
@@ -223,7 +225,7 @@ impl Plan {
             });
             now = healed + quiet;
             if !of_run.is_empty() && is_wanted(twin) {
-                let mut own = Draws::new(seed.wrapping_add(story * 0x1_0001), twin.name);
+                let mut own = of_story(twin.name);
                 steps.extend(twin_step(twin, &mut own, healed, quiet));
             }
             stories.push(Story { healed, until: now });
@@ -476,4 +478,31 @@ fn what_is_drawn_is_drawable() {
             assert!(!plan.is_drawable(), "{plan}");
         }
     }
+}
+
+/// The classes of the steps of each story.
+#[test]
+fn the_stories_of_a_run_have_different_classes() {
+    let (mut most, mut runs) = (0, 0);
+    for seed in 1..200 {
+        let plan = Plan::draw(seed, 8, &|class| class.name != "twin");
+        let classes = |from: Duration, until: Duration| {
+            let steps = plan.steps.iter().filter(|step| (from..until).contains(&step.when.at()));
+            steps.map(|step| step.class.name).collect::<BTreeSet<_>>()
+        };
+        let mut from = Duration::ZERO;
+        let stories: Vec<_> = plan
+            .stories
+            .iter()
+            .map(|story| classes(std::mem::replace(&mut from, story.until), story.until))
+            .collect();
+        let largest = stories.iter().map(BTreeSet::len).max().unwrap_or(0);
+        if plan.classes().len() > 30 || largest == 0 {
+            continue;
+        }
+        assert!(largest <= 6, "{plan}");
+        most = most.max(plan.classes().len());
+        runs += usize::from(stories.iter().any(|story| !story.is_subset(&stories[0])));
+    }
+    assert!(runs > 100 && most > 15, "{runs} runs, of which one has {most} classes");
 }

@@ -264,14 +264,15 @@ pub(super) enum KubeconfigState {
     Unusable(Fault),
 }
 
-/// The stored certificate and its key.
+/// The stored certificate and its key, to a start.
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 enum StoredPair {
     /// TLS can use it.
     Usable(ClientCertificate, Leaf),
     Missing,
-    /// It may be the only one that has not expired.
-    Unread,
+    /// It cannot be read or used. It may be the only one that has not expired, so it is not
+    /// written over.
+    Unusable,
 }
 
 /// What a run begins with.
@@ -342,8 +343,9 @@ impl Pki {
         bootstrap: Option<&ApiConfig>,
         now: Wall,
     ) -> Result<(KubeconfigState, Marks), Fault> {
+        let state = self.kubeconfig_state(now)?;
         let replaced = bootstrap.and_then(|it| self.other_kubeconfig(it));
-        let (kubeconfig, leaf) = match self.kubeconfig_state(now)? {
+        let (kubeconfig, leaf) = match state {
             KubeconfigState::Usable(kubeconfig, leaf) => (kubeconfig, leaf),
             unusable @ KubeconfigState::Unusable(_) => {
                 let mut marks = Marks::of(None, bootstrap);
@@ -378,10 +380,11 @@ impl Pki {
         }
         let mut given = kubeconfig.certificate.clone();
         let mut leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
-        let (mut stored, is_unread) = match self.stored() {
-            StoredPair::Usable(identity, leaf) => (Some((identity, leaf)), false),
-            StoredPair::Missing => (None, false),
-            StoredPair::Unread => (None, true),
+        let stored = self.stored();
+        let keeps_stored = matches!(stored, StoredPair::Unusable);
+        let mut stored = match stored {
+            StoredPair::Usable(identity, leaf) => Some((identity, leaf)),
+            StoredPair::Missing | StoredPair::Unusable => None,
         };
         if let (Some(leaf_given), Some((identity, leaf_stored))) = (&leaf, &stored) {
             let other = |leaf: &Leaf| leaf.subject.other_node(&self.source.subject);
@@ -412,7 +415,7 @@ impl Pki {
             return Start::with(kubeconfig, None);
         };
         let replace_now = identity.chain.file.is_none() && leaf.is_some();
-        if replace_now && !is_unread {
+        if replace_now && !keeps_stored {
             let ops = Key::of_pem(&identity.key.bytes)
                 .and_then(|key| self.store.update(&identity.chain.bytes, &key, marks, now));
             self.add_later("the kubeconfig's certificate cannot be stored", ops);
@@ -439,7 +442,7 @@ impl Pki {
             Ok(None) => StoredPair::Missing,
             Err(why) => {
                 self.warn(format!("{why}; continuing without this certificate"));
-                StoredPair::Unread
+                StoredPair::Unusable
             }
         }
     }

@@ -180,8 +180,8 @@ pub fn is_set_by_join(word: &str) -> bool {
 pub fn parse(args: &[OsString]) -> Option<Result<JoinCommand, String>> {
     let (command, args) = args.split_first()?;
     match command.to_str()? {
-        "join" => Some(words(args).and_then(|args| parse_join(args, false))),
-        "reset" => Some(parse_join(args.to_vec(), true)),
+        "join" => Some(words(args).and_then(|args| parse_flags(args, false))),
+        "reset" => Some(parse_flags(args.to_vec(), true)),
         _ => None,
     }
 }
@@ -262,7 +262,7 @@ const OTHERS: &[Setting<Given>] = &[
     row("patches", "DIR", "", "", Text(|g, _| g.settings.ignored.push("patches"))),
 ];
 
-fn parse_join(args: Vec<OsString>, is_reset: bool) -> Result<JoinCommand, String> {
+fn parse_flags(args: Vec<OsString>, is_reset: bool) -> Result<JoinCommand, String> {
     let mut given = Given::default();
     given.settings.wait = true;
     set_defaults(FLAGS, &mut given);

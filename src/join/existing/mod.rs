@@ -99,7 +99,7 @@ pub(super) fn existing(
         let line = format!("this board has a token of {server}");
         // The bootstrap token of this cluster is no identity.
         if *path == paths.bootstrap()
-            && trust(settings, token, &config)? != Trust::None
+            && ca_match(settings, token, &config)? != CaMatch::None
             && is_same_server(settings, token, &config, paths.stored_flags().as_ref())
         {
             let line = format!("{line}, which this join replaces");
@@ -111,10 +111,10 @@ pub(super) fn existing(
     let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
     let detail = format!("an identity of {server} as {user} until {until}");
     let flags = paths.stored_flags();
-    let trust = trust(settings, token, &config)?;
+    let cas = ca_match(settings, token, &config)?;
     let differs = if leaf.subject.node_name() != Some(name) {
         Some("another name")
-    } else if trust == Trust::None {
+    } else if cas == CaMatch::None {
         Some("another cluster")
     } else if !is_same_server(settings, token, &config, flags.as_ref()) {
         Some("another endpoint")
@@ -149,7 +149,7 @@ pub(super) fn existing(
     if !flags.are_of(&config.endpoint, has_token) {
         return again("its flags are those of another join");
     }
-    let lacks_ca = trust == Trust::Some;
+    let lacks_ca = cas == CaMatch::Part;
     // Only a join's own kubeconfig can be written, and only kubeadm's CA can be found anew.
     if lacks_ca && !(*path == paths.kubeconfig() && matches!(token, Token::Bootstrap(_))) {
         return again("it lacks a CA");
@@ -173,21 +173,21 @@ fn replaced(
 
 /// Which CAs of the command line a stored kubeconfig has.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Trust {
+enum CaMatch {
     All,
-    Some,
+    Part,
     None,
 }
 
-fn trust(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Trust, Finding> {
+fn ca_match(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<CaMatch, Finding> {
     if config.insecure {
-        return Ok(Trust::None);
+        return Ok(CaMatch::None);
     }
     let Some(ca) = &config.ca else {
         // A supervisor that was verified with the system's roots.
         let is_supervisor = matches!(token, Token::Supervisor { .. });
         let has_it = is_supervisor && settings.authority.is_none();
-        return Ok(if has_it { Trust::All } else { Trust::None });
+        return Ok(if has_it { CaMatch::All } else { CaMatch::None });
     };
     let has: Vec<bool> = match (&settings.authority, token) {
         (Some(path), _) => {
@@ -209,9 +209,9 @@ fn trust(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Trust
         _ => vec![true],
     };
     Ok(match (has.contains(&true), has.contains(&false)) {
-        (true, false) => Trust::All,
-        (true, true) => Trust::Some,
-        (false, _) => Trust::None,
+        (true, false) => CaMatch::All,
+        (true, true) => CaMatch::Part,
+        (false, _) => CaMatch::None,
     })
 }
 

@@ -153,16 +153,16 @@ fn without_a_ca_on_the_command_line_the_address_tells_clusters_apart() {
         let same_server = is_same_server(&settings, &token, &config, flags.as_ref());
         assert_eq!(same_server, want, "{stored} {typed}");
         config.ca = Some(pem("ca", b"a CA".to_vec()));
-        let trusts = |config: &ApiConfig| trust(&settings, &token, config).unwrap();
-        assert_eq!(trusts(&config), Trust::All, "{stored} {typed}");
+        let trusts = |config: &ApiConfig| ca_match(&settings, &token, config).unwrap();
+        assert_eq!(trusts(&config), CaMatch::All, "{stored} {typed}");
         // Without a CA of its own an identity is one of a supervisor behind another CA.
         config.ca = None;
         let is_supervisor = matches!(token, Token::Supervisor { .. });
-        let want = if is_supervisor { Trust::All } else { Trust::None };
+        let want = if is_supervisor { CaMatch::All } else { CaMatch::None };
         assert_eq!(trusts(&config), want, "{stored} {typed}");
         // An identity that verifies no server is of no cluster.
         config.insecure = true;
-        assert_eq!(trusts(&config), Trust::None, "{stored} {typed}");
+        assert_eq!(trusts(&config), CaMatch::None, "{stored} {typed}");
     }
 }
 

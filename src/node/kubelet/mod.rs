@@ -31,12 +31,12 @@ use crate::node::wall_clock::{ClusterNow, WallClock};
 
 use self::shutdown::Shutdown;
 
-/// What the turn may be needed for, beside the Lease and the Node: credentials, and files.
+/// Work that is not the kubelet's own: steps of the credentials, and file changes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OtherWork {
     /// When the next step of the credentials is due; `None` if no certificate is renewed.
     pub credentials_due: Option<Mono>,
-    /// It does not need the Lease's server.
+    /// That step does not need the Lease's server.
     pub is_apart: bool,
     /// There are no credentials, and so no other request is possible.
     pub lacks_credentials: bool,

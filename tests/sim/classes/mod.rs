@@ -21,7 +21,7 @@ use super::world::World;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lasts {
     /// It happens, and is over.
-    ClusterState,
+    Moment,
     /// A part of the story.
     While,
     /// As long as the story.
@@ -60,7 +60,7 @@ const ASKED: Class = Class {
 };
 
 /// A class that happens in a moment.
-const MOMENT: Class = Class { lasts: Lasts::ClusterState, ..ASKED };
+const MOMENT: Class = Class { lasts: Lasts::Moment, ..ASKED };
 
 const ALL: &[&[Class]] = &[
     server::CLASSES,
@@ -98,7 +98,7 @@ impl Class {
             _ => draws.below(whole),
         };
         let lasts = match self.lasts {
-            Lasts::ClusterState => 0,
+            Lasts::Moment => 0,
             Lasts::Story => whole,
             Lasts::While => 1 + draws.below(whole - start),
         };

@@ -96,10 +96,17 @@ pub fn eventually<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Opti
 pub fn golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../golden").join(name);
     if std::env::var_os("RECORD_GOLDEN").is_some() {
+        assert!(std::env::var_os("CI").is_none(), "CI compares the golden files");
         return fs::write(path, text).unwrap();
     }
     let want = fs::read_to_string(path).unwrap_or_default();
-    assert!(text == want, "tests/golden/{name} is\n{want}\nand not\n{text}");
+    let differs = || text.lines().zip(want.lines()).find(|(new, old)| new != old);
+    assert!(
+        text == want,
+        "tests/golden/{name} differs, first in (new, recorded): {:?}; \
+         RECORD_GOLDEN=1 cargo test records it",
+        differs()
+    );
 }
 
 /// The members of a struct, each with its value, as `{:#?}` prints them.

@@ -8,7 +8,7 @@ use super::*;
 use crate::agent::other_work;
 use crate::credentials::certificate::tests as certificates;
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
-use crate::credentials::rotation::{CertificateFiles, Rotation, RotationStep as CredentialStep};
+use crate::credentials::rotation::{CertificateFiles, Rotation, RotationStep};
 use crate::kube::delay::Jitter;
 use crate::kube::message::{Answer, Method, Response, answered, status_not_found};
 use crate::kube::object;
@@ -17,11 +17,11 @@ use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::os::write::Op;
 
+mod attempts;
 mod cluster;
 mod guest;
 mod lease_report;
 pub(crate) mod lines;
-mod refusals;
 mod shutdown;
 
 /// A build time before the true time.
@@ -228,13 +228,13 @@ impl World {
         let at = self.kubelet.moment(Now { mono: self.now, wall });
         let step = self.rotation.step(&mut self.files, at);
         // An error is that of a request that is given up.
-        match step.unwrap_or(CredentialStep::Files) {
-            CredentialStep::Files => None,
-            CredentialStep::InUse(_) => {
+        match step.unwrap_or(RotationStep::Files) {
+            RotationStep::Files => None,
+            RotationStep::InUse(_) => {
                 self.kubelet.on_new_credentials();
                 None
             }
-            CredentialStep::Send(request) => Some(request),
+            RotationStep::Send(request) => Some(request),
         }
     }
 
@@ -315,8 +315,9 @@ impl World {
         let line = format!("{:?} {}", request.method, request.path);
         let line = if is_check(&request) { format!("Check {}", request.path) } else { line };
         self.sent.push((work, line));
-        let took = budget / 1000 * step.takes;
         let unserved = self.unserved.filter(|(kind, _)| *kind == work);
+        let is_silent = unserved.is_some_and(|(_, behavior)| behavior == Behavior::Silent);
+        let took = if is_silent { budget } else { budget / 1000 * step.takes };
         self.cluster.behavior = unserved.map_or(step.behavior, |(_, behavior)| behavior);
         let mut outcome = self.answer(&request);
         self.now = self.now.after(took);

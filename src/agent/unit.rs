@@ -5,11 +5,12 @@ use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::path::Path;
 use std::str::Chars;
 
+use crate::host::disk;
 use crate::kube::facts::{Read, Unread};
 use crate::kube::finding::Finding;
 use crate::kube::text::Fault;
 use crate::os::guard;
-use crate::os::mounts::{self, parse_mountinfo};
+use crate::os::mounts::parse_mountinfo;
 use crate::os::read::{LARGE, SMALL, cause};
 use crate::os::root::HostRoot;
 
@@ -26,7 +27,7 @@ const COPIES: &str = "run/credentials/nodelet.service/";
 const FILES: &str = "etc/credstore/nodelet.";
 const CREDENTIALS: [&str; 6] =
     ["kubeconfig", "bootstrap-kubeconfig", "ca.crt", "client.crt", "client.key", "token"];
-/// Those that a start needs one of.
+/// A start needs one of these.
 pub(crate) const KUBECONFIGS: [&str; 2] = ["kubeconfig", "bootstrap-kubeconfig"];
 /// It counts only for an agent with a supervisor.
 const PASSWORD: &str = "k3s-password";
@@ -72,33 +73,56 @@ fn processes(root: &HostRoot) -> Vec<String> {
     slices.flat_map(in_slice).collect()
 }
 
-/// Whether the process of the agent, if it runs, can see the file system of `path`.
+/// The process of the agent, and its flags. Before systemd starts the agent, other programs run in
+/// the cgroup of the unit, and copy the credentials.
+fn agent_process(root: &HostRoot) -> Result<Option<(String, Vec<String>)>, Fault> {
+    for process in processes(root) {
+        let line = content(root, &format!("proc/{process}/cmdline"))?.unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        let mut flags = line.split_terminator('\0').map(str::to_owned);
+        if flags.next().is_some_and(|program| program.ends_with("nodelet")) {
+            return Ok(Some((process, flags.collect())));
+        }
+    }
+    Ok(None)
+}
+
+/// `Err` if the agent runs and cannot see the file system of `path`.
 pub(crate) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
-    let Some(process) = processes(root).into_iter().next() else { return Ok(()) };
+    let process = agent_process(root).map_err(|why| Unread::new(SERVICE, why.what))?;
+    let Some((process, _)) = process else { return Ok(()) };
     // The table of a process that has ended is unread, not absent: it would hide nothing.
     let table = root.text(&format!("proc/{process}/mountinfo"), LARGE);
     let table = table.map_err(|unread| Unread { absent: false, ..unread })?;
     let table: Vec<_> = table.lines().filter_map(parse_mountinfo).collect();
-    mounts::not_hidden(Path::new(path), &table)
+    disk::not_hidden(Path::new(path), &table)
 }
 
 /// The process of the agent, compared with the files of the next start.
 #[derive(Debug, PartialEq)]
 pub(crate) enum UnitProcess {
-    None,
+    NotRunning,
     /// It has what the files say.
     Same,
-    /// It has a copy of the former one of these: `flags`, or the name of a credential.
+    /// It still has an old copy of the flags (`flags`), or of the credential of this name.
     Former(&'static str),
     /// A file cannot be read.
     Unknown(Fault),
 }
 
-/// A credential that has no file here is from somewhere else, such as a boot loader. What the
-/// process read of `--config` and `--config-dir` at its start is not known.
-pub(crate) fn unit_process(root: &HostRoot) -> UnitProcess {
-    let Some(process) = processes(root).into_iter().next() else { return UnitProcess::None };
-    let former = || {
+impl UnitProcess {
+    /// Compares the process with the files. A credential that has no file here is from somewhere
+    /// else, such as a boot loader. What the process read of `--config` and `--config-dir` at its
+    /// start is not known.
+    pub(crate) fn find(root: &HostRoot) -> Self {
+        match agent_process(root) {
+            Ok(None) => Self::NotRunning,
+            Ok(Some((process, _))) => Self::compare(root, &process).unwrap_or_else(Self::Unknown),
+            Err(why) => Self::Unknown(why),
+        }
+    }
+
+    fn compare(root: &HostRoot, process: &str) -> Result<Self, Fault> {
         let next = environment(root)?;
         let own = content(root, &format!("proc/{process}/environ"))?.unwrap_or_default();
         let own: Vec<_> = own.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
@@ -110,22 +134,30 @@ pub(crate) fn unit_process(root: &HostRoot) -> UnitProcess {
         };
         let flags = [JOIN_FLAGS, FLAGS].map(|name| (has(name), words(value_of(&next, name))));
         if flags.iter().any(|(own, next)| own != next) && !has_own_environment(root) {
-            return Ok(Some("flags"));
+            return Ok(Self::Former("flags"));
         }
         let mut flags = flags.iter().flat_map(|(own, _)| own);
         let password = flags.any(|flag| flag.starts_with("--k3s-supervisor")).then_some(PASSWORD);
         for name in CREDENTIALS.into_iter().chain(password) {
             let file = content(root, &format!("{FILES}{name}"))?;
             if file.is_some() && file != content(root, &format!("{COPIES}{name}"))? {
-                return Ok(Some(name));
+                return Ok(Self::Former(name));
             }
         }
-        Ok(None)
-    };
-    match former() {
-        Ok(None) => UnitProcess::Same,
-        Ok(Some(former)) => UnitProcess::Former(former),
-        Err(why) => UnitProcess::Unknown(why),
+        Ok(Self::Same)
+    }
+
+    /// Why the process must be started again, if it must.
+    pub(crate) fn why_stale(&self) -> Option<Fault> {
+        match self {
+            Self::NotRunning | Self::Same => None,
+            Self::Former(former) => {
+                Some(format!("nodelet.service runs with its copy of the former {former}").into())
+            }
+            Self::Unknown(why) => {
+                Some(why.clone().at("nodelet.service runs, and with which files is unknown"))
+            }
+        }
     }
 }
 
@@ -160,25 +192,20 @@ pub(crate) struct UnitAgent {
 /// The agent of the unit. `None` if it does not run, and has no identity that this user can see.
 pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault> {
     const CHECK: &str = "unit";
-    let finding = match unit_process(root) {
-        UnitProcess::None => {
+    let process = UnitProcess::find(root);
+    let finding = match (&process, process.why_stale()) {
+        (UnitProcess::Unknown(_), Some(why)) => Finding::note(CHECK, why, "run it with sudo"),
+        (_, Some(why)) => Finding::failed(CHECK, why, RESTART),
+        (UnitProcess::NotRunning, None) => {
             let start = "systemctl start --no-block nodelet";
             Finding::note(CHECK, "nodelet.service does not run", start)
         }
-        UnitProcess::Same => {
+        (_, None) => {
             Finding::ok(CHECK, "nodelet.service runs with the credentials and flags of this board")
         }
-        UnitProcess::Former(former) => Finding::failed(CHECK, runs_with(former), RESTART),
-        UnitProcess::Unknown(why) => Finding::note(CHECK, why.at(UNKNOWN), "run it with sudo"),
     };
-    for process in processes(root) {
-        let line = content(root, &format!("proc/{process}/cmdline"))?.unwrap_or_default();
-        let line = String::from_utf8_lossy(&line);
-        let mut flags = line.split_terminator('\0').map(str::to_owned);
-        // Before its start, systemd copies the credentials by other programs.
-        if flags.next().is_some_and(|program| program.ends_with("nodelet")) {
-            return Ok(Some(UnitAgent { flags: flags.collect(), finding }));
-        }
+    if let Some((_, flags)) = agent_process(root)? {
+        return Ok(Some(UnitAgent { flags, finding }));
     }
     let exists = |name| guard::exists(&root.path().join(format!("{FILES}{name}")));
     if !KUBECONFIGS.into_iter().any(exists) {
@@ -193,12 +220,6 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
 
 /// What to do with a process that has something of the former files.
 pub(crate) const RESTART: &str = "systemctl restart nodelet";
-/// Its files cannot be read.
-pub(crate) const UNKNOWN: &str = "nodelet.service runs, and with which files is unknown";
-
-pub(crate) fn runs_with(former: &str) -> String {
-    format!("nodelet.service runs with its copy of the former {former}")
-}
 
 /// The variables of the next start. A drop-in of the unit is not read.
 fn environment(root: &HostRoot) -> Result<Vec<(String, String)>, Fault> {
@@ -405,7 +426,7 @@ mod tests {
                 tree.write(path, text.as_bytes());
             }
             let root = HostRoot::new(tree.path());
-            assert_eq!(unit_process(&root), want, "{files:?}");
+            assert_eq!(UnitProcess::find(&root), want, "{files:?}");
             let flags = agent_of_unit(&root).unwrap().unwrap().flags;
             assert_eq!(flags, ["--kubeconfig=/run/c", "--v=2"], "{files:?}");
         }
@@ -416,10 +437,10 @@ mod tests {
         let tree = board();
         tree.write("etc/default/nodelet/a folder", b"");
         let root = HostRoot::new(tree.path());
-        assert!(matches!(unit_process(&root), UnitProcess::Unknown(_)));
+        assert!(matches!(UnitProcess::find(&root), UnitProcess::Unknown(_)));
         let line = agent_of_unit(&root).unwrap().unwrap().finding.line();
         assert!(line.starts_with("– unit: ") && line.contains("unknown: /etc/default"), "{line}");
         let none = Tree::empty("units-none");
-        assert_eq!(unit_process(&HostRoot::new(none.path())), UnitProcess::None);
+        assert_eq!(UnitProcess::find(&HostRoot::new(none.path())), UnitProcess::NotRunning);
     }
 }

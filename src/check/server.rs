@@ -1,0 +1,218 @@
+//! Judges the API server's responses: authentication, another board with the same node name, and
+//! a CA that the cluster adds.
+
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::Value;
+
+use crate::client::api_config::Pem;
+use crate::kube::cluster_info::{ClusterInfo, cluster};
+use crate::kube::finding::Finding;
+use crate::kube::message::{NO_API_SERVER, Response};
+use crate::kube::object;
+use crate::kube::text::Fault;
+use crate::kube::time::Wall;
+use crate::kube::x509::Leaf;
+use crate::kube::yaml;
+
+/// From the response to the first review; `credential` is what the request carried.
+pub(super) fn authentication(response: &Response, credential: Option<&str>) -> Finding {
+    let check = "authentication";
+    match (response.code, credential, response.accepted()) {
+        // 403: authenticated, but the server does not allow the review.
+        (403, Some(credential), _) | (_, Some(credential), Ok(())) => {
+            Finding::ok(check, format!("with {credential}"))
+        }
+        (401 | 403, None, _) | (_, None, Ok(())) => Finding::failed(
+            check,
+            "the kubeconfig has neither a client certificate nor a token",
+            "add one to its user",
+        ),
+        (401, Some(credential), _) => Finding::failed(
+            check,
+            format!("the server does not accept {credential}: 401"),
+            "check that it belongs to this cluster and is neither expired nor revoked",
+        ),
+        (_, _, Err(refused)) => Finding::failed(check, refused, NO_API_SERVER),
+    }
+}
+
+/// Whether another board uses this node name now. `node` and `lease` are `None` if the server has
+/// none; `now` is the server's time.
+pub(super) fn namesake(
+    node: Option<&Value>,
+    lease: Option<&Value>,
+    boot_id: &str,
+    default_duration: Duration,
+    now: Wall,
+) -> Finding {
+    let check = "namesake";
+    let Some(node) = node else {
+        return Finding::ok(check, "there is no Node of this name yet");
+    };
+    let node_boot_id = object::text(node, &["status", "nodeInfo", "bootID"]);
+    if node_boot_id == boot_id && !boot_id.is_empty() {
+        return Finding::ok(check, "this board registered the Node");
+    }
+    let lease = lease.unwrap_or(&Value::Null);
+    let duration = object::at(lease, &["spec", "leaseDurationSeconds"]).and_then(Value::as_u64);
+    let duration = duration.map_or(default_duration, Duration::from_secs);
+    let renewed = Wall::parse(object::text(lease, &["spec", "renewTime"]));
+    match renewed.map(|renewed| now.since(renewed)) {
+        Some(age) if age <= duration => Finding::failed(
+            check,
+            format!(
+                "a board with boot id {node_boot_id:?} renewed the Lease {} s ago",
+                age.as_secs()
+            ),
+            &format!(
+                "give one of the two boards another --hostname-override; if this board has just \
+                 booted, check again after {} s",
+                duration.as_secs()
+            ),
+        ),
+        Some(age) => Finding::ok(
+            check,
+            format!(
+                "the Node is from an earlier boot, its Lease was renewed {} s ago",
+                age.as_secs()
+            ),
+        ),
+        None => Finding::ok(check, "the Node has no Lease: no board uses it"),
+    }
+}
+
+/// Whether `trusted` has each CA of kubeadm's cluster-info, from the response to a request for it.
+/// A cluster that replaces its CA has two there for a while.
+pub(super) fn ca(response: &Response, trusted: &Pem, now: Wall) -> Finding {
+    let check = "ca";
+    if let Err(refused) = response.accepted() {
+        let why = Fault::from(refused).what;
+        return Finding::note(check, format!("kubeadm's cluster-info cannot be read: {why}"), "");
+    }
+    let info = ClusterInfo::parse(&response.body);
+    let document = info.and_then(|info| yaml::parse(&info.kubeconfig).ok());
+    let Some(cluster) = document.and_then(|document| cluster(&document).ok()) else {
+        return Finding::note(check, "cluster-info is not that of kubeadm", "");
+    };
+    let own: Vec<_> = CertificateDer::pem_slice_iter(&trusted.bytes).flatten().collect();
+    let (old, new): (Vec<_>, Vec<_>) = CertificateDer::pem_slice_iter(&cluster.ca)
+        .partition(|ca| ca.as_ref().is_ok_and(|ca| own.contains(ca)));
+    let mut ends = own.iter().filter_map(|ca| Some(Leaf::parse(ca)?.not_after));
+    if let Some(end) = ends.find(|end| *end < now)
+        && new.is_empty()
+    {
+        let line =
+            format!("a CA that is trusted here expired at {}, kubectl refuses it", end.time());
+        return Finding::note(check, line, "remove it, or replace it by the renewed one");
+    }
+    if new.is_empty() {
+        return Finding::ok(check, format!("those of cluster-info ({}) are trusted", old.len()));
+    }
+    let line = format!("cluster-info has a CA ({}) that this board does not trust", new.len());
+    let remedy = match &trusted.file {
+        Some(file) => format!("add it to {}", file.display()),
+        None => "join again with a new line of kubeadm, which adds it".into(),
+    };
+    Finding::failed(check, line, &format!("{remedy}, before the server uses it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::json;
+
+    use super::*;
+    use crate::kube::finding::tests::assert_lines;
+    use crate::kube::x509;
+
+    fn response(code: u16, body: Value) -> Response {
+        Response::test(code, body.to_string())
+    }
+
+    #[test]
+    fn authentication_fails_for_401_and_without_a_credential() {
+        let token = Some("the token");
+        let of = |code, credential| authentication(&response(code, json!({})), credential);
+        let down = response(502, json!({"kind": "Status", "message": "down; send me money"}));
+        let gateway = "✗ 502: down; send me money; check the API server, and the load balancer";
+        assert_lines(&[
+            (of(201, token), "✓ with the token"),
+            (of(403, token), "✓ with the token"),
+            (of(401, token), "✗ does not accept the token: 401"),
+            (of(401, None), "✗ neither a client certificate nor a token"),
+            (of(403, None), "✗ neither a client certificate nor a token"),
+            (of(201, None), "✗ neither a client certificate nor a token"),
+            (of(404, token), "✗ URL of an API server"),
+            (of(502, None), "✗ load balancer"),
+            (authentication(&down, token), gateway),
+        ]);
+    }
+
+    #[test]
+    fn a_lease_renewed_lately_with_another_boot_id_is_another_board() {
+        let at = |seconds: u64| Wall::from_epoch(Duration::from_secs(1_790_000_000 + seconds));
+        let node = |boot_id: &str| Some(json!({"status": {"nodeInfo": {"bootID": boot_id}}}));
+        let lease = |duration: Option<u64>| {
+            let renewed = at(100).micro_time();
+            Some(json!({"spec": {"renewTime": renewed, "leaseDurationSeconds": duration}}))
+        };
+        let of = |node: Option<Value>, lease: Option<Value>, boot_id, now| {
+            namesake(node.as_ref(), lease.as_ref(), boot_id, Duration::from_secs(40), at(now))
+        };
+        let another = "✗ \"other\" renewed the Lease 40 s ago; give one of the two boards another \
+                       --hostname-override; if this board has just booted, check again after 40 s";
+        assert_lines(&[
+            (of(None, None, "own", 0), "✓ no Node of this name"),
+            (of(node("other"), lease(None), "own", 140), another),
+            (of(node("other"), lease(None), "other", 101), "✓ this board registered"),
+            (of(node("other"), lease(None), "own", 141), "✓ renewed 41 s ago"),
+            (of(node("other"), lease(Some(8)), "own", 109), "✓ renewed 9 s ago"),
+            (of(node("other"), None, "own", 0), "✓ no board uses it"),
+            // An unreadable own boot id equals no Node's.
+            (of(node(""), lease(None), "", 101), "✗ renewed the Lease 1 s ago"),
+        ]);
+    }
+
+    #[test]
+    fn a_ca_of_cluster_info_that_is_not_trusted_fails() {
+        let [old, new] = &[&b"old"[..], b"new"].map(|der| x509::pem("CERTIFICATE", der));
+        let both = &format!("{new}{old}");
+        let info = |ca: &str| {
+            let ca = STANDARD.encode(ca);
+            let kubeconfig = format!(
+                "clusters: [{{name: '', cluster: {{server: s, certificate-authority-data: {ca}}}}}]"
+            );
+            response(200, json!({"data": {"kubeconfig": kubeconfig}}))
+        };
+        let forbidden = json!({"kind": "Status", "reason": "Forbidden", "message": "no"});
+        let of = |response: Response, trusted: &str, file: &str| {
+            let file = Some(file.into()).filter(|_| !file.is_empty());
+            let bytes = trusted.to_owned().into();
+            let now = Wall::parse("2050-01-01T00:00:00Z").unwrap();
+            ca(&response, &Pem { file, source: String::new(), bytes }, now)
+        };
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.not_after = rcgen::date_time_ymd(2040, 1, 1);
+        let expired = &params.self_signed(&key).unwrap().pem();
+        let expired_at = "– expired at 2040-01-01T00:00:00Z, kubectl refuses it; remove it";
+        let again = "✗ a CA (1) that this board does not trust; join again with a new line of \
+                     kubeadm, which adds it, before the server uses it";
+        let add = "✗ trust; add it to /etc/ca.crt, before the server uses it";
+        assert_lines(&[
+            (of(info(expired), expired, ""), expired_at),
+            (of(info(old), old, ""), "✓ those of cluster-info (1) are trusted"),
+            // The old one is gone.
+            (of(info(new), both, ""), "✓ those of cluster-info (1) are trusted"),
+            (of(info(both), old, ""), again),
+            (of(info(both), new, "/etc/ca.crt"), add),
+            (of(info(&both.replacen("END", "", 1)), both, ""), again),
+            (of(info(""), old, ""), "– cluster-info is not that of kubeadm"),
+            (of(response(403, forbidden), old, ""), "– cannot be read: 403 Forbidden: no"),
+        ]);
+    }
+}

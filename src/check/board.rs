@@ -151,8 +151,9 @@ pub fn cert_dir(path: &str, writable: Option<Result<(), Fault>>) -> Finding {
     }
 }
 
-/// The subject of the client certificate. RBAC may give a user that is not a node everything that a
-/// run needs.
+/// Whether the subject of the client certificate is this node. A failure: it is another node, or it
+/// is in the group system:nodes without the name of a node. A note: it is no node, because RBAC may
+/// give any user the permissions that a run needs.
 pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
     let check = "certificate";
     let (user, groups) = (&leaf.subject.common_name, &leaf.subject.organizations);

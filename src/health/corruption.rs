@@ -191,6 +191,8 @@ struct ErrorRecords {
 }
 
 impl ErrorRecords {
+    /// Adds the record of one file system: its number of errors, if it has a record. `title` is
+    /// called only for the first file system that has errors.
     fn add(&mut self, count: Presence<u64>, title: impl FnOnce() -> String) {
         match count {
             Presence::Absent => {}

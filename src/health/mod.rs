@@ -141,7 +141,8 @@ fn value_or_result<T>(found: &Presence<T>) -> Result<&T, RuleResult> {
     }
 }
 
-/// Whether a counter grew since the last look. One that fell was reset.
+/// Whether a counter grew since the last look. False if one of the two values is not known, and if
+/// the counter fell, because it was reset.
 fn grew(now: Option<u64>, before: Option<u64>) -> bool {
     now.zip(before).is_some_and(|(now, before)| now > before)
 }

@@ -1,4 +1,5 @@
-//! The socket of the runtime, no wait of which outlasts the deadline of its question.
+//! The socket of the runtime. A read ends at the deadline of its question, and a write waits for at
+//! most the time limit of a question.
 
 use std::cell::Cell;
 use std::fmt::Debug;
@@ -30,7 +31,8 @@ impl<T: Read + Write + Debug> RuntimeStream for T {}
 pub(super) type Open<'a> =
     &'a mut dyn FnMut(&Path) -> Result<Box<dyn RuntimeStream>, RuntimeFailure>;
 
-/// A socket whose reads end at the deadline.
+/// A socket. Its reads end at the deadline; each of its writes blocks for at most the `limit` of
+/// [`TimedSocket::open`].
 #[derive(Debug)]
 pub(super) struct TimedSocket {
     stream: UnixStream,

@@ -41,7 +41,9 @@ fn object_text<'a>(labels: &'a Map<String, Value>, key: &str) -> &'a str {
     labels.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The labels on the server, against those after the next start. `node` is `None` if there is none.
+/// Compares the labels of the Node on the server with the labels that the next start of nodelet
+/// sets. A difference is a failure, whose remedy is a restart. A guest with a topology label is a
+/// note. `node` is `None` if the server has no Node of this name.
 pub fn labels(config: &NodeConfig, node: Option<&Value>) -> Finding {
     let check = "labels";
     if !config.register {

@@ -5,9 +5,10 @@
 //! removed, all others are unchanged, and missing ones are appended, `Ready` last.
 //! Upstream: `pkg/kubelet/nodestatus/setters.go`.
 //!
-//! Of a condition about the board's health the server's list is the only memory: a type is on it
-//! from its first True until it has been False for 24 hours. So a restart changes nothing, and a
-//! healthy board sends nothing.
+//! A condition about the board's health is remembered only in the Node's list on the server: its
+//! type is in the list from its first True until it has been False for 24 hours. So a restart of
+//! nodelet changes nothing, and a board that never had a problem has no such condition, unless it
+//! is always listed.
 
 use std::time::Duration;
 
@@ -58,8 +59,8 @@ const FALSE_STAYS: Duration = Duration::from_secs(24 * 3600);
 /// The conditions that we write.
 const OURS: [&str; 4] = [MEMORY_PRESSURE.kind, DISK_PRESSURE.kind, PID_PRESSURE.kind, READY];
 
-/// Sets a pressure condition; one that is not known keeps its status, or stays missing. As
-/// upstream, reason and message change only with the status.
+/// Sets a pressure condition. If `under` is `None`, the pressure is not known, and the condition
+/// keeps its status or stays missing. As upstream, reason and message change only with the status.
 pub fn set_pressure(
     conditions: &mut Vec<Value>,
     pressure: &Pressure,
@@ -163,8 +164,9 @@ pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str, n
 }
 
 impl HealthConditions {
-    /// Whether a problem begins or ends compared with the Node's `list`, which is worth a patch of
-    /// its own. Other changes are sent with a report.
+    /// Whether a status differs from the Node's `list`, so that a problem begins or ends. Such a
+    /// change gets a patch of its own. Other changes, such as a new message, wait for the next
+    /// report.
     pub fn changes_status(&self, list: &[Value]) -> bool {
         self.known.iter().any(|new| match object::of_type(list, &new.name) {
             Some(old) => status_of(old) != status(new.is_true),
@@ -172,8 +174,9 @@ impl HealthConditions {
         })
     }
 
-    /// Sets the conditions in the Node's `list`. An equal one is unchanged; the transition time
-    /// changes with the status. New ones come before Ready, as after the kubelet's own setters.
+    /// Writes the conditions into the Node's `list`. A condition with an equal status, reason and
+    /// message is unchanged; the transition time changes only with the status. A new condition is
+    /// inserted before Ready, which stays last.
     pub fn apply(&self, list: &mut Vec<Value>, now: Wall) {
         list.retain(|old| !self.removes(old, now));
         for new in &self.known {
@@ -200,6 +203,8 @@ impl HealthConditions {
         }
     }
 
+    /// Whether the condition `old` leaves the list: the board has no source for its type, or it has
+    /// been False for 24 hours.
     fn removes(&self, old: &Value, now: Wall) -> bool {
         let is_over = |new: &HealthCondition| {
             let since = Wall::parse(object::text(old, &["lastTransitionTime"]));

@@ -31,22 +31,26 @@ pub struct Lease {
     renew_time: Wall,
     /// A renewal wrote an older time, and [`Self::went_back`] was not called since.
     went_back: bool,
-    /// No admission plugin refused the owner reference since the Node was created.
+    /// False after an admission plugin refused the owner reference, until the uid of the Node
+    /// changes.
     may_own: bool,
     /// After a refused repair: renewals until the Lease is read, and repaired, again.
     renewals_until_read: Option<u32>,
     repairs: Repairs,
-    /// What is said with the first renewal after a refused repair: that may be refused, too.
+    /// The log line about a refused repair. It is logged when the next write without that repair
+    /// succeeds: if that write is refused too, the repair was not the cause.
     note: Option<String>,
 }
 
-/// A `renewTime` that is ahead of the clock by more than this was written with a wrong clock. The
-/// clock's time replaces it. The control plane takes an older time after a new heartbeat of the
-/// Ready condition (`nodelifecycle/node_lifecycle_controller.go`, tryUpdateNodeHealth); after a
-/// create it does not, because it remembers the time of a deleted Lease.
+/// A `renewTime` that is more than this ahead of the clock was written with a wrong clock, and the
+/// next renewal replaces it by the clock's time. The control plane accepts an older `renewTime`
+/// after a new heartbeat of the Ready condition (`nodelifecycle/node_lifecycle_controller.go`,
+/// tryUpdateNodeHealth). To delete the Lease and create it again does not help: the control plane
+/// remembers the time of the deleted Lease.
 const FUTURE: Duration = Duration::from_secs(60);
 
-/// Fewest and most renewals between two repairs that are refused.
+/// After a refused repair the Lease is renewed at once without the repair. This many further
+/// renewals follow before the next repair: 3 at first, doubled after each refusal, at most 12.
 const REPAIR_PAUSES: (u32, u32) = (3, 12);
 
 /// Metadata that makes the server drop managedFields. They are unused and half of every response.
@@ -69,14 +73,15 @@ enum LeaseState {
     Held { repair: Option<Value> },
 }
 
-/// What became of the last repair, or of a create with its owner.
+/// What became of the last repair, or of the last create that had the owner reference.
 #[derive(Clone, Debug, PartialEq)]
 enum Repairs {
-    /// None was refused.
+    /// The server accepted it, or there was none.
     Accepted,
-    /// One met another write, perhaps of the same repair, whose answer was lost.
+    /// The server answered 409: another client wrote the Lease, or an earlier attempt of the same
+    /// repair did, whose answer was lost.
     Conflicted,
-    /// The server refused one, and this many renewals after the one before.
+    /// The server refused it. The next repair follows after `pause` further renewals.
     Refused { pause: u32 },
 }
 
@@ -96,7 +101,7 @@ enum Refusal {
     Missing,
     /// Another client created or changed the Lease.
     Conflict,
-    /// By the server, or what is before it.
+    /// By the API server or by a proxy in front of it, whatever members the request has.
     Server,
     /// Perhaps by an admission plugin, which may refuse the members of a repair with any code.
     Plugin,
@@ -163,9 +168,9 @@ impl Lease {
         }
     }
 
-    /// Takes the answer to the last request. After [`Progress::Continue`] one more is needed at
-    /// once. [`Progress::Done`]: the Lease was created or renewed for another
-    /// `leaseDurationSeconds`.
+    /// Takes the answer to the last request. [`Progress::Continue`]: the next request must be sent
+    /// at once. [`Progress::Done`]: the Lease was created or renewed, and is valid for another
+    /// `leaseDurationSeconds`. [`Progress::Gone`]: the Lease was deleted.
     pub fn on_response(
         &mut self,
         node_uid: &str,
@@ -192,7 +197,7 @@ impl Lease {
         Ok(Progress::Done)
     }
 
-    /// Whether a create has the owner, which a later repair may set.
+    /// Whether a create has the owner reference. If it has none, a later repair sets the reference.
     fn creates_owned(&self) -> bool {
         self.may_own && self.repairs == Repairs::Accepted
     }
@@ -219,7 +224,8 @@ impl Lease {
                 self.repairs = Repairs::Accepted;
                 Ok(Progress::Continue)
             }
-            // Only the first read tells the time that a renewal must exceed.
+            // The first read must succeed, because a renewal must exceed the `renewTime` that it
+            // tells. After a later read that is refused, renewals go on without a read.
             (LeaseRequest::Read, _) if self.renew_time != Wall::default() => {
                 self.state = LeaseState::Held { repair: None };
                 self.renewals_until_read = Some(REPAIR_PAUSES.0);
@@ -242,9 +248,9 @@ impl Lease {
         }
     }
 
-    /// The owner of a create, or a repair, was refused. The next write is without it, at once
-    /// unless the server asks for a delay. After some renewals the Lease is read and repaired
-    /// again.
+    /// The server refused a repair, or a create with the owner reference. The next write has
+    /// neither; it is sent at once unless the server asks for a delay. After some renewals the
+    /// Lease is read and repaired again.
     fn on_refused_addition(
         &mut self,
         refused: Refused,
@@ -276,7 +282,7 @@ impl Lease {
         if refused.retry_after.is_some() { Err(refused.into()) } else { Ok(Progress::Continue) }
     }
 
-    /// A repair that was refused is tried again after some renewals.
+    /// A write of the Lease succeeded. Counts the renewals until a refused repair is tried again.
     fn renewed(&mut self) {
         let repair = match self.state {
             // A create cannot clear managedFields: the next renewal does.
@@ -304,7 +310,9 @@ impl Lease {
         };
     }
 
-    /// The Node was recreated: the Lease may need another owner, or be deleted.
+    /// The uid of the Node has changed, or the Node is gone: the Lease may be deleted, or may need
+    /// another owner. The next request reads the Lease, and a refused repair or owner reference is
+    /// tried again. The latest `renewTime` is kept.
     pub fn forget(&mut self) {
         self.state = LeaseState::Unknown;
         self.may_own = true;
@@ -366,8 +374,8 @@ impl Lease {
         json!({"apiVersion": "v1", "kind": "Node", "name": self.node_name, "uid": node_uid})
     }
 
-    /// Whether a renewal wrote an older time since the last call. The control plane takes it after
-    /// the next report.
+    /// Whether a renewal wrote an older time since the last call. The control plane accepts the
+    /// older time after the next report of the Node.
     pub fn went_back(&mut self) -> bool {
         std::mem::take(&mut self.went_back)
     }

@@ -11,20 +11,24 @@
 //! 3. After an unanswered request only Lease requests are sent, until one of them is answered. If
 //!    the Lease would be due again within half an interval, it is renewed before the retry. What
 //!    does not need the silent server has its turns between the attempts: an operation on a file,
-//!    and a request for a certificate over a client of its own. Its answer, or silence, says
-//!    nothing about the Lease's server.
+//!    and a request for a certificate over a client of its own. The answer to such a request, or
+//!    its silence, says nothing about the Lease's server.
 //! 4. Every request has a limit for its whole duration. The delay of a retry counts from the start
 //!    of the failed attempt.
 //!
 //! Therefore the time from the start of a Lease attempt to the start of the next one is limited:
-//! `LeaseTimings::after_success`, `LeaseTimings::after_refusal`, or for an unanswered attempt
-//! its own limit, a pause, and one call if another turn was taken in the pause. An answered attempt
-//! that takes longer than the first two limits, because it opened a connection, is followed at
-//! once. The tests check [`Schedule`] against these limits in simulations.
+//! - after a success to `LeaseTimings::after_success`,
+//! - after a refusal to `LeaseTimings::after_refusal`,
+//! - after an attempt without an answer to its own time limit and a pause, and one call more if
+//!   another turn was taken in the pause.
 //!
-//! A read or an operation of a file change (one fsync) has no time limit: it is within these limits
-//! up to one call. If it takes longer, they are longer by the rest: the next attempt follows after
-//! the renewal interval and the one fsync.
+//!
+//! An attempt that opened a connection may be answered later than the first two limits. The next
+//! attempt then follows at once. The tests check [`Schedule`] against these limits in simulations.
+//!
+//! A read of a file, or an operation of a file change (one fsync), has no time limit. The limits
+//! above hold if it takes no longer than one call. Otherwise they are longer by the difference:
+//! with a call of 5 s and an fsync of 8 s, the next Lease attempt may start 3 s later.
 
 use std::time::Duration;
 
@@ -71,14 +75,14 @@ impl LeaseTimings {
         self.call_budget() * 3
     }
 
-    /// Time limit of a request that may have to open a connection. The start of the next Lease
-    /// attempt follows the start of an unanswered one within this time.
+    /// Time limit of a request that may have to open a connection.
     pub fn connect_and_call_budget(self) -> Duration {
         self.connect_budget() + self.call_budget()
     }
 
-    /// Time from the end of an unanswered attempt to the next one: what does not need that server
-    /// has its turns in it, also while each attempt takes its whole limit.
+    /// Time from the end of an unanswered attempt to the start of the next one. In this time
+    /// another turn may be taken that does not need the silent server, such as a file change, also
+    /// if each attempt takes its whole limit.
     fn pause(self) -> Duration {
         self.call_budget() / 50
     }
@@ -90,9 +94,10 @@ impl LeaseTimings {
         self.longest_renew_interval() + self.call_budget()
     }
 
-    /// Longest time from the start of a refused attempt to the next one without `Retry-After`. With
-    /// it, the limit is `after_success`. The same holds after an attempt that failed at once: a
-    /// file change waits for no server.
+    /// Longest time from the start of a refused attempt to the start of the next one, if the server
+    /// sent no `Retry-After`. With `Retry-After` the limit is `after_success`. The limit also holds
+    /// after an attempt that failed at once without an answer: another turn, such as a file change,
+    /// may begin just before the next attempt is due.
     #[cfg(test)]
     pub(crate) fn after_refusal(self) -> Duration {
         self.call_budget() * 2
@@ -124,7 +129,8 @@ pub enum RequestKind {
     Lease,
     /// Creates or reads the CertificateSigningRequest.
     Certificate {
-        /// By a client of its own, or a step in files: it does not need the Lease's server.
+        /// The next step is a request over a client of its own, or file work: it does not need the
+        /// Lease's server.
         is_apart: bool,
     },
     /// Reads the Node.
@@ -153,7 +159,7 @@ pub enum Action {
     Disconnect(RequestKind),
     /// As [`Self::Disconnect`], but only if the server's name has another address.
     TryOtherAddress(RequestKind),
-    /// Notify the supervisor: the Node is registered for the first time since the start.
+    /// Tell systemd and the log that the Node is registered, for the first time since the start.
     Registered,
     /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
     PodCidrs(String),
@@ -240,10 +246,11 @@ impl Schedule {
         Action::Wait(until)
     }
 
-    /// Whether the Lease, due at `due`, is renewed now, to leave a retry of `first` at least half
-    /// an interval and one call. On a narrow link the first attempt may have had too little,
-    /// because the Lease was due soon; after each timeout the same would follow, as reconnecting
-    /// takes as long as an interval.
+    /// Whether the Lease, which is due at `due`, is renewed early, before `first` is sent again
+    /// after an attempt without an answer. For example, with a duration of 40 s: 4 s before the
+    /// Lease is due, the retry of a PATCH would have a time limit of 9 s. After a renewal it has 15
+    /// s. A narrow link may need this: without the early renewal, each retry could come shortly
+    /// before the Lease is due and be cut off, because reconnecting takes as long as an interval.
     fn renews_early(&self, due: Mono, now: Mono, first: Option<RequestKind>) -> bool {
         use RequestKind::{Certificate, ReadNode, Version, WriteNode};
         let waits = matches!(first, Some(Certificate { .. } | ReadNode | WriteNode | Version));
@@ -268,7 +275,7 @@ impl Schedule {
     /// the renewal.
     pub fn lease_renewed(&mut self, start: Mono) {
         self.silent = false;
-        // Early once for each retry.
+        // At most one early renewal for each retry.
         let was_early = self.lease_due.is_some_and(|due| start < due);
         self.retries &= !was_early;
         let interval = self.timings.renew_interval();
@@ -305,7 +312,7 @@ impl Schedule {
         self.retries = false;
     }
 
-    /// The server did not answer such a request: the next request is the Lease's, now.
+    /// The server did not answer a request other than the Lease's: the Lease is due at once.
     pub fn request_silent(&mut self, now: Mono) {
         self.silent = true;
         self.retries = true;

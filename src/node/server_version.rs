@@ -3,8 +3,9 @@
 //!
 //! kubeadm refuses to upgrade a cluster with kubelets more than three minor versions behind the
 //! target. The Nodes of boards that nobody updates follow the server instead. `GET /version` is
-//! sent before the registration, after an outage, and after each write of the Node, five minutes
-//! apart: a server of several is upgraded without an outage.
+//! sent before the registration, and before the next request of the Node after an outage or after a
+//! write of the Node. By default the Node is written every five minutes. So nodelet also notices an
+//! upgrade of several servers one by one, which causes no outage.
 //! Upstream: kubeadm `app/phases/upgrade/policy.go` detectTooOldKubelets.
 
 use crate::config::kubelet_version;
@@ -22,9 +23,9 @@ pub const PATH: &str = "/version";
 pub enum ServerVersion {
     /// Another version is reported: nothing is read.
     Off,
-    /// Nothing is read before the next write of the Node or outage.
+    /// The version is known. It is read again after the next write of the Node, or after an outage.
     Idle,
-    /// The next request of the Node waits for it.
+    /// The version is read before the next request of the Node.
     Due,
     /// The last attempt failed. The next one follows a registration, a write or an outage.
     Failed,
@@ -41,14 +42,15 @@ impl ServerVersion {
         *self == Self::Due
     }
 
-    /// The server may be another one now.
+    /// Reads the version before the next request of the Node: the server may have another version
+    /// now.
     pub fn read_again(&mut self) {
         if *self != Self::Off {
             *self = Self::Due;
         }
     }
 
-    /// The Node was created or adopted.
+    /// The Node was created or adopted: a read that failed is tried once more.
     pub fn registered(&mut self) {
         if *self == Self::Failed {
             *self = Self::Due;
@@ -60,10 +62,11 @@ impl ServerVersion {
         Request::get(PATH.to_owned(), Accept::Object)
     }
 
-    /// Takes the answer. Returns the kubeletVersion to report, or why the last one stays.
+    /// Takes the answer. Returns the kubeletVersion to report. After an error the version that was
+    /// reported so far stays.
     pub fn on_response(&mut self, answer: Answer) -> Result<String, RequestError> {
         let version = git_version(answer);
-        // Nothing waits for a second attempt: the Node is more important.
+        // No second attempt at once: it would delay the request of the Node.
         *self = if version.is_ok() { Self::Idle } else { Self::Failed };
         version
     }

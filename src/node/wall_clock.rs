@@ -10,8 +10,8 @@ use crate::kube::instant::{Mono, Now};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::time::Wall;
 
-/// One moment by the time that is written to the API server. Only a [`WallClock`] makes it from the
-/// time of the board, which is a [`Now`].
+/// A moment, with the wall time that is written to the API server. Only [`WallClock::cluster_now`]
+/// makes it, from a [`Now`], which has the wall time of the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterNow {
     mono: Mono,
@@ -47,7 +47,8 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// `built` is a time in the past; the process started that long after the boot.
+    /// `built` is when this program was built: a clock that shows an earlier time is wrong.
+    /// `boot_to_start` is the time from the boot to the start of this process.
     pub fn new(built: Wall, boot_to_start: Duration) -> Self {
         Self { built, server: None, boot_to_start, log: OutageLog::new("clock") }
     }
@@ -63,7 +64,8 @@ impl WallClock {
         self.server = Some((at, date));
     }
 
-    /// `now` by the time to write, if that is known.
+    /// `now` with the time to write: the board's if its clock is set, else the server's. `None` if
+    /// the clock is wrong and the server has not sent its time.
     pub fn cluster_now(&self, now: Now) -> Option<ClusterNow> {
         let is_set = now.wall >= self.built;
         let wall = if is_set { Some(now.wall) } else { self.server_time(now.mono) };
@@ -105,7 +107,8 @@ impl WallClock {
     }
 }
 
-/// In a unit that it has at least two of.
+/// The duration in its largest unit that gives at least 2, rounded down: 119 s are `119 seconds`,
+/// 120 s are `2 minutes`.
 fn rounded_down(time: Duration) -> String {
     let seconds = time.as_secs();
     let (unit, name) = match seconds {
@@ -117,8 +120,8 @@ fn rounded_down(time: Duration) -> String {
     format!("{} {name}", seconds / unit)
 }
 
-/// The time of a boot by the clock of the server, which showed `date` at `at`, in a process that
-/// started `boot_to_start` after it.
+/// When the board was booted, by the server's clock. That clock showed `date` at `at`, and this
+/// process started `boot_to_start` after the boot.
 pub fn boot_of(date: Wall, at: Mono, boot_to_start: Duration) -> Wall {
     date.before(boot_to_start.saturating_add(at.since(Mono::START)))
 }

@@ -1,8 +1,9 @@
 //! Events of the Node's changes, which `kubectl describe node` shows.
 //!
-//! They have the lowest priority: the schedule sends one only if nothing else is due. A refused
-//! event is dropped, an unanswered one is retried once, and a repeated one increases the count of
-//! the first.
+//! They have the lowest priority: the schedule sends one only if nothing else is due. An event
+//! without an answer is sent once more. A refused event is dropped, unless a new name or a new
+//! object can help. An event that was sent before is not created again: the count of the first one
+//! is increased.
 //! Upstream: kubelet_node_status.go recordNodeStatusEvent, client-go `tools/record`.
 
 use std::collections::VecDeque;
@@ -122,7 +123,7 @@ const TRIES: u32 = 2;
 /// Limit of the events about the board's health: a bad supply can repeat one for ever.
 const HEALTH_IN_AN_HOUR: usize = 6;
 const HOUR: Duration = Duration::from_secs(3600);
-/// One of them per reason in this time.
+/// At most one event about the board's health with the same reason in this time.
 const SAME_REASON: Duration = Duration::from_secs(600);
 
 /// Events of a Node, which has no namespace, are in `default`.
@@ -176,8 +177,9 @@ impl EventQueue {
         }
     }
 
-    /// Logs and adds an event, unless it exceeds the limit of those about the board's health. The
-    /// first Normal ones of a new Node report no change: no line.
+    /// Logs and adds an event, unless it exceeds the limit of events about the board's health. With
+    /// `is_new_node` a Normal event is not logged: the first events of a Node that was just created
+    /// report no change.
     pub fn record(&mut self, event: Event, is_new_node: bool, now: Mono) {
         if !self.admits(&event, now) {
             return;
@@ -207,7 +209,7 @@ impl EventQueue {
 
     /// Adds an event. A full queue drops it.
     pub fn push(&mut self, mut event: Event, at: Mono) {
-        // It may contain the boot id of another board.
+        // The message may contain the boot id of another board.
         event.message = one_line(&event.message);
         if self.waiting.len() < MAX_WAITING {
             self.waiting.push_back(QueuedEvent { event, at, tries: 0, name: None });
@@ -215,7 +217,8 @@ impl EventQueue {
         debug_assert!(self.waiting.len() <= MAX_WAITING, "{} wait", self.waiting.len());
     }
 
-    /// The Node was recreated: events of the old one are no longer counted.
+    /// The uid of the Node has changed: an event that was sent for the old Node is created anew,
+    /// and its count begins at 1.
     pub fn forget(&mut self) {
         self.sent.clear();
     }

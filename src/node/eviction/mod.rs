@@ -49,16 +49,17 @@ struct PressureCondition {
     last_observed: Option<Mono>,
     /// The fact of a threshold is missing in this pass.
     is_unread: bool,
-    /// The status of the last pass that knew it.
+    /// The status after the last pass that could tell it.
     known: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
 struct Watched {
     threshold: Threshold,
-    /// Start of the current run of passes that met it.
+    /// The first of the passes in a row that met the threshold; `None` if the last pass did not.
     first_observed: Option<Mono>,
-    /// It is met for its grace period, so the minimum reclaim is added to it.
+    /// The threshold has been met for its whole grace period. From then on it is met until the
+    /// available amount reaches the threshold plus the minimum reclaim.
     met: bool,
 }
 
@@ -107,6 +108,8 @@ impl Eviction {
 }
 
 impl PressureCondition {
+    /// Ends a pass. Returns the status; if a fact was missing and nothing else makes it True, the
+    /// last status that was known.
     fn end_pass(&mut self, transition_period: Duration, now: Mono) -> Option<bool> {
         let is_true = self.last_observed.is_some_and(|last| now.since(last) < transition_period);
         let is_unread = std::mem::take(&mut self.is_unread);
@@ -150,7 +153,7 @@ fn observe(signal: Signal, facts: &Facts) -> Option<(u64, u64)> {
                 Signal::NodefsInodesFree | Signal::ImagefsInodesFree => (fs.inodes_free, fs.inodes),
                 _ => (fs.available_bytes, fs.capacity_bytes),
             }),
-            // Without a size, like a ramfs, it never meets a threshold.
+            // A file system without a size, such as a ramfs, never meets a threshold.
             Err(unread) => unread.absent.then_some((u64::MAX, u64::MAX)),
         },
     }

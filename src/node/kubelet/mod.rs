@@ -36,7 +36,7 @@ use self::shutdown::Shutdown;
 pub struct OtherWork {
     /// When the next step of the credentials is due; `None` if no certificate is renewed.
     pub credentials_due: Option<Mono>,
-    /// That step does not need the Lease's server.
+    /// The next step of the credentials does not need the Lease's server.
     pub is_apart: bool,
     /// There are no credentials, and so no other request is possible.
     pub lacks_credentials: bool,
@@ -73,7 +73,8 @@ pub struct Kubelet {
     registered: bool,
     /// The end of the last [`Action::ReadFacts`], until its facts are used.
     facts_at: Option<Mono>,
-    /// When these facts may change without an announcement, until the status is computed from them.
+    /// When a fact may change that nothing announces, until the status is computed from these
+    /// facts.
     facts_change: Option<Mono>,
     /// What the next turn does first: it follows from the last response, and waits for nothing.
     follow_up: Option<Action>,
@@ -94,7 +95,7 @@ pub struct Kubelet {
 const FAST_START: Duration = Duration::from_secs(120);
 /// Period of health checks while [`Kubelet::unhealthy_while_starting`] has lines.
 pub const FAST_TICK: Duration = Duration::from_millis(100);
-/// The time of a heartbeat has whole seconds: the next one differs.
+/// Heartbeat times have whole seconds: a report this much later has another heartbeat time.
 const NEXT_HEARTBEAT: Duration = Duration::from_secs(1);
 /// Period at which a wrong clock is read again: no notification reports that it was set.
 const CLOCK_TICK: Duration = Duration::from_secs(1);
@@ -139,14 +140,15 @@ impl Kubelet {
         }
     }
 
-    /// What decides the Node and its addresses.
+    /// The configuration that decides the content of the Node, and its addresses.
     pub fn node_config(&self) -> &NodeConfig {
         &self.config.node
     }
 
-    /// Time limit of a Lease response over a connection that its request had to open, from the
-    /// opening. Without it, a server that accepts connections and does not respond would use up
-    /// the time for the next address of its name.
+    /// The time limit of the response to a Lease request that had to open its connection, from the
+    /// moment at which the connection is open; `None` for other requests. Without this limit, a
+    /// server that accepts connections and does not respond would use up the time for the next
+    /// address of its name.
     pub fn answer_budget(&self, kind: RequestKind) -> Option<Duration> {
         (kind == RequestKind::Lease).then(|| self.timings.answer_budget())
     }
@@ -197,8 +199,8 @@ impl Kubelet {
             };
         }
         self.wall_clock.log_state(now);
-        // Only now: the write that used the facts has set the time of the next computation, which
-        // this moves forward.
+        // Only after the facts were used: the write that used them has set the time of the next
+        // computation, and `at` may move that time forward.
         if self.facts_at.is_none()
             && let Some(at) = self.facts_change.take()
         {
@@ -213,17 +215,17 @@ impl Kubelet {
         }
     }
 
-    /// Whether the facts that a write of the Node needs were read. That is a turn of its own: the
-    /// time limit of the request is computed after it. A slow read may be followed by a Lease
-    /// request, after which its facts are still used. Otherwise the Node of a board that reads for
-    /// longer than any limit would never be written.
+    /// Whether the facts for a write of the Node were read, not longer than 20 s ago (with the
+    /// usual duration). A read of facts is a turn of its own, so that the time limit of the request
+    /// is computed after the read. After a slow read the Lease may go first, and the facts are
+    /// still used: otherwise a board whose reads are slow would never write its Node.
     fn has_facts(&self, now: Mono) -> bool {
         let is_new = |at| now.since(at) < self.timings.connect_and_call_budget();
         self.facts_at.is_some_and(is_new)
     }
 
-    /// The [`Action::ReadFacts`] has ended. Its facts may change at `change`, which nothing will
-    /// announce.
+    /// An [`Action::ReadFacts`] has ended. At `change` a fact may change that nothing announces, so
+    /// the status is computed again at that time.
     pub fn on_facts(&mut self, change: Option<Mono>, now: Mono) {
         self.facts_at = Some(now);
         self.facts_change = change;
@@ -239,7 +241,9 @@ impl Kubelet {
         self.node.uid().is_none()
     }
 
-    /// The request, if one is needed. `facts` are those of the last [`Action::ReadFacts`].
+    /// The request of this kind, from the facts of the last [`Action::ReadFacts`]. `None` if
+    /// nothing is to be sent: the status needs no patch, the Node or the time is not known yet, or
+    /// it is a certificate's request, which `credentials` makes.
     pub fn request(&mut self, kind: RequestKind, now: Now, facts: &Facts) -> Option<Request> {
         let cluster_now = self.wall_clock.cluster_now(now);
         match kind {
@@ -318,8 +322,8 @@ impl Kubelet {
         waiting.then_some(self.unhealthy.as_slice())
     }
 
-    /// Adds a computation of the status at `by`. If facts were read and not used yet, the write
-    /// that uses them sets the time of the next computation, so this one is added after it.
+    /// Adds a computation of the status at `by`. If facts were read and not used yet, `by` is kept
+    /// until the write that uses them, because that write sets the time of the next computation.
     pub fn compute_status_by(&mut self, by: Mono) {
         match self.facts_at {
             Some(_) => self.facts_change = Some(self.facts_change.map_or(by, |at| at.min(by))),
@@ -329,7 +333,7 @@ impl Kubelet {
 
     fn due_times(&self, now: Mono, other_work: OtherWork) -> DueTimes {
         let node_due = (!other_work.lacks_credentials).then(|| self.node.due());
-        // The status is sent first, and then there is no time for more.
+        // After SIGTERM the status is sent, and there is no time for a certificate.
         let ends = self.shutdown.as_ref().is_some_and(Shutdown::ends);
         // The version first: it is a part of the Node.
         let version_is_due = self.server_version.is_due();
@@ -339,7 +343,8 @@ impl Kubelet {
             // It is rarely due, and after its expiry every request fails.
             (certificate, other_work.credentials_due.filter(|_| !ends)),
             (node, node_due),
-            // After the first Lease: a board with many pods must not become Ready later.
+            // Not before the first renewal: stray pods must not delay the time at which the board
+            // is Ready.
             (RequestKind::Pods, self.renewed.and_then(|_| self.pods.due())),
             (RequestKind::Event, self.events.due(now)),
         ]
@@ -364,7 +369,8 @@ impl Kubelet {
         self.node_log.failed(why, now);
     }
 
-    /// What was seen of the cluster until `now`.
+    /// What is known of the cluster at `now`, for `credentials`. The wall time of the result is the
+    /// time that is written to the cluster; as long as it is not known, it is the board's.
     pub fn moment(&self, now: Now) -> ClusterState {
         let wall = self.wall_clock.cluster_now(now).map_or(now.wall, ClusterNow::wall);
         ClusterState {
@@ -380,15 +386,17 @@ impl Kubelet {
         self.pods.credentials_changed();
     }
 
-    /// Takes what each answer has: the server's time, and whether the server responds. It is all of
-    /// the answer to a request for a certificate that counts here.
+    /// Takes what every answer tells: the server's time, and whether the server responds. After a
+    /// request for a certificate the agent calls only this function, because `credentials` takes
+    /// the rest of the answer.
     pub fn on_answer(&mut self, kind: RequestKind, answer: &Answer, now: Mono) {
         if let Ok(Response { date: Some(date), .. }) = answer {
             self.wall_clock.on_server_date(*date, now);
         }
         match (kind, answer) {
-            // The result of the Lease tells the schedule more, and the server's time is asked for
-            // before the schedule decides. A client of its own may speak to another server.
+            // `on_lease_response` tells the schedule more about a Lease. The server's time is
+            // requested while nothing is scheduled. A certificate's request over a client of its
+            // own may go to another server.
             (RequestKind::Lease | RequestKind::Time, _)
             | (RequestKind::Certificate { is_apart: true }, _) => {}
             (_, Ok(_)) => self.schedule.request_answered(),
@@ -419,7 +427,8 @@ impl Kubelet {
         }
     }
 
-    /// Logs why a request failed. What is optional does not close the connection of the Lease.
+    /// Logs why a request failed. A failure with the pods, the version or an event closes no
+    /// connection, because the Lease needs it.
     fn on_error(&mut self, kind: RequestKind, error: &RequestError, now: Mono) {
         let RequestError { why, refused } = error;
         let log = match kind {
@@ -444,11 +453,17 @@ impl Kubelet {
         self.leave_server(kind, error, failures);
     }
 
-    /// Decides about the connection after so many failures in a row. A server that refuses twice in
-    /// a row is left for the next address of its name, or at least for a new connection, which a
-    /// gateway may forward to another server; one that asks for more patience than the Lease has is
-    /// left at once. A final refusal keeps the connection, and a busy server is left only for
-    /// another address: a new connection would add to its load.
+    /// Decides after a refusal whether the next turn leaves the server. `failures` is the number of
+    /// failures of this kind in a row.
+    ///
+    /// - A final refusal keeps the connection. So does a first refusal without a long
+    ///   `Retry-After`.
+    /// - A first refusal with a `Retry-After` that is longer than a call (5 s) goes to another
+    ///   address of the server's name, if it has one: the Lease cannot wait for so long.
+    /// - After a second refusal the connection is closed. The next one goes to another address, or
+    ///   is at least a new connection, which a gateway may forward to another server.
+    /// - A busy server (429) is left only for another address, because a new connection would add
+    ///   to its load.
     pub fn leave_server(&mut self, kind: RequestKind, error: &RequestError, failures: u32) {
         let Some(refused) = error.refused.as_deref() else {
             return;
@@ -477,7 +492,8 @@ impl Kubelet {
                 let last = self.renewed.replace(start);
                 debug_assert!(!uid.is_empty() && last <= Some(start), "{last:?} {start:?}");
                 // After failures, or after a suspend of this process, the control plane may have
-                // set the conditions to Unknown. After half the grace period it may still do so.
+                // set the conditions to Unknown, so the Node is read. After a gap of more than half
+                // the duration it may still do so, so the Node is checked often for two minutes.
                 let limit = self.timings.renew_interval() * 2;
                 let has_failed = self.lease_log.succeeded(now);
                 let is_long = last.map_or(has_failed, |last| start.since(last) > limit);
@@ -595,13 +611,14 @@ impl Kubelet {
             _ => {}
         }
         if self.pods.is_forbidden() {
-            // What failed before would be told for ever.
+            // An earlier error would stay in the summary, because only a list that succeeds ends
+            // it.
             self.pods_log = OutageLog::new("pods");
         }
         Ok(())
     }
 
-    /// SIGUSR1: the machine is going down. A repeated one changes nothing.
+    /// SIGUSR1: the machine is going down. A repeated signal changes nothing.
     pub fn on_shutdown(&mut self, now: Mono) {
         if self.shutdown.is_none() {
             log::info!("SIGUSR1: the machine is shutting down; Ready becomes False");
@@ -610,8 +627,9 @@ impl Kubelet {
         }
     }
 
-    /// SIGTERM or SIGINT: whether the process must end now. During an announced shutdown it goes on
-    /// until [`Action::End`]; a second signal, or a server that does not respond, ends it.
+    /// SIGTERM or SIGINT: returns whether the process must end now. During an announced shutdown it
+    /// goes on until [`Action::End`], unless the Node is not registered, the server does not
+    /// respond, or this is the second such signal.
     pub fn on_stop(&mut self) -> bool {
         let can_report = self.registered && !self.schedule.is_silent();
         match &mut self.shutdown {

@@ -1,7 +1,7 @@
 //! A planned shutdown of the machine: the Node says so before the process ends.
 //!
-//! SIGUSR1 announces it, SIGTERM follows (`ExecStop=` of the unit sends the first, systemd the
-//! second). Without SIGUSR1 a SIGTERM writes nothing: a restart or an upgrade is not an outage.
+//! SIGUSR1 announces it (`ExecStop=` of the unit), and SIGTERM of systemd follows. Without SIGUSR1
+//! a SIGTERM writes nothing: a restart or an upgrade is not an outage.
 //! Upstream: `pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go`, setters.go.
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) struct Shutdown {
     since: Mono,
     /// SIGTERM came.
     ends: bool,
-    /// The server has the status that says so.
+    /// The server has a status that names the shutdown.
     pub(super) is_reported: bool,
 }
 
@@ -42,7 +42,7 @@ impl Shutdown {
         self.ends
     }
 
-    /// Whether it does not happen.
+    /// Whether the shutdown was cancelled: no SIGTERM came for 60 s.
     pub(super) fn is_cancelled(&self, now: Mono) -> bool {
         !self.ends && now >= self.since.after(CANCELLED_AFTER)
     }
@@ -62,9 +62,10 @@ impl Shutdown {
             let cancelled = self.since.after(CANCELLED_AFTER);
             return match turn {
                 Action::Wait(until) => Action::Wait(until.min(cancelled)),
-                // SIGTERM may come during the request, and then has to wait for its end. After
-                // `end` no time is kept free for it: it then ends the process without another
-                // request, and until the shutdown is cancelled the Lease needs its usual limits.
+                // A SIGTERM that comes during the request waits for its end, so the request is
+                // limited. A SIGTERM that comes after `end` ends the process without another
+                // request. So after `end` the requests have their usual limits, which the Lease
+                // needs, until the shutdown is cancelled.
                 Action::Send(kind, budget) if !left.is_zero() => {
                     Action::Send(kind, budget.min(TIME_TO_REPORT))
                 }

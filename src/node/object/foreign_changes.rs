@@ -21,7 +21,8 @@ impl Node {
         let before = self.seen.as_ref();
         let mut events = self.events_between(config, before, after);
         if before.is_some_and(|before| boot_id(before) == self.foreign_boot_id) {
-            // The replaced boot id was another board's, or of a backup: no reboot.
+            // The boot id that is replaced was that of another board, or came from a backup of
+            // etcd: this board was not rebooted.
             events.retain(|event| event.reason != "Rebooted");
         }
         events
@@ -61,9 +62,11 @@ impl Node {
         }
     }
 
-    /// A boot id that is neither the cached one nor our own is another board's: copies of one SD
-    /// card have the same host name. An older heartbeat is that of a former boot, from a backup of
-    /// etcd or a server that lags.
+    /// Records an event if another board writes to this Node: copies of one SD card have the same
+    /// host name. A boot id is foreign if it is neither the cached Node's nor this board's. If the
+    /// Node that was read has an older heartbeat than the cached Node, its boot id is that of an
+    /// earlier boot, because a backup of etcd was restored or the server lags. Then there is no
+    /// event.
     fn detect_name_conflict(&mut self, config: &Config, node: &Value) {
         let theirs = boot_id(node);
         let ours = self.seen.as_ref().map(boot_id).unwrap_or_default();
@@ -79,7 +82,8 @@ impl Node {
     }
 }
 
-/// When the Node was last written by its board. Such times of one form compare as text.
+/// The heartbeat time of Ready, which a board sets when it writes the Node; empty if there is none.
+/// All such times have one form, so they compare as text.
 fn heartbeat(node: &Value) -> &str {
     let conditions = object::list(node, &["status", "conditions"]);
     object::of_type(conditions, "Ready")

@@ -1,18 +1,20 @@
 //! The Node: its next request, and what the response means.
 //!
-//! The Node is registered: it is read, and adopted or, if it does not exist, created. Each create
-//! that does not work is followed by a read: so the Lease of a Node that exists is renewed also
-//! where a webhook or a policy refuses creates. Then its status is computed at every tick. It is
-//! sent when it differs from the cached Node, or when the report period has passed. The patch of a
-//! report is also the read: its precondition holds only if the cached Node is still the server's,
-//! so a foreign change, however small, is answered with 409. After a 409 or an unanswered patch the
-//! Node is read before the next write; a patch is always rebuilt from the cached Node and never
-//! sent twice. After a 404 the Node is created again, or with `--register-node=false` read until
-//! another client has created it.
+//! Registration: the Node is read, and adopted, or created if it does not exist. A create that
+//! fails is followed by a read: a webhook or a policy may refuse creates although the Node exists,
+//! and its Lease must be renewed all the same.
 //!
-//! Between two reports a check finds a foreign change: a patch that has only the precondition.
-//! The server answers it like a report, and stores nothing. The control plane sets Ready to Unknown
-//! after an outage, and never sets it back.
+//! Then the status is computed at every tick. It is sent when it differs from the cached Node, or
+//! when the report period has passed. A report needs no read before it: its precondition is the
+//! resourceVersion of the cached Node, so the server answers 409 after any change of another
+//! client. After a 409 or a patch without an answer the Node is read before the next write. A patch
+//! is never sent twice: each one is built from the cached Node. After a 404 the Node is created
+//! again, or with `--register-node=false` read until another client has created it.
+//!
+//! Between two reports a check finds a change of another client. A check is a patch that has only
+//! the precondition: the server answers it like a report, and stores nothing. For example, it finds
+//! that the control plane has set Ready to Unknown after an outage, which the control plane never
+//! sets back.
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`.
 //! Longer than 500 lines: the requests of one object, and their responses.
 
@@ -65,7 +67,8 @@ pub struct Node {
     last_noop: Option<LastNoop>,
     /// Events that [`Node::take_events`] has not returned yet.
     events: Vec<Event>,
-    /// The Node after an unanswered patch, in case the server applied it.
+    /// The Node as a patch without an answer would make it. If the next read shows that the server
+    /// applied the patch, the events of its change are recorded.
     unconfirmed: Option<Value>,
     /// `spec.unschedulable` of the last read.
     unschedulable: bool,
@@ -79,7 +82,8 @@ pub struct Node {
     foreign_boot_id: String,
     /// The uid of a Node that could not be read as a whole.
     partial_uid: Option<String>,
-    /// The whole Node could not be read: where no uid is known, the next read is of its metadata.
+    /// The last read did not get the whole Node. If no uid is known, the next read is only of the
+    /// metadata.
     wants_uid: bool,
     /// The refusal of the last create, until the Node is known to exist.
     refused_create: Option<Refused>,
@@ -169,14 +173,16 @@ impl Node {
         self.times.check_often(now);
     }
 
-    /// Adds a computation at `by`. Retries are not moved.
+    /// Adds a computation at `by`, unless one is due earlier. A read or a retry that is due is not
+    /// moved.
     pub fn compute_status_by(&mut self, by: Mono) {
         if self.waits_for_tick() && by < self.times.due {
             self.times.compute_at(by);
         }
     }
 
-    /// The next status is sent at `at`, changed or not. A computation that is due waits for it.
+    /// The next status is computed at `at`, and sent, changed or not. A computation that is due
+    /// earlier waits until then.
     pub fn report_at(&mut self, at: Mono) {
         self.times.report_due = at;
         if self.waits_for_tick() {
@@ -184,8 +190,8 @@ impl Node {
         }
     }
 
-    /// Moves the next computation forward to `now`, and those after it as well: the Lease was
-    /// renewed.
+    /// The Lease was renewed: moves the next computation forward to `now`. The tick counts from
+    /// there, so the computations after it are earlier, too.
     pub fn compute_status_with_renewal(&mut self, now: Mono) {
         if self.waits_for_tick() {
             self.times.due = now;
@@ -338,7 +344,8 @@ impl Node {
                 |name| self.health.knows(name),
                 &now.wall().time(),
             );
-            // Within one second of the last heartbeat the conditions are equal, too.
+            // A report in the same second as the last one has equal heartbeats and no difference.
+            // Then the conditions are sent as they are.
             let change = patch::diff(seen, &want).unwrap_or_else(|| {
                 let conditions = object::list(&want, &["status", "conditions"]);
                 json!({"status": {"conditions": conditions}})
@@ -445,6 +452,8 @@ impl Node {
         }
     }
 
+    /// Takes the Node that was read. If it has the change of an unanswered patch, the server
+    /// applied that patch.
     fn on_read(&mut self, config: &Config, node: Value, round: Round, now: Mono) {
         self.detect_foreign_changes(config, &node, now);
         if let Some(want) = self.unconfirmed.take()
@@ -477,8 +486,8 @@ impl Node {
         now: Mono,
     ) -> Result<Progress, RequestError> {
         match (sent, refused.code, refused.reason.as_str()) {
-            // It may exist all the same, or another client must create it. A busy server is asked
-            // when it says.
+            // The Node may exist all the same, or another client must create it: it is read at
+            // once. After a `Retry-After` the last arm delays the read.
             (NodeState::Create, ..) if refused.retry_after.is_none() => {
                 self.state = NodeState::Read(Round::ADOPTION);
                 self.times.due = now;
@@ -560,7 +569,8 @@ fn needs_patch(seen: &Value, change: &Value) -> bool {
 }
 
 /// Whether only bytes of memory or storage change, by 1 % at most: the size of a ZFS data set
-/// follows each write to another one, and a balloon driver moves the memory.
+/// changes with each write to another data set of its pool, and a balloon driver changes the
+/// memory.
 fn is_drift(seen: Option<&Value>, amounts: &Value) -> bool {
     let (Some(Value::Object(seen)), Value::Object(amounts)) = (seen, amounts) else {
         return false;

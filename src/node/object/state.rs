@@ -48,14 +48,14 @@ impl Round {
 }
 
 impl NodeState {
-    /// The first request reads the Node. Mostly it exists: an agent starts more often than a board
-    /// is new.
+    /// The first request reads the Node, because it exists at most starts.
     pub(super) fn first(config: &Config) -> Self {
         let round = if config.node.register { Round::ADOPTION } else { Round::default() };
         Self::Read(round)
     }
 
-    /// The state after an attempt that did not work.
+    /// The state after a failed request: the Node is read, in the same round. After a failed create
+    /// the round is an adoption, because the Node may exist.
     pub(super) fn read_again(&self) -> Self {
         Self::Read(self.round().unwrap_or(Round::ADOPTION))
     }

@@ -1,7 +1,8 @@
 //! The times of the Node: when its next turn is due, and what that turn may send.
 //!
-//! Only [`Times::due`] wakes the loop. A report, a check and a change that is due waits for the
-//! next turn, which is mostly in the wakeup of a renewal. So these are no timers of their own.
+//! Only [`Times::due`] wakes the loop. A report, a check or a changed status that is due waits for
+//! the next turn of the Node, which is mostly in the wakeup for a renewal of the Lease. So it
+//! causes no wakeup of its own.
 
 use std::time::Duration;
 
@@ -9,19 +10,21 @@ use crate::config::Config;
 use crate::kube::delay::{Backoff, Jitter, TokenBucket};
 use crate::kube::instant::Mono;
 
-/// Distance of two patches for a changed status of the board's health.
+/// Shortest time between two patches that only a health condition with a changed status causes.
 const HEALTH_EVERY: Duration = Duration::from_secs(60);
 
-/// A changed status is sent at once. Whatever flaps (an address, a capacity), so many are; then one
-/// in each period of the status, as by a kubelet: each is a write of the control plane's database.
+/// So many changed statuses in a row are sent at once. If something flaps (an address, a capacity),
+/// the further ones are sent once in each period of the status (10 s by default), as by a kubelet,
+/// because each one is a write of the control plane's database.
 const CHANGES_BURST: u32 = 6;
 
-/// How long checks are frequent after a start or a silence. For two minutes the control plane may
-/// still set the conditions to Unknown: its controllers may have been away, too, and then wait for
-/// a whole grace period. One more check follows.
+/// How long checks are frequent after a start, or after a time without renewals. In the first two
+/// minutes the control plane may still set the conditions to Unknown: if its controllers were down,
+/// too, they first wait for a whole grace period. The other 15 s are for one more check.
 const FREQUENT_CHECKS: Duration = Duration::from_secs(135);
 
-/// Least distance of two checks in that time: one with each renewal of the Lease.
+/// Shortest time between two frequent checks. It is shorter than the renewal interval, so that
+/// there is one check with each renewal of the Lease.
 const FREQUENT_CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// Delay after a failed Node request: 100 ms, doubled up to 7 s, as of the kubelet's
@@ -33,15 +36,15 @@ const LAST_BACKOFF: Duration = Duration::from_secs(7);
 /// See the file's header.
 #[derive(Debug)]
 pub(super) struct Times {
-    /// Time between two computations of the status: 4 % more than the frequency, which is the most
-    /// that the kubelet waits. A renewal of the Lease, which is due earlier, computes it in its own
-    /// wakeup.
+    /// Time between two computations of the status: 4 % more than `nodeStatusUpdateFrequency`,
+    /// which is the longest time of a kubelet. The Lease is mostly renewed earlier, and a renewal
+    /// moves the next computation into its own wakeup.
     tick: Duration,
     report_frequency: Duration,
     resync_frequency: Duration,
     /// The next turn: a computation of the status, a read, or a retry.
     pub(super) due: Mono,
-    /// The computation after one that was moved forward.
+    /// The time of the next regular computation, while [`Self::due`] is the time of an extra one.
     regular_due: Option<Mono>,
     /// When an unchanged status must be sent again.
     pub(super) report_due: Mono,
@@ -73,14 +76,14 @@ impl Times {
         }
     }
 
-    /// The next computation is at `at`. The regular one keeps its time, so that it stays in the
-    /// wakeup of a renewal.
+    /// The next computation is an extra one at `at`. The regular computation keeps its time, so
+    /// that it stays in the wakeup of a renewal.
     pub(super) fn compute_at(&mut self, at: Mono) {
         self.regular_due.get_or_insert(self.due);
         self.due = at;
     }
 
-    /// This computation is over.
+    /// A computation is over. The next one is the regular one, or one tick later.
     pub(super) fn computed(&mut self, now: Mono) {
         let regular = self.regular_due.take().filter(|due| *due > now);
         self.due = regular.unwrap_or(now.after(self.tick));
@@ -111,12 +114,14 @@ impl Times {
         self.confirmed_at = now;
     }
 
-    /// The Lease was not renewed for a while, or not yet.
+    /// Makes checks frequent for [`FREQUENT_CHECKS`]: the Lease was not renewed for a while, or not
+    /// yet.
     pub(super) fn check_often(&mut self, now: Mono) {
         self.frequent_checks_end = now.after(FREQUENT_CHECKS);
     }
 
-    /// Whether the next write at least asks whether the Node changed.
+    /// Whether the next write must at least be a check, which asks whether the Node has changed on
+    /// the server.
     pub(super) fn is_check_due(&self, now: Mono) -> bool {
         let resync = self.resync_frequency;
         let is_frequent = now < self.frequent_checks_end;

@@ -23,13 +23,13 @@ const MESSAGE: &str = "Pod was rejected: Node didn't have enough resource: pods,
 /// be behind, and `Date` has whole seconds.
 const TOLERANCE: Duration = Duration::from_secs(60);
 
-/// The stray pods of a list. A pod is ignored that is not bound to this Node, has ended, or has no
+/// The stray pods of a list, without those that are not bound to this Node, have ended, or have no
 /// valid name.
 #[derive(Debug, Default)]
 pub(super) struct StrayPods {
-    /// Those that were never started here, or before this boot.
+    /// The changes of the pods that no kubelet has started since this boot.
     pub(super) changes: Vec<PodChange>,
-    /// The names of those whose containers a kubelet may run now.
+    /// The names of the pods that stay, because their containers may still run here.
     pub(super) left: Vec<String>,
 }
 
@@ -57,7 +57,8 @@ pub(super) enum ChangeKind {
 }
 
 impl PodChange {
-    /// The request. Both carry the uid: the server refuses it for another pod of the same name.
+    /// The request. It carries the uid, so that the server refuses it for another pod of the same
+    /// name.
     pub(super) fn request(&self) -> Request {
         match self.kind {
             ChangeKind::Reject(generation) => {
@@ -101,7 +102,7 @@ impl StrayPods {
         let (namespace, pod_name) = (text(&["metadata", "namespace"]), text(&["metadata", "name"]));
         let uid = text(&["metadata", "uid"]);
         let has_ended = ["Failed", "Succeeded"].contains(&text(&["status", "phase"]));
-        // The path of a request is made of them.
+        // The path of a request is made of namespace and name.
         let is_named = is_dns_subdomain(namespace) && is_dns_subdomain(pod_name);
         let is_identified = (1..=64).contains(&uid.len());
         if text(&["spec", "nodeName"]) != node_name || has_ended || !is_named || !is_identified {
@@ -128,8 +129,9 @@ impl StrayPods {
     }
 }
 
-/// Whether a kubelet started the pod, or one of its containers, since this boot. Then its
-/// containers may run beside this process, and a StatefulSet whose pod is deleted would run twice.
+/// Whether a kubelet may have started the pod, or one of its containers, since this boot; true if
+/// that cannot be told. Such containers may still run beside this process. If the pod were deleted,
+/// its StatefulSet would start it elsewhere, and it would run twice.
 fn may_run(pod: &Value, boot: Option<Wall>) -> bool {
     let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     // After a reboot a kubelet starts new containers in a pod whose startTime stays.
@@ -151,8 +153,8 @@ fn may_run(pod: &Value, boot: Option<Wall>) -> bool {
     } else if !has_containers && started.is_empty() {
         return false;
     }
-    // The server's own time: a pod that is younger than the boot was started after it, whatever
-    // the clock of its kubelet said.
+    // The server writes creationTimestamp: a pod that was created after the boot was also started
+    // after it, whatever the clock of its kubelet said.
     let created = Wall::parse(object::text(pod, &["metadata", "creationTimestamp"]));
     let times: Option<Vec<Wall>> = started.into_iter().map(Wall::parse).collect();
     let latest = times.and_then(|times| times.into_iter().max().max(created));

@@ -1,10 +1,11 @@
 //! Stray pods: pods that are bound to a Node that offers none.
 //!
-//! A pod with `nodeName`, of `kubectl debug node` or of a kubelet that had the name before, would
-//! wait for ever, and terminate for ever after a delete. As a kubelet with maxPods 0, a guest
-//! rejects it; the deletion of a terminating one is completed. One bounded list comes with
-//! a request of the Node, so that a healthy board sends one with each report.
-//! With `--max-pods` above 0 nothing of this happens.
+//! A pod may be bound to the Node by its own `nodeName`, by `kubectl debug node`, or because a
+//! kubelet had this name before. Without a kubelet it would wait for ever, and after a delete it
+//! would terminate for ever. As a kubelet with maxPods 0 does, a guest rejects such a pod, and it
+//! completes the deletion of a pod that terminates. After a request of the Node one bounded list is
+//! sent, so a healthy board sends one list with each report. With `--max-pods` above 0, or
+//! `--reject-pods=false`, nothing is sent.
 //! Upstream: `pkg/kubelet/kubelet.go` HandlePodAdditions, `pkg/kubelet/lifecycle/predicate.go`.
 
 mod judge;
@@ -36,9 +37,10 @@ const PODS_A_LIST: usize = 8;
 const UNREAD: [&str; 4] = ["containers", "initContainers", "ephemeralContainers", "volumes"];
 /// Shortest time between two lists. A status that changes all the time causes no more of them.
 const LIST_SPACING: Duration = Duration::from_secs(15);
-/// Shortest time between two lists, of one pod each, while eight pods are too large for a list; and
-/// between two that the server forbids: a role may be given later, and an API server that starts
-/// forbids everything until it has read the roles.
+/// Shortest time between two lists in two cases. In the first, eight pods are too large for a list,
+/// and each list has one pod. In the second, the server forbids the list: it is tried again because
+/// a role may be added later, and because an API server that starts forbids everything until it has
+/// read the roles.
 const RARE_LIST_SPACING: Duration = Duration::from_secs(3600);
 /// Period of the lists that follow a change.
 const LIST_PERIOD: Duration = Duration::from_secs(30);
@@ -50,8 +52,8 @@ const LISTS_AFTER_A_CHANGE: Duration = Duration::from_secs(300);
 const REJECTIONS: u32 = 10;
 const REJECTION_PERIOD: Duration = Duration::from_secs(600);
 
-/// Finalizers, or an admission plugin, may keep a pod as it is: the next attempt follows after an
-/// hour. Eight pods that stay hide all others.
+/// A finalizer or an admission plugin may keep a pod as it is. The next attempt for the same pod
+/// follows after this time. Eight such pods fill the list and hide all others.
 const RETRY_PERIOD: Duration = Duration::from_secs(3600);
 /// Most pods whose last attempt is known.
 const MAX_TRIED: usize = 64;
@@ -88,14 +90,14 @@ pub struct Pods {
     /// Lists follow each other until then.
     lists_until: Mono,
     rejections: TokenBucket,
-    /// Pods of the last list, oldest first. The first one is that of the request in flight; without
-    /// any, a request is a list.
+    /// The changes of the last list that are left, oldest pod first. The next request is the first
+    /// change, which stays here until its answer; without changes the next request is a list.
     changes: VecDeque<PodChange>,
     /// The pods of the last attempts, oldest first.
     tried: VecDeque<Tried>,
     /// The server forbids the list.
     is_forbidden: bool,
-    /// That was told, and no list was allowed since.
+    /// The log has said that the server forbids the list, and no list was allowed since.
     is_told: bool,
     /// `limit` of the next list: [`PODS_A_LIST`], or 1 after an answer that is too large.
     limit: usize,
@@ -178,9 +180,9 @@ impl Pods {
         }
     }
 
-    /// Takes the answer to the last request. `boot` is the time of this boot by the server's
-    /// clock, if known. [`Progress::Done`] is a list without a pod that stays; pods that stay are
-    /// an error.
+    /// Takes the answer to the last request. `boot` is the time of this boot by the server's clock,
+    /// if known. [`Progress::Done`]: the list has no pod that stays. A list with pods that stay, or
+    /// that wait for the limit of rejections, is an error.
     pub fn on_response(
         &mut self,
         answer: Answer,
@@ -215,7 +217,7 @@ impl Pods {
                     self.due = Some(now);
                     return Ok(Progress::Continue);
                 }
-                // It is another pod of the same name, or gone.
+                // The pod is gone, or another pod has its name.
                 (Some(_), Some(Refused { code: 404 | 409 | 422, .. })) => {
                     return Ok(Progress::Continue);
                 }
@@ -234,7 +236,8 @@ impl Pods {
         Err(error)
     }
 
-    /// A ServiceAccount has no such rights, which is no fault: one note.
+    /// The server forbids the list, mostly to a ServiceAccount. That is no fault, so one note says
+    /// it.
     fn on_forbidden(&mut self, refused: &Refused) -> Progress {
         if std::mem::replace(&mut self.is_told, true) {
             return Progress::Continue;
@@ -313,7 +316,8 @@ impl Pods {
         })
     }
 
-    /// Returns whether there was an attempt before.
+    /// Remembers the time of an attempt for the pod. Returns whether an earlier attempt was
+    /// remembered.
     fn remember(&mut self, uid: String, now: Mono) -> bool {
         let last = self.tried.iter().position(|tried| tried.uid == uid);
         let is_repeated = last.and_then(|index| self.tried.remove(index)).is_some();

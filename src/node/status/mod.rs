@@ -22,7 +22,8 @@ use crate::node::conditions::{self, DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE
 use crate::node::eviction::Pressures;
 pub use addresses::needs_lookup;
 
-/// The value of [`DOCUMENTATION`], as the unit names the manual. Each response to a status has it.
+/// The value of the annotation [`DOCUMENTATION`], as in `Documentation=` of the unit. It is short,
+/// because each response to a write of the status has it.
 const MANUAL: &str = "man:nodelet(8)";
 
 /// `GOARCH` of this binary: never `aarch64` or `armv7l`.
@@ -75,8 +76,8 @@ pub fn initial(config: &Config, facts: &Facts, pressures: Pressures, now: Wall) 
     desired(config, facts, pressures, &node, now)
 }
 
-/// The desired Node, from the cached one. Heartbeats of unchanged conditions are kept, so that an
-/// unchanged Node is equal.
+/// The desired Node, from the cached Node `seen`. The heartbeats of unchanged conditions are kept,
+/// so that without a change the result equals `seen`.
 pub fn desired(
     config: &Config,
     facts: &Facts,

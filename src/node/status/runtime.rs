@@ -51,8 +51,8 @@ fn set_list(status: &mut Map<String, Value>, key: &str, list: Vec<Value>) {
     }
 }
 
-/// As the server returns it: no names are null, and a size of 0 is absent. Otherwise every
-/// comparison would find a change.
+/// An image as the server returns it: an empty list of names is null, and a size of 0 is absent.
+/// Otherwise every comparison would find a change.
 fn image(image: &Image) -> Value {
     let mut value = Map::new();
     let names = match image.names.as_slice() {

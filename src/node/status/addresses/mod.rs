@@ -46,8 +46,9 @@ pub(super) fn set(node: &mut Value, config: &NodeConfig, network: &Network) -> R
     Ok(())
 }
 
-/// As an agent of k3s does. The cloud controller logs an error each minute for a Node without these
-/// annotations, and writes the addresses that they have over other ones.
+/// Sets the annotations that an agent of k3s sets. For a Node without them the cloud controller of
+/// k3s logs an error each minute, and it replaces the addresses of a Node by those in the
+/// annotations.
 fn annotate_for_k3s(node: &mut Value, ips: &[IpAddr], hostname: &str) {
     let ips = joined(ips);
     let annotations = object::members(node, &["metadata", "annotations"]);
@@ -85,7 +86,8 @@ pub fn needs_lookup(config: &NodeConfig, network: &Network) -> bool {
     is_by_name(config) && network.hosts.as_ref().is_ok_and(Vec::is_empty)
 }
 
-/// Whether the address is that of the Node's name.
+/// Whether the address is found by the Node's name: `--node-ip` gives none, the cloud controller
+/// sets none, and the name itself is no IP.
 pub(super) fn is_by_name(config: &NodeConfig) -> bool {
     let is_specified = config.node_ips.iter().any(|ip| !ip.is_unspecified());
     let is_left_to_cloud = config.external_cloud && config.node_ips.is_empty() && !config.is_of_k3s;
@@ -93,8 +95,8 @@ pub(super) fn is_by_name(config: &NodeConfig) -> bool {
 }
 
 /// An address for a Node without `--node-ip`: its name, if that is an IP; else the name's address
-/// from etc/hosts or, without an entry, from DNS; else that of the default route. An entry that was
-/// not read may be the one of the address that the Node has.
+/// from etc/hosts or, without an entry there, from DNS; else the address of the default route. If
+/// etc/hosts cannot be read, the present address of the Node stands for its entry.
 fn choose(node: &Value, config: &NodeConfig, network: &Network) -> Result<IpAddr, String> {
     if let Some(ip) = config::parse_ip(&config.name) {
         return Ok(ip);

@@ -21,8 +21,9 @@ const BETA_ARCH: &str = "beta.kubernetes.io/arch";
 /// not absence, so that a selector can find the guests.
 pub const GUEST_OS: &str = "nodelet";
 
-/// Labels that take a Node out of the count of the control plane, each by its presence:
-/// `pkg/controller/nodelifecycle`, and cloud-provider `controllers/service`.
+/// Labels that exclude a Node by their presence, whatever their value is: the first from the count
+/// of Nodes that limits evictions (`pkg/controller/nodelifecycle`), the second from load balancers
+/// (cloud-provider `controllers/service`).
 pub const EXCLUSIONS: [&str; 2] = [
     "node.kubernetes.io/exclude-disruption",
     "node.kubernetes.io/exclude-from-external-load-balancers",
@@ -54,8 +55,8 @@ pub fn of_new_node(config: &NodeConfig) -> Map<String, Value> {
     labels
 }
 
-/// Sets the default labels of an existing Node, and those that take a guest out of the count. An
-/// empty value removes a label; other labels stay.
+/// Sets the default labels of an existing Node, and the [`EXCLUSIONS`] of a guest. A label that is
+/// configured with an empty value is removed; other labels stay.
 pub fn adopt(config: &NodeConfig, existing: &mut Map<String, Value>) {
     reset_defaults(&configured(config), existing);
     for key in EXCLUSIONS.into_iter().filter(|_| config.is_guest()) {
@@ -67,8 +68,8 @@ pub fn adopt(config: &NodeConfig, existing: &mut Map<String, Value>) {
     }
 }
 
-/// The two labels that every sync repairs, as upstream's updateNode. A guest without an os label
-/// is left as it is.
+/// Sets the two labels that every computation of the status repairs, as upstream's updateNode. The
+/// os label of a guest is left as it is if its configured value is empty.
 pub fn repair(config: &NodeConfig, labels: &mut Map<String, Value>) {
     let os = os(config);
     if !os.is_empty() {

@@ -145,7 +145,8 @@ fn set_identity(info: &mut Map<String, Value>, facts: &Facts, missing: &mut Vec<
     ] {
         match fact {
             Ok(text) => {
-                // Sent as it is, as by the kubelet, and reported.
+                // As by the kubelet, the text is sent as it is. A line reports that it is no valid
+                // id.
                 if text.is_empty() {
                     missing.push(format!("{sources}: absent or empty; no {key}"));
                 } else if key == "machineID" && !is_machine_id(text) {

@@ -3,7 +3,8 @@
 //! A kubelet, an operator or systemd writes these files while the agent runs. They are checked once
 //! a minute, and at once after a 401 or a request without a response. A check costs one stat(2) for
 //! each file. If a new file is not usable, the old credential stays in use. If the root file system
-//! can block (`guard::root_can_block`), there is no check by the minute.
+//! can block (`guard::root_can_block`), they are checked only after a 401 or a request without a
+//! response.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,14 +64,14 @@ impl CredentialFiles {
         }
     }
 
-    /// The files of `config`, which was just read, from now on. An outage ends with their first
-    /// check.
+    /// Replaces the files by those of `config`, which was just read. The log stays: a failure that
+    /// it has told ends with the first check of the new files that succeeds.
     pub(super) fn replace(&mut self, config: &ApiConfig) {
         let log = std::mem::replace(&mut self.log, OutageLog::new("credentials"));
         *self = Self { log, ..Self::new(config) };
     }
 
-    /// The files of `config` from now on. A file that stays is checked as before.
+    /// Replaces the files by those of `config`. A file that both have keeps its stamp.
     pub(super) fn follow(&mut self, config: &ApiConfig) {
         let new = Self::new(config);
         follow(&mut self.token, new.token);
@@ -83,7 +84,7 @@ impl CredentialFiles {
         self.due = Mono::START;
     }
 
-    /// Whether a check is due, which then begins.
+    /// Returns whether the files must be checked now. The next check is then due in a minute.
     pub(super) fn begins(&mut self, now: Mono) -> bool {
         let (is_due, is_asked) = (self.due <= now, self.due == Mono::START);
         if is_due {
@@ -140,7 +141,8 @@ impl CredentialFiles {
 #[derive(Debug)]
 pub(crate) struct StampedFiles<const N: usize> {
     files: [PathBuf; N],
-    /// `None` if unknown.
+    /// The stamps of the content that is in use. `None` if they are not known: the next check reads
+    /// the files.
     used: Option<[Stamp; N]>,
 }
 

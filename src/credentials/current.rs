@@ -43,10 +43,10 @@ pub(super) enum SigningClient {
     Main,
     /// The main client, with the bootstrap kubeconfig: the board has no certificate yet.
     MainBootstrap,
-    /// One of its own with the bootstrap kubeconfig, because the board's certificate cannot be
+    /// A separate client with the bootstrap kubeconfig, because the board's certificate cannot be
     /// used.
     Bootstrap(Box<Api>),
-    /// One of its own for the supervisor, with the own certificate and the node password.
+    /// A separate client for the supervisor, with the own certificate and the node password.
     Supervisor(Box<Api>),
 }
 
@@ -61,8 +61,8 @@ impl Current {
         self.files.refresh(&mut self.api, bootstrap, &self.pki.source.subject, now.mono)
     }
 
-    /// A request under way follows the bootstrap kubeconfig: it may have named a server that does
-    /// not respond.
+    /// While signing requests are sent with the bootstrap kubeconfig, reads it again, and changes
+    /// their client if it has changed: the old file may have named a server that does not respond.
     fn refresh_bootstrap(&mut self, now: Wall) -> Result<(), Fault> {
         let api = match &mut self.signing {
             SigningClient::Main | SigningClient::Supervisor(_) => return Ok(()),
@@ -80,7 +80,8 @@ impl Current {
         Ok(())
     }
 
-    /// Another program put the board's own certificate into the files: no bootstrap goes on.
+    /// Another program put the board's own certificate into the files: it sends the next signing
+    /// request, and not the bootstrap kubeconfig.
     pub(super) fn own_replaced(&mut self) {
         if let SigningClient::Bootstrap(_) = self.signing {
             self.signing = SigningClient::Main;
@@ -114,7 +115,8 @@ impl Current {
         matches!(self.signing, SigningClient::Bootstrap(_) | SigningClient::Supervisor(_))
     }
 
-    /// Server and CA that the pair of the last signing request is for.
+    /// The server and the CA of the last signing request. The certificate of that request is for
+    /// them.
     fn requested(&self) -> ApiConfig {
         let bootstrap = match &self.signing {
             SigningClient::Bootstrap(own) => &own.config,
@@ -132,7 +134,7 @@ impl Current {
         }
     }
 
-    /// The end of the certificate that the API server gets; `None` without one.
+    /// When the client certificate in use expires; `None` if there is none.
     pub fn not_after(&self) -> Option<Wall> {
         let certificate = self.api.config.certificate.as_ref()?;
         Leaf::of_pem(&certificate.chain.bytes).map(|leaf| leaf.not_after)
@@ -146,7 +148,9 @@ impl Current {
         supervisor.client(&self.api.config, None, Some(node_ips))
     }
 
-    /// A card that is full or has become read-only must not end a Node with its certificate.
+    /// Uses an issued certificate that could not be stored: a card that is full or read-only must
+    /// not end the Node when the old certificate expires. `why` is the failure; with `is_written`
+    /// all file operations succeeded before it.
     fn use_unstored(
         &mut self,
         (certificate, leaf): (ClientCertificate, Leaf),
@@ -157,7 +161,7 @@ impl Current {
             let config = ApiConfig { certificate: Some(certificate), ..self.requested() };
             self.replace((config, leaf.clone()))?;
         }
-        // Of the operations only the sync of the folder may have failed.
+        // If the stored certificate is this one, only the sync of the folder has failed.
         let stored = || self.pki.store.usable().ok().flatten();
         let is_stored = is_written || stored().is_some_and(|(_, stored)| stored == leaf);
         let (what, remedy) = if is_stored {
@@ -176,8 +180,8 @@ impl Current {
         Ok(leaf)
     }
 
-    /// Reads the credentials for each signing request, because they may be replaced: the bootstrap
-    /// kubeconfig, or the node password of k3s.
+    /// Chooses the client of the next signing request. The credentials are read for each request,
+    /// because they may be replaced: the bootstrap kubeconfig, or the node password of k3s.
     fn choose_client(&mut self, bootstrap: bool, first: bool, now: Wall) -> Result<(), Fault> {
         self.signing = match &self.pki.source.supervisor {
             Some(supervisor) => {
@@ -256,15 +260,15 @@ impl CertificateFiles for Current {
 #[derive(Clone, Debug)]
 pub(super) struct Supervisor {
     server: String,
-    /// The system's roots verify it, and not the CA of the kubeconfig.
+    /// The system's roots verify the supervisor, and not the CA of the kubeconfig.
     system_roots: bool,
     node_name: String,
-    /// Folders that may have the password: the kubeconfig's, and that of systemd's credentials.
+    /// Folders that may have the password: the folder of the kubeconfig, and systemd's credentials.
     folders: Vec<PathBuf>,
 }
 
 impl Supervisor {
-    /// The one that `config` names.
+    /// The supervisor that `config` names; `None` if there is none.
     pub(super) fn new(
         config: &Config,
         kubeconfig: &Path,
@@ -294,7 +298,8 @@ impl Supervisor {
         endpoint.map_err(|why| why.at("--k3s-supervisor"))
     }
 
-    /// Why it cannot be asked. `bundles` as [`SYSTEM_ROOTS`].
+    /// Why the supervisor cannot be asked for a certificate: there is no node password, or the
+    /// system's roots are missing. `bundles` are their paths, as [`SYSTEM_ROOTS`].
     pub(super) fn fault(&self, bundles: &[&'static str]) -> Option<Fault> {
         match self.password() {
             Err(why) => Some(Fault::new(why.to_string(), restore_password(&self.node_name))),
@@ -310,9 +315,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A client with the certificate of `config`, and its CA or the system's roots. It keeps what
-    /// `last`, the client of the last attempt, knows of the supervisor's addresses. `node_ips` are
-    /// those of a serving certificate.
+    /// A client with the certificate of `config`, and its CA or the system's roots. It takes over
+    /// what `last`, the client of the last attempt, knows of the supervisor's addresses. `node_ips`
+    /// are the addresses for a serving certificate.
     pub(super) fn client(
         &self,
         config: &ApiConfig,

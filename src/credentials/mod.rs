@@ -51,7 +51,8 @@ impl Credentials {
     /// use from now on.
     pub fn refresh(&mut self, at: ClusterState) -> bool {
         let replaced = self.current.refresh(at.now);
-        // A board without a certificate has that of the bootstrap kubeconfig here.
+        // While the board has no certificate of its own, the replaced one is the bootstrap
+        // kubeconfig's, which is not renewed.
         if let Some(Replaced::Certificate(leaf)) = &replaced
             && !self.rotation.is_missing()
         {
@@ -136,8 +137,8 @@ pub struct IdentitySource {
 
 impl IdentitySource {
     /// Looks for `kubeconfig` and `--bootstrap-kubeconfig` in the working directory, then in
-    /// `credentials`, the folder of systemd's credentials; for the node password of k3s beside the
-    /// kubeconfig first.
+    /// `credentials`, the folder of systemd's credentials. The node password of k3s is looked for
+    /// beside the kubeconfig, then in `credentials`.
     pub fn new(config: &Config, kubeconfig: &Path, credentials: Option<PathBuf>) -> Self {
         let working_directory = [Path::new("")].into_iter();
         let folders: Vec<&Path> = working_directory.chain(credentials.as_deref()).collect();

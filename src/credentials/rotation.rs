@@ -1,7 +1,7 @@
 //! The renewal of one certificate, one step at a time: a request, or one operation on a file.
 //!
-//! The agent, `nodelet serve` and `nodelet join` each have one. [`Certificate`] decides, and
-//! [`CertificateFiles`] has the key and the files. The caller sends the requests.
+//! The agent, `nodelet serve` and `nodelet join` each have a [`Rotation`]. [`Certificate`] decides,
+//! and [`CertificateFiles`] has the key and the files. The caller sends the requests.
 
 use super::certificate::{Certificate, FileTask, TaskResult, Work};
 use crate::kube::instant::{ClusterState, Mono, Now};
@@ -53,7 +53,8 @@ pub(crate) struct Rotation {
     /// `None` if nothing is renewed.
     certificate: Option<Certificate>,
     changes: Changes<Purpose>,
-    /// The creation of the Node that the certificate follows: once, whatever clocks show.
+    /// The creation time that [`Certificate::follow_node`] was last called with. It is called once
+    /// for each Node, whatever the clocks show.
     node_created: Option<Wall>,
 }
 
@@ -64,9 +65,10 @@ impl Rotation {
 
     /// When the next step is due. Logs once that the certificate has expired.
     ///
-    /// The supervisor renews it for a Node that exists: not before the first Lease, after which the
-    /// time of the server is known, too. Without a certificate, or with an expired one, there is no
-    /// Lease, and the files must be searched.
+    /// The supervisor renews a certificate only for a Node that exists, so its renewal waits for
+    /// the first Lease, after which the server's time is known, too. It does not wait without a
+    /// certificate, or with an expired one: then there will be no Lease, and the files must be
+    /// searched.
     pub(crate) fn due(&mut self, at: ClusterState) -> Option<Mono> {
         let certificate = self.certificate.as_mut()?;
         let now = now_of(certificate, at);
@@ -108,8 +110,8 @@ impl Rotation {
         self.certificate.as_ref().map(|certificate| certificate.deadline)
     }
 
-    /// Takes one step. A task begins after the last change has ended: that may be its own, or one
-    /// whose files it reads.
+    /// Takes one step. As long as operations of earlier changes are left, the step is the next of
+    /// them: a task must not read files of a change that has not ended.
     pub(crate) fn step(
         &mut self,
         files: &mut dyn CertificateFiles,
@@ -178,8 +180,9 @@ impl Rotation {
     }
 }
 
-/// The time that decides. The supervisor's dates are compared with the server's clock only, so
-/// neither a wrong clock of the board nor of the server matters.
+/// The time that the dates of the certificate are compared with. For a supervisor's certificate it
+/// is the server's time, if that is known: the supervisor dates by the same clock, so it does no
+/// harm if that clock, or the board's, is wrong.
 fn now_of(certificate: &Certificate, at: ClusterState) -> Now {
     match at.server {
         Some(wall) if certificate.kind.is_at_supervisor() => Now { wall, ..at.now },

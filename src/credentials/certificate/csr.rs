@@ -18,7 +18,7 @@ pub(super) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningre
 
 /// The remedy of an approved CSR without a certificate.
 pub(super) const SIGNER: &str = "see the signer's log (kube-controller-manager)";
-/// That of one that is not approved.
+/// The remedy of a CSR that is not approved.
 pub(super) const APPROVE: &str =
     "approve the next one: kubectl get csr, then kubectl certificate approve NAME";
 /// What follows a CSR whose certificate cannot be used.
@@ -29,7 +29,8 @@ const ANOTHER_KEY: &str = "requesting with another key";
 pub(super) struct Waiting {
     pub(super) request: SigningRequest,
     pub(super) name: String,
-    /// `None`: a CSR of that name existed before, perhaps another client's.
+    /// `None` until the first read if the create found a CSR of this name, perhaps another
+    /// client's.
     pub(super) uid: Option<String>,
     pub(super) since: Mono,
     /// Time from a read to the next one.
@@ -40,7 +41,7 @@ pub(super) struct Waiting {
     pub(super) logged: bool,
 }
 
-/// The create. Unless the name is derived from the key, the server makes it.
+/// The request that creates the CSR. Without `names_by_key` the server generates its name.
 pub(super) fn create(request: &SigningRequest, names_by_key: bool) -> Request {
     let metadata =
         if names_by_key { json!({"name": request.name}) } else { json!({"generateName": "csr-"}) };
@@ -57,7 +58,7 @@ pub(super) fn create(request: &SigningRequest, names_by_key: bool) -> Request {
     Request::post(CSRS, Accept::Object, &body)
 }
 
-/// The read.
+/// The request that reads the CSR.
 pub(super) fn read_request(name: &str) -> Request {
     Request::get(format!("{CSRS}/{name}"), Accept::Object)
 }
@@ -70,7 +71,7 @@ pub(super) enum CsrState {
     Issued(String),
     /// It will not be signed. The next CSR may have the same key.
     Gone(Fault),
-    /// Its certificate is unusable, or it is another client's. The next CSR needs a new key.
+    /// The certificate is unusable, or the CSR is another client's. The next CSR needs a new key.
     Unusable(Fault),
     /// The server refused the read.
     Refused(Refused),

@@ -7,7 +7,7 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
 
-/// client-go: every 32 s after a failure.
+/// Longest delay after a failure, as in client-go.
 pub(super) const LAST_BACKOFF: Duration = Duration::from_secs(32);
 /// Longest delay between two GETs of a CSR: 8 s, or 30 s if a person approves it.
 const LAST_POLL: Duration = Duration::from_secs(8);
@@ -25,20 +25,20 @@ const LAST_AT_SUPERVISOR: Duration = Duration::from_secs(3600);
 /// What a certificate is for, and how the board gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateKind {
-    /// A client's, without `--rotate-certificates`: the credentials of `--bootstrap-kubeconfig`
-    /// request one if there is none, or if it has expired.
+    /// A client certificate without `--rotate-certificates`. The credentials of
+    /// `--bootstrap-kubeconfig` request one if there is none, or if it has expired.
     Bootstrapped,
-    /// A client's, `--rotate-certificates`: it is renewed before it expires.
+    /// A client certificate with `--rotate-certificates`: it is renewed before it expires.
     Rotated,
-    /// A client's, with both flags.
+    /// A client certificate with both flags.
     RotatedOrBootstrapped,
-    /// A client's, `--k3s-supervisor`: the supervisor signs, and the lifetime is counted by the
-    /// server's clock.
+    /// A client certificate with `--k3s-supervisor`: the supervisor signs it, and its lifetime is
+    /// counted by the server's clock.
     Supervisor,
-    /// A server's, `--rotate-server-certificates`: a person approves it, perhaps days later, and
-    /// the process that asked has ended by then.
+    /// A serving certificate, with `--rotate-server-certificates`. A person approves its CSR,
+    /// perhaps days later, when the process that created the CSR has ended.
     Serving,
-    /// A server's, which the supervisor signs.
+    /// A serving certificate that the supervisor signs.
     ServingAtSupervisor,
 }
 
@@ -58,8 +58,9 @@ impl CertificateKind {
         matches!(self, Self::Supervisor | Self::ServingAtSupervisor)
     }
 
-    /// When a certificate must be replaced: with rotation after 70 to 90 % of its lifetime, which
-    /// spreads many boards, or at once if its subject is wrong; otherwise after its expiry.
+    /// When a certificate must be replaced. With rotation: after 70 to 90 % of its lifetime (255 to
+    /// 328 of 365 days), which spreads many boards, or at once if its subject is wrong. Without
+    /// rotation: after its expiry.
     pub(super) fn deadline(self, subject: &Subject, leaf: &Leaf, jitter: Jitter) -> Wall {
         if !self.rotates() {
             return leaf.not_after.next_microsecond();
@@ -69,7 +70,7 @@ impl CertificateKind {
         }
         let lifetime = leaf.not_after.since(leaf.not_before);
         let thousandth = lifetime / 1000;
-        // As client-go, without the upper bound.
+        // As in client-go, the 90 % are never reached.
         leaf.not_before.after(thousandth * 700 + jitter.of(thousandth * 200).min(thousandth * 199))
     }
 
@@ -97,14 +98,14 @@ impl CertificateKind {
     /// Longest pause after a request without a response.
     pub(super) fn last_silence(self) -> Duration {
         match self {
-            // Each attempt blocks the port.
+            // Each attempt blocks the port of `nodelet serve`.
             Self::Serving => LAST_BACKOFF,
             _ if self.is_at_supervisor() => LAST_AT_SUPERVISOR,
             _ => LAST_SILENCE,
         }
     }
 
-    /// What a log line says about an expired certificate; `None` for a server's.
+    /// What a log line says about an expired client certificate; `None` for a serving certificate.
     pub(super) fn after_expiry(self) -> Option<&'static str> {
         match self {
             Self::Bootstrapped | Self::RotatedOrBootstrapped => {
@@ -119,8 +120,10 @@ impl CertificateKind {
     }
 }
 
-/// Longest pause while a certificate is `held`: a network that comes back just before the expiry
-/// must not find a pause of an hour. After the expiry nothing is in a hurry.
+/// Longest pause before the next attempt while a certificate is `held`: a tenth of the time until
+/// its expiry, but at least 32 s. For example, 20 minutes before the expiry it is 2 minutes: if the
+/// network comes back then, a pause of an hour would be too long. Without a certificate, and after
+/// the expiry, there is no limit.
 pub(super) fn longest_pause(held: Option<&Leaf>, now: Wall) -> Duration {
     match held.map(|held| held.not_after.since(now)) {
         Some(left) if !left.is_zero() => (left / 10).max(LAST_BACKOFF),

@@ -1,9 +1,10 @@
 //! A certificate that the cluster signs: when it must be replaced, what comes next, and what a
 //! response means. Pure: time, files and responses are arguments.
 //!
-//! A CertificateSigningRequest (CSR) is created for a new key, then read by name until it is signed
-//! or fails; the supervisor of k3s signs in its response. The next attempt after a failure follows
-//! after a backoff, without a limit. `credentials::rotation` takes the steps.
+//! A CertificateSigningRequest (CSR) is created for a key, and then read by name until it is signed
+//! or fails. The supervisor of k3s answers a request with the certificate itself. A failed attempt
+//! is followed by a backoff and another attempt, as often as needed. `credentials::rotation` takes
+//! the steps.
 //! Upstream: client-go `util/certificate/{certificate_manager.go,csr}`.
 
 mod csr;
@@ -27,20 +28,20 @@ use crate::kube::x509::{Leaf, SigningRequest, Subject};
 const FIRST_BACKOFF: Duration = Duration::from_secs(2);
 /// Delay before the first GET of a CSR, because a signer answers at once; then doubled.
 const FIRST_POLL: Duration = Duration::from_millis(100);
-/// How often the files are searched while the held certificate has expired: a person may add
-/// another one long before the next request is due.
+/// How often the files are searched while no certificate is held, or an expired one: a person may
+/// put another certificate there long before the next request is due.
 const SEARCH_PERIOD: Duration = Duration::from_secs(60);
 /// Shortest time from a new certificate to the next request.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// A step of the wall clock after which a request under way is given up: it may have been made
-/// because the held certificate seemed to be expired.
+/// A step of the wall clock after which a request under way is given up: perhaps it was made only
+/// because a wrong clock showed that the held certificate had expired.
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// A controller approves within this time; after it the log asks for a manual approval.
 const APPROVAL_TIME: Duration = Duration::from_secs(10);
 /// What follows a request that is given up.
 const AGAIN: &str = "requesting again";
-/// From the creation of a Node to the request that stores the node password again: k3s deletes that
-/// of the former Node, which may have the same name, by garbage collection.
+/// Time from the creation of a Node to the request that stores the node password again. If a former
+/// Node of this name was deleted, the garbage collection of k3s deletes its node password first.
 const COLLECTED: Duration = Duration::from_secs(10);
 
 /// One certificate, and the request for the next one.
@@ -124,8 +125,8 @@ pub enum TaskResult {
 }
 
 impl Certificate {
-    /// `held` is the stored certificate, if any; at a supervisor `not_before` is its arrival.
-    /// `replace_now`: whether it must be replaced at once.
+    /// `held` is the stored certificate, if any. If a supervisor signed it, its `not_before` must
+    /// be the time of its arrival. `replace_now`: whether it must be replaced at once.
     pub fn new(
         kind: CertificateKind,
         subject: Subject,
@@ -158,7 +159,8 @@ impl Certificate {
         self.held.is_none()
     }
 
-    /// When the next file task or request is due. The clock may have been set since the last call.
+    /// When the next file task or request is due. The result may differ from the last one, because
+    /// the wall clock may have been set.
     pub fn due(&self, now: Now) -> Mono {
         let due = match self.state {
             CertificateState::Idle => self.due.max(now.mono.after(self.deadline.since(now.wall))),
@@ -181,7 +183,8 @@ impl Certificate {
         self.end_of_request(now).is_none() && matches!(self.next(now), Work::Send(_))
     }
 
-    /// Whether a certificate is held that has not expired. Otherwise a file may have another one.
+    /// Whether a certificate is held that has not expired. If not, the files are searched for
+    /// another one.
     pub fn is_usable(&self, now: Wall) -> bool {
         self.held.as_ref().is_some_and(|leaf| now <= leaf.not_after)
     }
@@ -204,11 +207,11 @@ impl Certificate {
         let then = self.signed_at?;
         let expected = then.wall.after(now.mono.since(then.mono));
         let step = expected.since(now.wall).max(now.wall.since(expected));
-        // Without a certificate nothing seemed to be expired.
+        // Without a held certificate, a wrong clock was not the reason for the request.
         if step > CLOCK_STEP && self.held.is_some() {
             return Some(Fault::new(format!("the clock was set while {name} waited"), AGAIN));
         }
-        // A gateway may refuse it within TLS.
+        // A gateway may refuse the expired certificate within TLS, and then there is no 401.
         if self.needs_bootstrap(now.wall) && !self.needs_bootstrap(then.wall) {
             return Some(Fault::new(format!("the certificate expired while {name} waited"), AGAIN));
         }
@@ -275,7 +278,7 @@ impl Certificate {
                 self.continue_with(CertificateState::Signed(request), now.mono);
             }
             TaskResult::InUse(leaf) => self.replaced(leaf, now),
-            // It is stored later, unless the next one is due before.
+            // Another attempt stores it later, unless the next certificate is due before that.
             TaskResult::NotStored(leaf, why) => {
                 let pause = self.hold(leaf, now);
                 let left = self.deadline.since(now.wall);
@@ -310,12 +313,13 @@ impl Certificate {
         self.due = due;
     }
 
-    /// Returns the shortest time until the next request.
+    /// Takes a new certificate as the held one. Returns the shortest time until the next request.
     fn hold(&mut self, mut leaf: Leaf, now: Now) -> Duration {
         if self.kind.is_at_supervisor() {
-            // k3s dates it back to the birth of its CA. The arrival counts, once: each attempt to
-            // store it is no arrival. A time after its expiry is of a wrong clock, and the
-            // lifetime begins in 1970: the certificate is due at once.
+            // k3s writes the creation time of its CA as `notBefore`, so the lifetime is counted
+            // from the arrival here. The first arrival counts: a repeated attempt to store the same
+            // certificate is no new arrival. An arrival that is after the expiry comes from a wrong
+            // clock. Then the lifetime is counted from 1970, and the certificate is due at once.
             let is_held = |held: &&Leaf| {
                 held.public_key == leaf.public_key && held.not_after == leaf.not_after
             };
@@ -352,10 +356,11 @@ impl Certificate {
         debug_assert!(now.mono < self.due, "{:?} at {now:?}", self.due);
     }
 
-    /// The Node was created at this time, perhaps by a process that ended soon after. k3s deletes a
-    /// node password with its Node, and one that has no Node for ten minutes. Until the next
-    /// request stores it, another board may get the name. A certificate that arrived since was such
-    /// a request. Both times have whole seconds.
+    /// Makes a request to the supervisor due soon after the creation of the Node at `created`, so
+    /// that the node password is stored again. k3s deletes a node password when its Node is
+    /// deleted, and if there is no Node for ten minutes. Until it is stored again, another board
+    /// may get the name. If a certificate arrived 5 s or more after `created`, its request has
+    /// stored the password, and nothing is due. Both times have whole seconds.
     pub fn follow_node(&mut self, created: Wall, now: Mono) {
         let is_older = |leaf: &Leaf| leaf.not_before < created.after(COLLECTED / 2);
         if self.kind.is_at_supervisor()
@@ -368,7 +373,8 @@ impl Certificate {
         }
     }
 
-    /// Takes the answer of the request. Returns a line that asks for an approval.
+    /// Takes the answer of the request. Returns a line for the log if the CSR waits for long: for
+    /// its approval, or for its signature.
     pub fn on_response(
         &mut self,
         answer: Answer,
@@ -397,7 +403,7 @@ impl Certificate {
 
     /// The server may have created the CSR, so it is sent again: a digest-named CSR is found, and a
     /// generateName CSR is orphaned and garbage-collected within 24 h. A request to the supervisor
-    /// is signed again, because that reads the node password again.
+    /// is signed again, because that step reads the node password again.
     fn on_silence(&mut self, now: Now) {
         if self.kind.is_at_supervisor() {
             self.state = CertificateState::Idle;

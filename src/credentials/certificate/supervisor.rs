@@ -1,7 +1,7 @@
 //! The request to the supervisor of k3s and rke2, which signs in its response.
 //!
-//! `nodelet join` sends it with a token, a renewal with the held certificate; the Node must exist
-//! then. Both send the node password, which proves that the name is this board's.
+//! `nodelet join` sends it with a token. A renewal sends it with the held certificate, and the Node
+//! must exist then. Each request has the node password, which proves that the name is this board's.
 //! Upstream: k3s `pkg/server/handlers/handlers.go`, `pkg/nodepassword/validate.go`.
 
 use zeroize::Zeroizing;
@@ -13,11 +13,11 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{CertificatePurpose, SigningRequest};
 
-/// rke2 answers this path, too. Where the body is no request, the server answers with a key that
-/// all boards share.
+/// The path for a client certificate, also of rke2. If the body is no signing request, the server
+/// answers with a key that all boards share.
 const CLIENT_KUBELET: &str = "/v1-k3s/client-kubelet.crt";
-/// The same for a server. Name and addresses are those of the headers, and the subject has no
-/// organization; the request's own are ignored.
+/// The path for a serving certificate. The server takes name and addresses from the headers, and
+/// its certificate has no organization. The subject of the signing request is ignored.
 const SERVING_KUBELET: &str = "/v1-k3s/serving-kubelet.crt";
 /// Headers with the name of the Node and its password.
 pub const NODE_NAME: &str = "k3s-node-name";
@@ -44,8 +44,8 @@ pub fn request(signed: &SigningRequest) -> Request {
     }
 }
 
-/// What helps a board whose node password the server does not have. A new password does not: the
-/// server accepts the first one for a name until its Secret is deleted.
+/// The remedy if the server has another node password for this name. A new password does not help:
+/// the server accepts only the first one until its Secret is deleted.
 pub fn restore_password(node_name: &str) -> String {
     format!(
         "restore /etc/credstore/nodelet.k3s-password and restart nodelet, or kubectl delete node \
@@ -59,7 +59,7 @@ pub fn issued(signed: &SigningRequest, response: Response, now: Wall) -> Result<
     let Err(mut refused) = response.accepted() else {
         let chain = Zeroizing::new(String::from_utf8(response.body).unwrap_or_default());
         if chain.contains("PRIVATE KEY") {
-            // The server ignores the request.
+            // An older server ignores the signing request.
             let what = "the server made the key itself, and all boards share it";
             return Err(Fault::new(what, "upgrade k3s to v1.31.7, v1.32.2 or newer"));
         }
@@ -79,13 +79,14 @@ pub fn issued(signed: &SigningRequest, response: Response, now: Wall) -> Result<
                 .to_owned()
                 + &restore_password(name)
         }
-        // Without any credentials; one that is wrong is 401.
+        // The server saw no credentials. Wrong credentials are 401.
         403 => NO_CERTIFICATE.to_owned(),
         400..429 => "nodelet join --force with a token of k3s token create".to_owned(),
         _ => String::new(),
     };
     let fault = Fault::from(refused);
-    // Not the advice for a request to the API server, but for a busy one.
+    // `fault` has the remedy of a request to the API server. It is used only if there is no other
+    // one: a busy supervisor is like a busy API server.
     let remedy = if remedy.is_empty() { fault.remedy } else { remedy };
     Err(Fault::new(format!("the supervisor answers {}", fault.what), remedy))
 }

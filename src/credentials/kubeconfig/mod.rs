@@ -27,8 +27,8 @@ use crate::os::guard::read;
 /// The remedy of a file that has no entries: a power failure can leave the first half of one.
 const CUT_OFF: &str = "is the file cut off? Copy it again";
 
-/// Reads a certificate chain and its key. One file of both is read once: a second read takes its
-/// time, and may find the pair of a renewal. The error starts with the path.
+/// Reads a certificate chain and its key. If both are in one file, it is read once: a second read
+/// would take time, and might find the next pair of a renewal. The error starts with the path.
 pub fn read_certificate(chain: &Path, key: &Path) -> Result<ClientCertificate, Fault> {
     let read_chain = read_pem(chain)?;
     let key = if key == chain { read_chain.clone() } else { read_pem(key)? };
@@ -53,7 +53,7 @@ pub fn read_password(path: &Path) -> Result<Option<Secret>, Fault> {
     read_word(path, "password")
 }
 
-/// The one word in a file, if it is not empty; `what` it is.
+/// The one word in a file; `None` if the file is empty. An error calls the word `what`.
 fn read_word(path: &Path, what: &str) -> Result<Option<Secret>, Fault> {
     let at = |why: Fault| why.at(path.display());
     let bytes = Zeroizing::new(read(path).map_err(at)?);
@@ -342,8 +342,8 @@ pub(crate) enum KubeconfigUser<'a> {
 
 /// A kubeconfig with the cluster of `bootstrap`.
 ///
-/// A kubelet drops `tls-server-name` and `proxy-url`, and then cannot connect to a cluster that
-/// needs them.
+/// It keeps `tls-server-name` and `proxy-url`. A kubelet drops them, and then cannot connect to a
+/// cluster that needs them.
 pub(crate) fn render(bootstrap: &ApiConfig, user: &KubeconfigUser<'_>) -> Result<String, Fault> {
     let endpoint = &bootstrap.endpoint;
     let mut cluster = String::new();

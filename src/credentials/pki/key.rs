@@ -101,7 +101,8 @@ impl Key {
         Ok(x509::pem("CERTIFICATE", &der))
     }
 
-    /// What `content` makes of the AlgorithmIdentifier of this key's signatures, and the signature.
+    /// Signs what `content` returns for the AlgorithmIdentifier of this key's signatures. Returns
+    /// the content, the algorithm and the signature, DER.
     fn signed(&self, content: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<Vec<u8>, Fault> {
         let signer =
             |(scheme, algorithm)| Some((self.signing.choose_scheme(&[scheme])?, algorithm));
@@ -128,7 +129,7 @@ fn name(wanted: &Wanted, usages: &[&str]) -> String {
     add(subject.common_name.as_bytes());
     subject.organizations.iter().for_each(|name| add(name.as_bytes()));
     usages.iter().for_each(|usage| add(usage.as_bytes()));
-    // Upstream's requests of this name have none.
+    // Upstream's requests with such a name have no alternative names.
     subject.alt_names.iter().for_each(|name| add(&name.encode()));
     format!("node-csr-{}", URL_SAFE_NO_PAD.encode(digest.finish()))
 }

@@ -42,7 +42,7 @@ pub struct Pki {
     pub(super) disk: Disk,
     /// Changes that nothing waits for, each with the message if it fails.
     pub(super) later: Vec<(&'static str, Vec<Op>)>,
-    /// Those of the certificates to store.
+    /// The marks of the certificates that are requested and stored from now on.
     pub(super) marks: Marks,
     /// Last warning about the stored certificate.
     last_warning: String,
@@ -65,7 +65,7 @@ impl Pki {
         };
         if pki.source.kind.is_some() {
             let interrupted = pki.store.recover()?;
-            // What is there is used all the same.
+            // The files that are there are used all the same.
             if let Err(why) = pki.disk.carry_out(interrupted) {
                 pki.warn(why.to_string());
             }
@@ -85,9 +85,9 @@ impl Pki {
         }
     }
 
-    /// A certificate that has not expired: it was added since the start, or the clock was wrong
-    /// then. `None` if there is still none. `completed`: whether the operations of `Store::recover`
-    /// could be carried out.
+    /// Looks for a certificate that has not expired: a person may have added one since the start,
+    /// or the clock was wrong at the start. `None` if there is none, or only one of another node.
+    /// `completed`: the result of the operations of `Store::recover`.
     pub fn find(
         &mut self,
         completed: Result<(), Fault>,
@@ -139,9 +139,10 @@ impl Pki {
         self.store.pending_key(new_key, stored)
     }
 
-    /// The identity after [`Store::install`], with the server and CA of the request: those in the
-    /// files may be of another cluster by now, and count from the next start. The kubeconfig of a
-    /// bootstrap is written later, and what is old is removed later.
+    /// The identity after the operations of [`Store::install`], with the server and the CA of
+    /// `requested`, which the signing request was sent to. The files may name another cluster by
+    /// now; they count from the next start. The operations that write the kubeconfig of a
+    /// bootstrap, and that remove old pairs, are left in `later`.
     pub(super) fn installed(
         &mut self,
         requested: ApiConfig,
@@ -158,14 +159,16 @@ impl Pki {
         Ok((ApiConfig { certificate: Some(identity), ..requested }, leaf))
     }
 
-    /// The digest of the kubeconfig, if there is one and that of `requested` is another.
+    /// The digest of the kubeconfig in its file; `None` if there is no file, or if it is already
+    /// the kubeconfig that a bootstrap with `requested` would write.
     fn other_kubeconfig(&self, requested: &ApiConfig) -> Option<String> {
         let (found, new) = (read(&self.source.kubeconfig).ok()?, self.rendered(requested).ok()?);
         (found != new.as_bytes()).then(|| digest_of(&found))
     }
 
-    /// A request with the own certificate follows, which replaces no kubeconfig, but for one that
-    /// the stored pair was to replace and that is still there.
+    /// Called before a request with the own certificate. Such a request replaces no kubeconfig, so
+    /// the mark `replaced` is dropped. It is kept only if the stored pair has it, too, and the
+    /// kubeconfig that it names is still in its file.
     pub(super) fn keep_kubeconfig(&mut self, requested: &ApiConfig) {
         let Some(replaced) = self.marks.replaced.take() else {
             return;
@@ -230,9 +233,10 @@ pub(crate) fn issued(
     Ok((identity, leaf))
 }
 
-/// Whether the kubeconfig with the certificate `given` is newer than the stored one: that was
-/// renewed for another kubeconfig, perhaps of another cluster. If that is not known, the times of
-/// their issue decide.
+/// Whether the kubeconfig's certificate `given` is to be used instead of the `stored` one: the
+/// kubeconfig was replaced since the stored certificate was renewed, perhaps by one of another
+/// cluster. The marks of the stored certificate say which kubeconfig it was renewed for. Without
+/// marks the later `notBefore` decides. A certificate that has expired is never new.
 fn is_new(given: &ClientCertificate, stored: &ClientCertificate, now: Wall) -> bool {
     let (Ok(leaf), Ok(stored_leaf)) = (check_certificate(given), check_certificate(stored)) else {
         return false;
@@ -270,8 +274,8 @@ enum StoredPair {
     /// TLS can use it.
     Usable(ClientCertificate, Leaf),
     Missing,
-    /// It cannot be read or used. It may be the only one that has not expired, so it is not
-    /// written over.
+    /// It cannot be read or used. It is not overwritten at the start, because it may be the only
+    /// one that has not expired.
     Unusable,
 }
 
@@ -284,8 +288,8 @@ pub struct Start {
     pub bootstrap: Option<Fault>,
     /// The certificate to renew; `None` if there is none.
     pub leaf: Option<Leaf>,
-    /// The certificate came with the kubeconfig. It may permit more than a node needs, so it is
-    /// renewed at once. So is one of a supervisor whose arrival is not known.
+    /// The certificate is renewed at once, for one of two reasons. It is inside the kubeconfig, and
+    /// may permit more than a node needs; or a supervisor signed it, and its arrival is not known.
     pub replace_now: bool,
 }
 
@@ -370,10 +374,16 @@ impl Pki {
         Ok((KubeconfigState::Unusable(why), marks))
     }
 
-    /// The certificate that a rotation begins with: the stored one, or else the kubeconfig's, which
-    /// is then stored. Of two that seem to be expired it is the one that expires later: the clock
-    /// may be ahead, and the stored one must not be lost. Of two, one of another node does not
-    /// count. Beside a token there is none: a server would take the certificate first.
+    /// The certificate that a rotation begins with: the stored certificate, or else the
+    /// kubeconfig's. If the latter is inside the kubeconfig, it is also stored. There are four
+    /// exceptions:
+    ///
+    /// - If the kubeconfig is newer ([`is_new`]), its certificate is used.
+    /// - If the stored certificate has expired and the kubeconfig's certificate expires later, the
+    ///   kubeconfig's is used. Both may seem to be expired, because the clock may be ahead.
+    /// - If exactly one of the two certificates is another node's, it is not used.
+    /// - A kubeconfig with a token and without a certificate is used as it is: a server would
+    ///   prefer a certificate to the token.
     fn seed(&mut self, mut kubeconfig: ApiConfig, marks: &Marks, now: Wall) -> Start {
         if kubeconfig.certificate.is_none() && kubeconfig.authorization.is_some() {
             return Start::with(kubeconfig, None);
@@ -423,7 +433,8 @@ impl Pki {
         Start { replace_now, ..Start::with(kubeconfig, leaf) }
     }
 
-    /// The lifetime of a supervisor's certificate begins with its arrival.
+    /// Sets the `not_before` of a supervisor's certificate to its arrival, with which its lifetime
+    /// begins.
     fn arrived(&self, mut start: Start) -> Start {
         let at_supervisor = self.source.kind.is_some_and(CertificateKind::is_at_supervisor);
         if let (true, Some(leaf)) = (at_supervisor, &mut start.leaf) {
@@ -434,8 +445,8 @@ impl Pki {
         start
     }
 
-    /// The stored certificate. One that cannot be read or used is logged; a renewal or a bootstrap
-    /// replaces it.
+    /// The stored certificate. If it cannot be read or used, that is logged, and a renewal or a
+    /// bootstrap replaces it.
     fn stored(&mut self) -> StoredPair {
         match self.store.usable() {
             Ok(Some((identity, leaf))) => StoredPair::Usable(identity, leaf),
@@ -454,9 +465,10 @@ impl Pki {
         }
     }
 
-    /// A kubeconfig is unusable if it is missing, TLS cannot use it, its certificate has expired,
-    /// or it is another node's. `Err` if it cannot be looked for. Upstream:
-    /// `isClientConfigStillValid` in `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
+    /// A kubeconfig is unusable if it is missing, if TLS cannot use it, or if its certificate has
+    /// expired or is another node's. `Err` if its path cannot be resolved, for another reason than
+    /// a missing file. Upstream: `isClientConfigStillValid` in
+    /// `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
     fn kubeconfig_state(&self, now: Wall) -> Result<KubeconfigState, Fault> {
         let path = &self.source.kubeconfig;
         let at = |why: Fault| why.at(path.display());

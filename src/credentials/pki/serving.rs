@@ -18,9 +18,9 @@ use crate::os::write::{Disk, Op};
 pub struct ServingPki {
     store: Store,
     kind: CertificateKind,
-    /// That of the certificates to request.
+    /// The subject of the certificates to request.
     pub subject: Subject,
-    /// Removes what the last certificate replaced.
+    /// The operations that remove what the last certificate replaced.
     clean: Vec<Op>,
 }
 

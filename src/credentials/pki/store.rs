@@ -3,11 +3,13 @@
 //!
 //! `kubelet-client-2026-11-21-06-19-25.pem` holds a certificate chain and its key. The link
 //! `kubelet-client-current.pem` points to the pair in use; it is replaced by renaming the link
-//! `kubelet-client-updated.pem`. Of the old pairs one is kept. In a copy without links a file in
-//! the place of the link is read, or else the link is made anew.
+//! `kubelet-client-updated.pem`. One old pair is kept. A copy of the folder may have lost its
+//! links: then a file in the place of the link is read or, if there is none, the link to the newest
+//! pair is made.
 //!
-//! A line behind each stored pair has the marks of the files that it was renewed for: a certificate
-//! of another cluster must not win over new ones.
+//! A line behind each stored pair has marks: digests of the kubeconfig's certificate and of the CAs
+//! that the pair was renewed for. If a person replaces these files, the stored pair, perhaps of
+//! another cluster, must not win over the new files.
 //! Upstream: client-go `util/certificate/certificate_store.go`.
 
 use std::ffi::OsStr;
@@ -41,7 +43,8 @@ use crate::os::write::{self, Op, PRIVATE};
 /// What the names of the files begin with.
 pub(super) const CLIENT: &str = "kubelet-client";
 pub(super) const SERVER: &str = "kubelet-server";
-/// The start of the line. Every reader ignores text outside of PEM sections.
+/// The start of the line with the certificates of [`Marks`]. Every reader ignores text outside of
+/// PEM sections.
 const LINE: &str = "# kubeconfig: ";
 /// The start of the line of [`Marks::replaced`].
 const REPLACED: &str = "# replaced kubeconfig: ";
@@ -84,9 +87,9 @@ impl Store {
         self.file(".key.tmp")
     }
 
-    /// The operations that complete an interrupted update of this program or a kubelet, or that
-    /// make the newest pair current if there is no link to any. Then those that remove what
-    /// processes left that ended early.
+    /// The operations that remove unfinished files, and make a pair current if none is: they
+    /// complete an interrupted update of this program or of a kubelet, or make the link to the
+    /// newest pair. If a pair is current, they remove the old pairs that an earlier process left.
     pub(in crate::credentials) fn recover(&self) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         let mut ops = self.remove_unfinished()?;
@@ -132,8 +135,8 @@ impl Store {
         Ok(Some((stored, leaf)))
     }
 
-    /// When the pair in use, with this certificate, was stored, from its name; `None` if the name
-    /// has no plausible time.
+    /// When the pair in use was stored, from its name. `None` if the name has no time, or one after
+    /// the expiry of `leaf`, its certificate.
     pub(super) fn arrival(&self, leaf: &Leaf) -> Option<Wall> {
         self.time_in(self.target()?.file_name()?).filter(|at| *at < leaf.not_after)
     }
@@ -182,9 +185,10 @@ impl Store {
         Ok(ops)
     }
 
-    /// The pair of an attempt whose link could not be made, or else the newest one that cannot be
-    /// read, which may be that of an attempt, too: both may last for years, and each attempt must
-    /// not leave another file. The pair in use is none of them.
+    /// The file of a failed attempt, which is written again: the cause may last for years, and each
+    /// attempt must not leave another file. It is a pair with the same text, whose link could not
+    /// be made, or else the newest pair that cannot be read, which may come from such an attempt.
+    /// It is never the pair in use.
     fn leftover(&self, text: &[u8]) -> Option<PathBuf> {
         let (mut same, mut unread) = (None, None);
         let target = self.target();
@@ -233,7 +237,7 @@ impl Store {
         Ok(ops)
     }
 
-    /// The operations that remove what was written and not renamed: it has a key.
+    /// The operations that remove files that were written and not renamed: they have a key in them.
     fn remove_unfinished(&self) -> Result<Vec<Op>, Fault> {
         let mut ops = Vec::new();
         self.each_file(&mut |path| {
@@ -244,7 +248,7 @@ impl Store {
         Ok(ops)
     }
 
-    /// The operations that remove old pairs: all but that in use and the newest other one.
+    /// The operations that remove old pairs: all but the pair in use and the newest of the others.
     fn remove_old(&self) -> Result<Vec<Op>, Fault> {
         let Some(target) = self.target() else {
             return Ok(Vec::new());
@@ -269,8 +273,8 @@ impl Store {
         Ok(ops)
     }
 
-    /// The operations that remove what an installed pair replaces: old pairs, one that could not be
-    /// written, and the key of its request.
+    /// The operations that follow the installation of a pair: they remove old pairs, unfinished
+    /// files, and the key that was stored for the request of the pair.
     pub(super) fn clean(&self) -> Result<Vec<Op>, Fault> {
         let mut ops = self.remove_unfinished()?;
         ops.extend(self.remove_old()?);
@@ -294,9 +298,10 @@ impl Store {
         Ok(self.key.insert(Key::generate()?))
     }
 
-    /// Takes the key of the request that was made last and has no certificate yet, else a new one.
-    /// Returns the operations that store it before it is used: a restart repeats the same request.
-    /// `more` is another key that may be used.
+    /// Takes a key for the next signing request: the stored key of a request that has no
+    /// certificate yet, else `more`, else a new key. With `new_key` it is always a new key. Returns
+    /// the operations that store a new key before it is used, so that a restart repeats the same
+    /// request.
     pub(super) fn pending_key(
         &mut self,
         new_key: bool,
@@ -349,7 +354,8 @@ impl Store {
         self.update(chain.as_bytes(), self.key()?, marks, now)
     }
 
-    /// Takes the path of each pair. Their order is that of their times.
+    /// Calls `take` with the path of each pair, in any order. The paths sort by the time in their
+    /// names.
     fn each_pair(&self, take: &mut dyn FnMut(PathBuf)) -> Result<(), Fault> {
         self.each_file(&mut |path| {
             if path.file_name().and_then(|name| self.time_in(name)).is_some() {
@@ -358,8 +364,8 @@ impl Store {
         })
     }
 
-    /// Takes the path of each file of certificates and keys, of which there may be very many; none
-    /// if there is no folder.
+    /// Calls `take` with the path of each file of certificates and keys, of which there may be very
+    /// many; never if there is no folder.
     fn each_file(&self, take: &mut dyn FnMut(PathBuf)) -> Result<(), Fault> {
         let at = |e: io::Error| cause(&e).at(self.folder.display());
         #[expect(clippy::disallowed_methods, reason = "guarded, and each entry is dropped")]
@@ -403,11 +409,13 @@ fn holds(path: &Path, text: &[u8]) -> bool {
 /// What a stored pair says of the files that it was requested with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::credentials) struct Marks {
-    /// Digests: of the certificate of the kubeconfig, unless it names the stored one, and of each
-    /// CA of the bootstrap kubeconfig.
+    /// Digests of the kubeconfig's client certificate, and of each CA inside the bootstrap
+    /// kubeconfig; [`NONE`] if there are none. Empty if another program stored the pair.
     certificates: Vec<String>,
-    /// The digest of the kubeconfig that the bootstrap of this pair was to replace. It names the
-    /// link to the current pair: where it could not be replaced, the pair makes it valid again.
+    /// The digest of the old kubeconfig, which the bootstrap of this pair was to replace. If the
+    /// old kubeconfig could not be replaced, it is still there, and it looks valid again: it may
+    /// name the link to the current pair, which is now this new pair. By this digest the next start
+    /// knows that the old kubeconfig must not be used.
     pub(in crate::credentials) replaced: Option<String>,
 }
 
@@ -420,16 +428,17 @@ impl Marks {
         let authorities = bootstrap.map(Self::authorities).unwrap_or_default();
         let mut certificates: Vec<_> = own.into_iter().chain(authorities.certificates).collect();
         if certificates.is_empty() {
-            // A later kubeconfig with a certificate is new, as that of a join that was cut before
-            // it removed this pair.
+            // With this mark a later kubeconfig with a certificate counts as new, for example the
+            // kubeconfig of a `nodelet join` that ended before it removed this pair.
             certificates.push(NONE.to_owned());
         }
         Self { certificates, replaced: None }
     }
 
-    /// The CAs of a kubeconfig. A CA file has none: it may be replaced while the agent runs. A CA
-    /// whose certificate was renewed has the same name and key. The digest of the certificate is
-    /// the only mark of former versions.
+    /// The marks of the CAs inside a kubeconfig. A CA in a file of its own has no marks, because
+    /// the file may be replaced while the agent runs. Any other CA has two. The digest of its name
+    /// and key stays when its certificate is renewed. The digest of its certificate is the only
+    /// mark that former versions have written.
     pub(super) fn authorities(config: &ApiConfig) -> Self {
         let inline = config.ca.iter().filter(|ca| ca.file.is_none());
         let of_both = |der: CertificateDer<'_>| {
@@ -443,7 +452,7 @@ impl Marks {
         Self { certificates, replaced: None }
     }
 
-    /// Those of a stored certificate; empty if another program or version stored it.
+    /// The marks of a stored pair; empty if another program or version stored it.
     pub(super) fn of_stored(pair: &ClientCertificate) -> Self {
         let text = String::from_utf8_lossy(&pair.chain.bytes);
         let line = |start| text.lines().find_map(|line| line.strip_prefix(start));
@@ -472,8 +481,8 @@ impl Marks {
         (!self.certificates.is_empty()).then(|| self.certificates.contains(&mark))
     }
 
-    /// Whether both are known and have nothing in common. In a rotation of the CA they have: the
-    /// old and the new one are in one bundle for a while.
+    /// Whether both are known and have no mark in common. During a rotation of the CA they do have
+    /// one in common: the old and the new CA are in one bundle for a while.
     pub(super) fn differs(&self, other: &Self) -> bool {
         let (own, other) = (&self.certificates, &other.certificates);
         let is_known = |marks: &[String]| marks.iter().any(|mark| mark != NONE);

@@ -42,12 +42,13 @@ use crate::runtime::file::RuntimeFile;
 /// Delay after a network change, because addresses, routes and interfaces change together.
 const NETWORK_SETTLES: Duration = Duration::from_secs(1);
 
-/// After a network change no other one ends a wait for so long: a route or an address that flaps
-/// must not keep the loop busy. A later change is seen at the next wakeup.
+/// For this time after a network change no further change ends a wait: a route or an address that
+/// flaps must not keep the loop busy. A change in this time is noticed at the first wakeup after
+/// it.
 const NETWORK_RESTS: Duration = Duration::from_secs(10);
 
-/// A request is not preceded by a poll if one, or a wait, was so short ago: the second request of a
-/// round mostly follows the first one within milliseconds.
+/// There is no poll before an action if the last poll or wait ended less than this ago: the second
+/// request of a round mostly follows the first one within milliseconds.
 const POLL_AGAIN: Duration = Duration::from_millis(100);
 
 /// What a file change is for.
@@ -81,13 +82,14 @@ struct Agent {
     state_file: Option<StateFile>,
     /// Until then, network changes end no wait.
     network_rests: Mono,
-    /// The end of the last poll or wait; a read may follow before the next turn.
+    /// When the last poll or wait ended.
     polled: Option<Mono>,
 }
 
 impl Agent {
-    /// An agent that has sent no request yet. Not inlined, and boxed: what a start takes of the
-    /// stack would lie below the loop for the life of the process (28 KiB, measured).
+    /// An agent that has sent no request yet. The function is not inlined and its result is boxed:
+    /// otherwise the stack that a start needs (28 KiB, measured) would lie below the loop for the
+    /// life of the process.
     #[inline(never)]
     fn open(flags: Box<Flags>) -> Result<Box<Self>, CommandFailure> {
         // Before the facts are read, so that no later change of the network is missed.
@@ -154,7 +156,7 @@ impl Agent {
             if self.credentials.refresh(self.kubelet.moment(turn_begins)) {
                 self.kubelet.on_new_credentials();
             }
-            // The time limits count from here, after the read.
+            // The time limits count from here, after the read of the credentials.
             let start = self.clock.now();
             let is_apart = self.credentials.current.signs_apart();
             let moment = self.kubelet.moment(start);
@@ -167,7 +169,8 @@ impl Agent {
             if woken.stop && self.kubelet.on_stop() {
                 return self.stop();
             }
-            // A shutdown limits what is sent, which was decided before its signal.
+            // The turn was decided before the signal. The next turn decides again, with the limits
+            // of a shutdown.
             let sends =
                 matches!(turn, Action::Connect(_) | Action::Send(..) | Action::Credentials(_));
             if sends && (woken.shutdown || woken.stop) {
@@ -259,7 +262,8 @@ impl Agent {
         let (conditions, boot_id) = (self.kubelet.node_conditions(), self.kubelet.found_boot_id());
         self.health.on_node(conditions, boot_id, self.kubelet.has_written());
         if self.health.look() {
-            // The Lease is asked for before the facts are read.
+            // This look was a turn of its own: a Lease that is due goes before the read of the
+            // facts.
             return;
         }
         let now = self.clock.now();

@@ -23,8 +23,9 @@ use crate::runtime::file::RuntimeFile;
 
 /// Period of the facts that change rarely and that nothing announces.
 const UNANNOUNCED_EVERY: Duration = Duration::from_secs(60);
-/// How long facts are new enough for a registration. One that the network or the clock delays reads
-/// them again, as does that of a Node that was deleted.
+/// How long facts are new enough for a registration. A registration that is delayed for longer, by
+/// the network or by the clock, reads them again, and so does the registration of a Node that was
+/// deleted.
 const FIRST_IS_NEW: Duration = Duration::from_secs(1);
 /// Period of all facts.
 const ALL_EVERY: Duration = Duration::from_secs(3600);
@@ -38,7 +39,7 @@ pub(super) struct ReadCache {
     pub(super) runtime: Option<RuntimeFile>,
     name: NodeName,
     facts: Facts,
-    /// The network was announced to have changed, and was not read since.
+    /// A change of the network was announced, and the network was not read since.
     network_changed: bool,
     unannounced_read: Mono,
     all_read: Mono,
@@ -73,10 +74,11 @@ impl ReadCache {
         &self.facts
     }
 
-    /// Reads what is due for the next status. With `may_wait` there is no Lease: a name lookup may
-    /// block for a moment, and a Node is created, which has nothing to keep of what was not read.
-    /// If changes of the network are not reported (`network_is_watched`), or it could not be read,
-    /// it is read once a minute. Returns when the state of the container runtime may change.
+    /// Reads what is due for the next status. With `may_wait` there is no Lease, so a name lookup
+    /// may block for a moment. Facts that are a second old are then read again: a new Node has no
+    /// former value for a fact that was not read. If changes of the network are not announced
+    /// (`network_is_watched` is false), or the network could not be read, it is read once a minute.
+    /// Returns when the state of the container runtime may change.
     pub(super) fn refresh(
         &mut self,
         node: &NodeConfig,
@@ -96,7 +98,8 @@ impl ReadCache {
         if now >= self.all_read.after(period) && !self.host.root_can_block() {
             let old = std::mem::replace(&mut self.facts, self.host.read(&node.name));
             self.facts.health = old.health;
-            // The paths of --ready-when-exists come last.
+            // The paths of --ready-when-exists are read last. If the time was over before, the old
+            // result stays.
             if self.host.root.may_read().is_err() {
                 self.facts.unhealthy = old.unhealthy;
             }
@@ -119,7 +122,7 @@ impl ReadCache {
             self.facts.runtime = Some(runtime);
             change
         });
-        // Their file is on the root.
+        // The file with the name servers is on the root file system.
         if may_wait || !self.host.root_can_block() {
             let root = &self.host.root;
             ask_name_servers(root, &mut self.facts, &mut self.name, node, may_wait, clock);

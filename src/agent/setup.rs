@@ -35,7 +35,8 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// `is_here`: on this machine, and not on one that an image is made for.
+    /// `is_here`: the agent will run on this machine, which the configuration is checked against.
+    /// False if an image is made for another machine.
     pub(crate) fn new(flags: Flags, is_here: bool) -> Result<Self, CommandFailure> {
         let values = &flags.values;
         if is_here && !values.host_root.is_dir() {

@@ -12,7 +12,7 @@ use crate::os::write::VolatileFile;
 /// How often the agent looks whether the file is still at its path.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 
-/// The file, and what its last write said.
+/// The file, and when its path is checked next.
 #[derive(Debug)]
 pub(super) struct StateFile {
     file: VolatileFile,

@@ -83,8 +83,8 @@ impl Setup {
     }
 }
 
-/// Adds the addresses of the node name from DNS, if the node address depends on them. Below another
-/// root than `/` none: the name servers are those of this machine's `/etc`.
+/// Asks DNS for the addresses of the node name, if the Node's address depends on them. Below
+/// another root than `/` nothing is asked, because the name servers would be those of this machine.
 pub(crate) fn ask_name_servers(
     root: &HostRoot,
     facts: &mut Facts,

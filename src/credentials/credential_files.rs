@@ -155,7 +155,8 @@ impl StampedFiles<1> {
 }
 
 impl StampedFiles<2> {
-    /// The files that `certificate` and its key were read from, if both were.
+    /// The files that the chain and the key of `certificate` were read from; `None` if one of them
+    /// came from no file.
     pub(crate) fn of_certificate(certificate: &ClientCertificate) -> Option<Self> {
         let (chain, key) = (certificate.chain.file.as_ref()?, certificate.key.file.as_ref()?);
         let unchanged = || read_certificate(chain, key).is_ok_and(|read| read == *certificate);

@@ -1,5 +1,5 @@
-//! The credentials in use, the client that sends them, and the files behind both; the client that
-//! sends signing requests, and the supervisor of k3s and rke2.
+//! The credentials in use, their files, and the client that sends them; the client that sends
+//! signing requests; the supervisor of k3s and rke2.
 
 use std::mem;
 use std::path::{Path, PathBuf};

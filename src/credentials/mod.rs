@@ -39,7 +39,7 @@ pub struct Credentials {
     /// The credentials in use, and the client that sends them.
     pub current: Current,
     pub(crate) rotation: Rotation,
-    /// Why the start was with the bootstrap kubeconfig; `None` if it was not.
+    /// Why the process started with the bootstrap kubeconfig; `None` if it did not.
     pub bootstrap: Option<Fault>,
     /// Why the supervisor cannot renew the certificate.
     pub renewal_fault: Option<Fault>,

@@ -157,7 +157,8 @@ impl Rotation {
         Ok(new.map_or(RotationStep::Files, RotationStep::InUse))
     }
 
-    /// Takes the answer of the request. A line that asks for an approval is logged, after `what`.
+    /// Takes the answer of the request. If the CSR waits for long, logs a line that begins with
+    /// `what`.
     pub(crate) fn on_response(
         &mut self,
         what: &str,

@@ -149,7 +149,8 @@ impl Lease {
                 Request::post(LEASES, Accept::Receipt, &lease)
             }
             LeaseState::Held { repair: None } => {
-                // A tree of one member takes ten times as many instructions as its text.
+                // To build a JSON tree of one member takes ten times as many instructions as to
+                // write its text.
                 let renew_time = self.next_renew_time(now);
                 let renewal = ["{\"spec\":{\"renewTime\":\"", &renew_time, "\"}}"].concat();
                 Request {

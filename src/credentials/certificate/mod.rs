@@ -96,7 +96,7 @@ pub enum FileTask {
     Find,
     /// Sign a CSR.
     Sign {
-        /// With a new key: the CSR of the last one cannot succeed.
+        /// Whether a new key is needed, because a CSR of the last key cannot succeed.
         new_key: bool,
         /// Send it with the bootstrap kubeconfig's credentials.
         with_bootstrap: bool,
@@ -227,7 +227,7 @@ impl Certificate {
         self.end_of_request(now).map_or(Ok(()), |why| self.failed(why, now))
     }
 
-    /// Takes a certificate that is in use in the place of the held one.
+    /// Another certificate is in use now: takes it as the held one.
     pub fn replaced(&mut self, leaf: Leaf, now: Now) {
         let pause = self.hold(leaf, now);
         self.backoff.reset();

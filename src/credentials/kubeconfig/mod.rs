@@ -376,7 +376,8 @@ pub(crate) fn render(bootstrap: &ApiConfig, user: &KubeconfigUser<'_>) -> Result
         }
         KubeconfigUser::Inline(certificate) => {
             let data = |pem: &[u8]| Zeroizing::new(STANDARD.encode(pem));
-            // The file of a stored pair holds both, and a certificate is no secret.
+            // The chain may come from the file of a stored pair, which also holds the key: only the
+            // certificates of the file are written here.
             let chain = certificates(&certificate.chain)?;
             let chain: String = chain.iter().map(|der| x509::pem("CERTIFICATE", der)).collect();
             field(&mut fields, "client-certificate-data", &data(chain.as_bytes()));

@@ -284,7 +284,7 @@ enum StoredPair {
 pub struct Start {
     /// Where the API server is, and the credentials.
     pub config: ApiConfig,
-    /// Why `config` is the bootstrap kubeconfig's; `None` if it is not.
+    /// Why the run begins with the bootstrap kubeconfig; `None` if it does not.
     pub bootstrap: Option<Fault>,
     /// The certificate to renew; `None` if there is none.
     pub leaf: Option<Leaf>,
@@ -340,8 +340,9 @@ impl Pki {
         Ok((start, marks))
     }
 
-    /// The kubeconfig, if no bootstrap is needed, or else why one is needed; and the marks of the
-    /// requests that follow. Nothing is removed before a certificate of the bootstrap replaces it.
+    /// The kubeconfig, or why it is unusable and a bootstrap is needed; and the marks of the
+    /// requests that follow. An unusable kubeconfig stays until the kubeconfig of the bootstrap
+    /// replaces it.
     pub(super) fn kubeconfig_and_marks(
         &self,
         bootstrap: Option<&ApiConfig>,

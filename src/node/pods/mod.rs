@@ -84,7 +84,7 @@ pub struct Pods {
     node_name: String,
     /// The Node offers pods, or `--reject-pods=false`: nothing is sent.
     is_off: bool,
-    /// The next list; `None` until a request of the Node.
+    /// When the next list is due; `None` until the server answers a request of the Node.
     due: Option<Mono>,
     listed_at: Option<Mono>,
     /// Lists follow each other until then.

@@ -202,6 +202,7 @@ mod tests {
             tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", b"7\n");
             let flags: &[u8] = if is_stale { b"NODELET_FLAGS=--v=2" } else { b"" };
             tree.write("proc/7/environ", flags);
+            tree.write("proc/7/cmdline", b"/usr/bin/nodelet\0");
         }
         for (path, target) in links {
             let path = tree.path().join(path);

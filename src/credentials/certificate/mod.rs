@@ -2,9 +2,8 @@
 //! response means. Pure: time, files and responses are arguments.
 //!
 //! A CertificateSigningRequest (CSR) is created for a key, and then read by name until it is signed
-//! or fails. The supervisor of k3s answers a request with the certificate itself. A failed attempt
-//! is followed by a backoff and another attempt, as often as needed. `credentials::rotation` takes
-//! the steps.
+//! or fails. The supervisor of k3s answers a request with the certificate itself. Each failed
+//! attempt is followed by a backoff and another attempt. `credentials::rotation` takes the steps.
 //! Upstream: client-go `util/certificate/{certificate_manager.go,csr}`.
 
 mod csr;
@@ -28,13 +27,13 @@ use crate::kube::x509::{Leaf, SigningRequest, Subject};
 const FIRST_BACKOFF: Duration = Duration::from_secs(2);
 /// Delay before the first GET of a CSR, because a signer answers at once; then doubled.
 const FIRST_POLL: Duration = Duration::from_millis(100);
-/// How often the files are searched while no certificate is held, or an expired one: a person may
-/// put another certificate there long before the next request is due.
+/// How often the files are searched for a certificate that a person put there, while no certificate
+/// is held or an expired one.
 const SEARCH_PERIOD: Duration = Duration::from_secs(60);
 /// Shortest time from a new certificate to the next request.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// A step of the wall clock after which a request under way is given up: perhaps it was made only
-/// because a wrong clock showed that the held certificate had expired.
+/// A step of the wall clock after which a request under way is given up: perhaps a wrong clock
+/// showed that the held certificate had expired.
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// A controller approves within this time; after it the log asks for a manual approval.
 const APPROVAL_TIME: Duration = Duration::from_secs(10);
@@ -56,8 +55,7 @@ pub struct Certificate {
     jitter: Jitter,
     state: CertificateState,
     due: Mono,
-    /// When the files are searched again, also while a CSR waits, if the held certificate has
-    /// expired.
+    /// When the files are searched again, if the held certificate has expired.
     search_due: Mono,
     backoff: Backoff,
     /// The next CSR needs a new key.
@@ -125,8 +123,8 @@ pub enum TaskResult {
 }
 
 impl Certificate {
-    /// `held` is the stored certificate, if any. If a supervisor signed it, its `not_before` must
-    /// be the time of its arrival. `replace_now`: whether it must be replaced at once.
+    /// `held` is the stored certificate, if any; the `not_before` of a supervisor's one is its
+    /// arrival. `replace_now`: whether it must be replaced at once.
     pub fn new(
         kind: CertificateKind,
         subject: Subject,
@@ -159,8 +157,7 @@ impl Certificate {
         self.held.is_none()
     }
 
-    /// When the next file task or request is due. The result may differ from the last one, because
-    /// the wall clock may have been set.
+    /// When the next file task or request is due, by the wall clock as it is now.
     pub fn due(&self, now: Now) -> Mono {
         let due = match self.state {
             CertificateState::Idle => self.due.max(now.mono.after(self.deadline.since(now.wall))),
@@ -183,8 +180,7 @@ impl Certificate {
         self.end_of_request(now).is_none() && matches!(self.next(now), Work::Send(_))
     }
 
-    /// Whether a certificate is held that has not expired. If not, the files are searched for
-    /// another one.
+    /// Whether a certificate is held that has not expired. If not, the files are searched.
     pub fn is_usable(&self, now: Wall) -> bool {
         self.held.as_ref().is_some_and(|leaf| now <= leaf.not_after)
     }
@@ -317,9 +313,8 @@ impl Certificate {
     fn hold(&mut self, mut leaf: Leaf, now: Now) -> Duration {
         if self.kind.is_at_supervisor() {
             // k3s writes the creation time of its CA as `notBefore`, so the lifetime is counted
-            // from the arrival here. The first arrival counts: a repeated attempt to store the same
-            // certificate is no new arrival. An arrival that is after the expiry comes from a wrong
-            // clock. Then the lifetime is counted from 1970, and the certificate is due at once.
+            // from the first arrival here. An arrival after the expiry comes from a wrong clock:
+            // then the lifetime is counted from 1970, and the certificate is due at once.
             let is_held = |held: &&Leaf| {
                 held.public_key == leaf.public_key && held.not_after == leaf.not_after
             };
@@ -357,10 +352,9 @@ impl Certificate {
     }
 
     /// Makes a request to the supervisor due soon after the creation of the Node at `created`, so
-    /// that the node password is stored again. k3s deletes a node password when its Node is
-    /// deleted, and if there is no Node for ten minutes. Until it is stored again, another board
-    /// may get the name. If a certificate arrived 5 s or more after `created`, its request has
-    /// stored the password, and nothing is due. Both times have whole seconds.
+    /// that the node password is stored again: k3s deletes it with its Node, and without a Node
+    /// after ten minutes, and then another board may get the name. If a certificate arrived 5 s or
+    /// more after `created`, its request has stored the password. Both times have whole seconds.
     pub fn follow_node(&mut self, created: Wall, now: Mono) {
         let is_older = |leaf: &Leaf| leaf.not_before < created.after(COLLECTED / 2);
         if self.kind.is_at_supervisor()

@@ -8,27 +8,26 @@
 
 pub mod key;
 pub mod serving;
+mod start;
 mod store;
 
 use std::io;
 use std::path::Path;
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-
 use self::key::Key;
+use self::start::KubeconfigState;
+pub use self::start::Start;
 use self::store::{CLIENT, Marks, SERVER, Store, digest_of};
 use super::IdentitySource;
 use super::certificate::CertificateKind;
 use super::kubeconfig::{self, KubeconfigUser, render};
 use crate::client::api_config::{ApiConfig, ClientCertificate, Pem};
-use crate::client::tls::{self, check_certificate};
+use crate::client::tls::check_certificate;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::os::guard;
 use crate::os::guard::read;
-use crate::os::read::cause;
 use crate::os::write::{self, Disk, Op, PRIVATE};
 
 /// The remedy of a board without an identity.
@@ -191,6 +190,13 @@ impl Pki {
         }
     }
 
+    fn warn(&mut self, why: String) {
+        if self.last_warning != why {
+            log::warn!("{why}");
+            self.last_warning = why;
+        }
+    }
+
     /// Writes the kubeconfig with the stored certificate later. If that fails, the next start uses
     /// the stored certificate.
     fn write_kubeconfig(&mut self, requested: &ApiConfig) {
@@ -231,278 +237,6 @@ pub(crate) fn issued(
         return Err(format!("{source} expired at {}", leaf.not_after.time()).into());
     }
     Ok((identity, leaf))
-}
-
-/// Whether the kubeconfig's certificate `given` is to be used instead of the `stored` one: the
-/// kubeconfig was replaced since the stored certificate was renewed, perhaps by one of another
-/// cluster. The marks of the stored certificate say which kubeconfig it was renewed for. Without
-/// marks the later `notBefore` decides. A certificate that has expired is never new.
-fn is_new(given: &ClientCertificate, stored: &ClientCertificate, now: Wall) -> bool {
-    let (Ok(leaf), Ok(stored_leaf)) = (check_certificate(given), check_certificate(stored)) else {
-        return false;
-    };
-    now <= leaf.not_after
-        && given.chain.bytes != stored.chain.bytes
-        && match Marks::of_stored(stored).has(given) {
-            Some(is_known) => !is_known,
-            None => leaf.not_before > stored_leaf.not_before,
-        }
-}
-
-/// Whether a bootstrap wrote this kubeconfig, and the bootstrap kubeconfig was replaced since by
-/// one of another cluster.
-fn is_of_former_bootstrap(kubeconfig: &ApiConfig, bootstrap: &ApiConfig) -> bool {
-    let new = Marks::authorities(bootstrap);
-    let stored = kubeconfig.certificate.as_ref().map(Marks::of_stored);
-    stored.is_some_and(|stored| stored.differs(&new))
-        && Marks::authorities(kubeconfig).differs(&new)
-}
-
-/// What `--kubeconfig` is to a board with a bootstrap kubeconfig.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
-pub(super) enum KubeconfigState {
-    /// With its client certificate.
-    Usable(ApiConfig, Leaf),
-    /// A bootstrap is needed, and why.
-    Unusable(Fault),
-}
-
-/// The stored certificate and its key, to a start.
-#[expect(clippy::large_enum_variant, reason = "there is one at a time")]
-enum StoredPair {
-    /// TLS can use it.
-    Usable(ClientCertificate, Leaf),
-    Missing,
-    /// It cannot be read or used. It is not overwritten at the start, because it may be the only
-    /// one that has not expired.
-    Unusable,
-}
-
-/// What a run begins with.
-#[derive(Debug)]
-pub struct Start {
-    /// Where the API server is, and the credentials.
-    pub config: ApiConfig,
-    /// Why the run begins with the bootstrap kubeconfig; `None` if it does not.
-    pub bootstrap: Option<Fault>,
-    /// The certificate to renew; `None` if there is none.
-    pub leaf: Option<Leaf>,
-    /// The certificate is renewed at once, for one of two reasons. It is inside the kubeconfig, and
-    /// may permit more than a node needs; or a supervisor signed it, and its arrival is not known.
-    pub replace_now: bool,
-}
-
-impl Start {
-    fn with(config: ApiConfig, leaf: Option<Leaf>) -> Self {
-        Self { config, bootstrap: None, leaf, replace_now: false }
-    }
-}
-
-impl Pki {
-    /// What a run begins with, and the marks of its requests.
-    fn start(&mut self, now: Wall) -> Result<(Start, Marks), Fault> {
-        let Some(kind) = self.source.kind else {
-            let kubeconfig = self.load(&self.source.kubeconfig)?;
-            return Ok((Start::with(kubeconfig, None), Marks::default()));
-        };
-        if self.source.bootstrap.is_none() {
-            let kubeconfig = self.load(&self.source.kubeconfig)?;
-            let marks = Marks::of(kubeconfig.certificate.as_ref(), None);
-            return Ok((self.seed(kubeconfig, &marks, now), marks));
-        }
-        let bootstrap = self.load_bootstrap();
-        let (state, marks) = self.kubeconfig_and_marks(bootstrap.as_ref().ok(), now)?;
-        let start = match state {
-            KubeconfigState::Usable(kubeconfig, _) if kind.rotates() => {
-                self.seed(kubeconfig, &marks, now)
-            }
-            KubeconfigState::Usable(kubeconfig, leaf) => Start::with(kubeconfig, Some(leaf)),
-            KubeconfigState::Unusable(why) => {
-                let bootstrap = bootstrap?;
-                // The power failed after the certificate was stored and before the kubeconfig was
-                // written, or the kubeconfig was deleted.
-                if let StoredPair::Usable(identity, leaf) = self.stored()
-                    && now <= leaf.not_after
-                    && leaf.subject.satisfies(&self.source.subject)
-                    && !Marks::of_stored(&identity).differs(&Marks::authorities(&bootstrap))
-                {
-                    log::info!("{why}; {} is used", identity.chain.source);
-                    self.write_kubeconfig(&bootstrap);
-                    let certificate = Some(identity);
-                    let kubeconfig = ApiConfig { certificate, authorization: None, ..bootstrap };
-                    Start::with(kubeconfig, Some(leaf))
-                } else {
-                    Start { bootstrap: Some(why), ..Start::with(bootstrap, None) }
-                }
-            }
-        };
-        Ok((start, marks))
-    }
-
-    /// The kubeconfig, or why it is unusable and a bootstrap is needed; and the marks of the
-    /// requests that follow. An unusable kubeconfig stays until the kubeconfig of the bootstrap
-    /// replaces it.
-    pub(super) fn kubeconfig_and_marks(
-        &self,
-        bootstrap: Option<&ApiConfig>,
-        now: Wall,
-    ) -> Result<(KubeconfigState, Marks), Fault> {
-        let state = self.kubeconfig_state(now)?;
-        let replaced = bootstrap.and_then(|it| self.other_kubeconfig(it));
-        let (kubeconfig, leaf) = match state {
-            KubeconfigState::Usable(kubeconfig, leaf) => (kubeconfig, leaf),
-            unusable @ KubeconfigState::Unusable(_) => {
-                let mut marks = Marks::of(None, bootstrap);
-                marks.replaced = replaced;
-                return Ok((unusable, marks));
-            }
-        };
-        let given = kubeconfig.certificate.as_ref();
-        let mut marks = Marks::of(given, bootstrap);
-        let of_stored = given.map(Marks::of_stored).unwrap_or_default();
-        let why = match (bootstrap, &replaced) {
-            (Some(bootstrap), Some(_)) if is_of_former_bootstrap(&kubeconfig, bootstrap) => {
-                "is of another cluster than the bootstrap kubeconfig"
-            }
-            (Some(_), Some(_)) if of_stored.replaced == replaced => {
-                "is to be replaced by that of the bootstrap"
-            }
-            _ => return Ok((KubeconfigState::Usable(kubeconfig, leaf), marks)),
-        };
-        let why = Fault::from(why).at(self.source.kubeconfig.display());
-        marks.replaced = replaced;
-        Ok((KubeconfigState::Unusable(why), marks))
-    }
-
-    /// The certificate that a rotation begins with: the stored certificate, or else the
-    /// kubeconfig's. If the latter is inside the kubeconfig, it is also stored. There are four
-    /// exceptions:
-    ///
-    /// - If the kubeconfig is newer ([`is_new`]), its certificate is used.
-    /// - If the stored certificate has expired and the kubeconfig's certificate expires later, the
-    ///   kubeconfig's is used. Both may seem to be expired, because the clock may be ahead.
-    /// - If exactly one of the two certificates is another node's, it is not used.
-    /// - A kubeconfig with a token and without a certificate is used as it is: a server would
-    ///   prefer a certificate to the token.
-    fn seed(&mut self, mut kubeconfig: ApiConfig, marks: &Marks, now: Wall) -> Start {
-        if kubeconfig.certificate.is_none() && kubeconfig.authorization.is_some() {
-            return Start::with(kubeconfig, None);
-        }
-        let mut given = kubeconfig.certificate.clone();
-        let mut leaf = given.as_ref().and_then(|i| Leaf::of_pem(&i.chain.bytes));
-        let stored = self.stored();
-        let keeps_stored = matches!(stored, StoredPair::Unusable);
-        let mut stored = match stored {
-            StoredPair::Usable(identity, leaf) => Some((identity, leaf)),
-            StoredPair::Missing | StoredPair::Unusable => None,
-        };
-        if let (Some(leaf_given), Some((identity, leaf_stored))) = (&leaf, &stored) {
-            let other = |leaf: &Leaf| leaf.subject.other_node(&self.source.subject);
-            match (other(leaf_given), other(leaf_stored)) {
-                (Some(why), None) => {
-                    let path = self.source.kubeconfig.display();
-                    let source = &identity.chain.source;
-                    let line = format!("{path}: {}; {source} stays in use", why.what);
-                    self.warn(line);
-                    (given, leaf) = (None, None);
-                }
-                (None, Some(_)) => stored = None,
-                _ => {}
-            }
-        }
-        if let Some((identity, stored)) = stored {
-            let is_later = leaf.as_ref().is_some_and(|l| l.not_after > stored.not_after);
-            let is_new = given.as_ref().is_some_and(|given| is_new(given, &identity, now));
-            if is_new {
-                let path = self.source.kubeconfig.display();
-                log::info!("{path}: new since the stored certificate, which is not used");
-            } else if now <= stored.not_after || !is_later {
-                kubeconfig.certificate = Some(identity);
-                return self.arrived(Start::with(kubeconfig, Some(stored)));
-            }
-        }
-        let Some(identity) = given else {
-            return Start::with(kubeconfig, None);
-        };
-        let replace_now = identity.chain.file.is_none() && leaf.is_some();
-        if replace_now && !keeps_stored {
-            let ops = Key::of_pem(&identity.key.bytes)
-                .and_then(|key| self.store.update(&identity.chain.bytes, &key, marks, now));
-            self.add_later("the kubeconfig's certificate cannot be stored", ops);
-        }
-        Start { replace_now, ..Start::with(kubeconfig, leaf) }
-    }
-
-    /// Sets the `not_before` of a supervisor's certificate to its arrival, with which its lifetime
-    /// begins.
-    fn arrived(&self, mut start: Start) -> Start {
-        let at_supervisor = self.source.kind.is_some_and(CertificateKind::is_at_supervisor);
-        if let (true, Some(leaf)) = (at_supervisor, &mut start.leaf) {
-            let arrival = self.store.arrival(leaf);
-            leaf.not_before = arrival.unwrap_or_default();
-            start.replace_now = arrival.is_none();
-        }
-        start
-    }
-
-    /// The stored certificate. If it cannot be read or used, that is logged, and a renewal or a
-    /// bootstrap replaces it.
-    fn stored(&mut self) -> StoredPair {
-        match self.store.usable() {
-            Ok(Some((identity, leaf))) => StoredPair::Usable(identity, leaf),
-            Ok(None) => StoredPair::Missing,
-            Err(why) => {
-                self.warn(format!("{why}; continuing without this certificate"));
-                StoredPair::Unusable
-            }
-        }
-    }
-
-    fn warn(&mut self, why: String) {
-        if self.last_warning != why {
-            log::warn!("{why}");
-            self.last_warning = why;
-        }
-    }
-
-    /// A kubeconfig is unusable if it is missing, if TLS cannot use it, or if its certificate has
-    /// expired or is another node's. `Err` if its path cannot be resolved, for another reason than
-    /// a missing file. Upstream: `isClientConfigStillValid` in
-    /// `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
-    fn kubeconfig_state(&self, now: Wall) -> Result<KubeconfigState, Fault> {
-        let path = &self.source.kubeconfig;
-        let at = |why: Fault| why.at(path.display());
-        match guard::found(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Ok(KubeconfigState::Unusable(at("not there yet".into())));
-            }
-            Err(e) => return Err(at(cause(&e))),
-            Ok(_) => {}
-        }
-        let usable = self.load(path).and_then(|kubeconfig| {
-            tls::client_config(&kubeconfig).map_err(at)?;
-            let identity = kubeconfig.certificate.as_ref();
-            let identity = identity.ok_or_else(|| at("no client certificate in it".into()))?;
-            let leaf = check_certificate(identity)?;
-            if let Some(other) = leaf.subject.other_node(&self.source.subject) {
-                return Err(at(other.what.into()));
-            }
-            for certificate in CertificateDer::pem_slice_iter(&identity.chain.bytes) {
-                let certificate = certificate.ok().and_then(|der| Leaf::parse(&der));
-                let until = certificate.map(|certificate| certificate.not_after);
-                if let Some(until) = until.filter(|until| *until < now) {
-                    let until = until.time();
-                    return Err(at(format!("its certificate expired at {until}").into()));
-                }
-            }
-            Ok((kubeconfig, leaf))
-        });
-        Ok(match usable {
-            Ok((kubeconfig, leaf)) => KubeconfigState::Usable(kubeconfig, leaf),
-            Err(why) => KubeconfigState::Unusable(why),
-        })
-    }
 }
 
 #[cfg(test)]

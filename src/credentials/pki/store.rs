@@ -8,8 +8,7 @@
 //! pair is made.
 //!
 //! A line behind each stored pair has marks: digests of the kubeconfig's certificate and of the CAs
-//! that the pair was renewed for. If a person replaces these files, the stored pair, perhaps of
-//! another cluster, must not win over the new files.
+//! that the pair was renewed for. If a person replaces these files, the stored pair must not win.
 //! Upstream: client-go `util/certificate/certificate_store.go`.
 
 use std::ffi::OsStr;
@@ -48,8 +47,7 @@ pub(super) const SERVER: &str = "kubelet-server";
 const LINE: &str = "# kubeconfig: ";
 /// The start of the line of [`Marks::replaced`].
 const REPLACED: &str = "# replaced kubeconfig: ";
-/// The mark of a kubeconfig without a certificate, beside a bootstrap kubeconfig that has no CA in
-/// it.
+/// The mark of a kubeconfig without a certificate, beside a bootstrap kubeconfig without a CA.
 const NONE: &str = "-";
 /// Most pairs that are removed at once.
 const MOST_REMOVED: usize = 1000;
@@ -185,10 +183,9 @@ impl Store {
         Ok(ops)
     }
 
-    /// The file of a failed attempt, which is written again: the cause may last for years, and each
-    /// attempt must not leave another file. It is a pair with the same text, whose link could not
-    /// be made, or else the newest pair that cannot be read, which may come from such an attempt.
-    /// It is never the pair in use.
+    /// The file of a failed attempt, which is written again: its cause may last for years. It is a
+    /// pair with the same text, whose link could not be made, or else the newest pair that cannot
+    /// be read, which may come from such an attempt. It is never the pair in use.
     fn leftover(&self, text: &[u8]) -> Option<PathBuf> {
         let (mut same, mut unread) = (None, None);
         let target = self.target();

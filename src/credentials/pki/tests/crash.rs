@@ -2,6 +2,7 @@
 //! lost: the next start finds the old identity or the new one.
 
 use super::*;
+use crate::client::tls;
 use crate::os::power_cut;
 
 /// [`power_cut::survives`] for the operations of a [`Pki`].

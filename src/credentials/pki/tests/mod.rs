@@ -16,6 +16,7 @@ use rcgen::{
 };
 
 use super::*;
+use crate::client::tls;
 use crate::kube::x509::{CertificatePurpose, SigningRequest, Subject};
 use crate::os::mounts::pretend_mount;
 use crate::os::tree::Tree;

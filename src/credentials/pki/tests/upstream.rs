@@ -6,6 +6,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::os::read::cause;
 
 /// A store with its folder and a signer.
 struct TestStore {

@@ -24,7 +24,7 @@ use crate::credentials::{Credentials, IdentitySource};
 use crate::health::monitor::Health;
 use crate::kube::delay::Jitter;
 use crate::kube::facts::FileSystem;
-use crate::kube::instant::{ClusterState, Mono, Now};
+use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::VERBOSE;
@@ -153,14 +153,14 @@ impl Agent {
     fn run(mut self: Box<Self>) {
         loop {
             let turn_begins = self.clock.now();
-            if self.credentials.refresh(self.kubelet.moment(turn_begins)) {
+            if self.credentials.refresh(self.kubelet.cluster_seen(turn_begins)) {
                 self.kubelet.on_new_credentials();
             }
             // The time limits count from here, after the read of the credentials.
             let start = self.clock.now();
             let is_apart = self.credentials.current.signs_apart();
-            let moment = self.kubelet.moment(start);
-            let mut other_work = other_work(&mut self.credentials.rotation, is_apart, moment);
+            let seen = self.kubelet.cluster_seen(start);
+            let mut other_work = other_work(&mut self.credentials.rotation, is_apart, seen);
             other_work.has_change |= !self.changes.is_empty();
             let api = &self.credentials.current.api;
             let turn = self.kubelet.next(start, other_work, || api.is_connected());
@@ -310,7 +310,7 @@ impl Agent {
 
     /// Takes one step of the credentials: one request, or one operation on a file.
     fn step_credentials(&mut self, budget: Duration, start: Now) {
-        let request = match self.credentials.step(self.kubelet.moment(start)) {
+        let request = match self.credentials.step(self.kubelet.cluster_seen(start)) {
             RotationStep::Files => return,
             RotationStep::InUse(_) => return self.kubelet.on_new_credentials(),
             RotationStep::Send(request) => request,
@@ -319,7 +319,7 @@ impl Agent {
         let kind = RequestKind::Certificate { is_apart };
         let (answer, now) = self.call(kind, &request, budget, start.mono);
         self.kubelet.on_answer(kind, &answer, now.mono);
-        let taken = self.credentials.on_response(answer, self.kubelet.moment(now));
+        let taken = self.credentials.on_response(answer, self.kubelet.cluster_seen(now));
         self.write_boots(now);
         if let Err((error, failures)) = taken {
             self.kubelet.leave_server(kind, &error, failures);
@@ -410,11 +410,7 @@ impl Agent {
 
 /// What the rotation wants of the next turn. `signs_apart`: its requests have a client of their
 /// own.
-pub(crate) fn other_work(
-    rotation: &mut Rotation,
-    signs_apart: bool,
-    at: ClusterState,
-) -> OtherWork {
+pub(crate) fn other_work(rotation: &mut Rotation, signs_apart: bool, at: ClusterSeen) -> OtherWork {
     OtherWork {
         credentials_due: rotation.due(at),
         is_apart: signs_apart || !rotation.sends(at),

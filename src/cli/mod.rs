@@ -50,7 +50,7 @@ fn run_command(args: Vec<OsString>) -> End {
         Command::Inspect => {
             logging::start(flags.values.verbosity, false);
             let is_json = is_json(&flags, "json")?;
-            check::inspect(over_file(flags, args)?, is_json)
+            check::inspect(with_config_files(flags, args)?, is_json)
         }
         Command::Check => {
             command::no_core_file();
@@ -60,7 +60,7 @@ fn run_command(args: Vec<OsString>) -> End {
             let of_unit = unit.iter().flat_map(|unit| &unit.flags).map(OsString::from);
             let args: Vec<OsString> = of_unit.chain(args).collect();
             let (_, flags) = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
-            check::check(over_file(flags, args)?, is_json, unit.map(|unit| unit.finding))
+            check::check(with_config_files(flags, args)?, is_json, unit.map(|unit| unit.finding))
         }
         Command::Run => {
             command::no_core_file();
@@ -82,11 +82,11 @@ fn run_command(args: Vec<OsString>) -> End {
 fn of_a_service(flags: Box<Flags>, args: Vec<OsString>) -> Result<Box<Flags>, CommandFailure> {
     logging::never_wait();
     logging::start(flags.values.verbosity, command::logs_to_journal());
-    over_file(flags, args)
+    with_config_files(flags, args)
 }
 
 /// The flags, with the values of the `--config` file and its drop-ins for flags that are not given.
-fn over_file(flags: Box<Flags>, args: Vec<OsString>) -> Result<Box<Flags>, CommandFailure> {
+fn with_config_files(flags: Box<Flags>, args: Vec<OsString>) -> Result<Box<Flags>, CommandFailure> {
     let Values { config_file, config_dir, .. } = &flags.values;
     let mut left = LARGE;
     let base = config_file.as_deref().map(|path| document("--config", path, &mut left));

@@ -25,7 +25,7 @@ use crate::client::api::Api;
 use crate::client::tls::SYSTEM_ROOTS;
 use crate::config::Config;
 use crate::kube::delay::Jitter;
-use crate::kube::instant::ClusterState;
+use crate::kube::instant::ClusterSeen;
 use crate::kube::message::{Answer, RequestError};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
@@ -49,7 +49,7 @@ pub struct Credentials {
 impl Credentials {
     /// Reads files again that another program replaced. Returns whether other credentials are in
     /// use from now on.
-    pub fn refresh(&mut self, at: ClusterState) -> bool {
+    pub fn refresh(&mut self, at: ClusterSeen) -> bool {
         let replaced = self.current.refresh(at.now);
         // While the board has no certificate of its own, the replaced one is the bootstrap
         // kubeconfig's, which is not renewed.
@@ -69,7 +69,7 @@ impl Credentials {
     }
 
     /// Takes one step of the renewal. A request is to be sent by [`Current::signing_api`].
-    pub(crate) fn step(&mut self, at: ClusterState) -> RotationStep {
+    pub(crate) fn step(&mut self, at: ClusterSeen) -> RotationStep {
         let step = self.rotation.step(&mut self.current, at).unwrap_or_else(|why| {
             self.log.failed(&why.to_string(), at.now.mono);
             RotationStep::Files
@@ -87,7 +87,7 @@ impl Credentials {
     pub fn on_response(
         &mut self,
         answer: Answer,
-        at: ClusterState,
+        at: ClusterSeen,
     ) -> Result<(), (RequestError, u32)> {
         self.rotation.on_response("certificate", answer, at).map_err(|error| {
             let failures = self.log.failed(&error.why.to_string(), at.now.mono);

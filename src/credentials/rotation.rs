@@ -4,7 +4,7 @@
 //! and [`CertificateFiles`] has the key and the files. The caller sends the requests.
 
 use super::certificate::{Certificate, FileTask, TaskResult, Work};
-use crate::kube::instant::{ClusterState, Mono, Now};
+use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::message::{Answer, Request, RequestError};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -69,7 +69,7 @@ impl Rotation {
     /// the first Lease, after which the server's time is known, too. It does not wait without a
     /// certificate, or with an expired one: then there will be no Lease, and the files must be
     /// searched.
-    pub(crate) fn due(&mut self, at: ClusterState) -> Option<Mono> {
+    pub(crate) fn due(&mut self, at: ClusterSeen) -> Option<Mono> {
         let certificate = self.certificate.as_mut()?;
         let now = now_of(certificate, at);
         if let Some(created) = at.node_created
@@ -90,7 +90,7 @@ impl Rotation {
     }
 
     /// Whether the next step is a request, and not file work.
-    pub(crate) fn sends(&self, at: ClusterState) -> bool {
+    pub(crate) fn sends(&self, at: ClusterSeen) -> bool {
         let sends = |it: &Certificate| it.sends(now_of(it, at));
         self.changes.is_empty() && self.certificate.as_ref().is_some_and(sends)
     }
@@ -115,7 +115,7 @@ impl Rotation {
     pub(crate) fn step(
         &mut self,
         files: &mut dyn CertificateFiles,
-        at: ClusterState,
+        at: ClusterSeen,
     ) -> Result<RotationStep, Fault> {
         let Some(certificate) = &mut self.certificate else {
             return Ok(RotationStep::Files);
@@ -163,7 +163,7 @@ impl Rotation {
         &mut self,
         what: &str,
         answer: Answer,
-        at: ClusterState,
+        at: ClusterSeen,
     ) -> Result<(), RequestError> {
         if let Some(certificate) = &mut self.certificate
             && let Some(line) = certificate.on_response(answer, now_of(certificate, at))?
@@ -174,7 +174,7 @@ impl Rotation {
     }
 
     /// Another program put this certificate into the files; it is in use.
-    pub(crate) fn replaced(&mut self, leaf: Leaf, at: ClusterState) {
+    pub(crate) fn replaced(&mut self, leaf: Leaf, at: ClusterSeen) {
         if let Some(certificate) = &mut self.certificate {
             certificate.replaced(leaf, now_of(certificate, at));
         }
@@ -184,7 +184,7 @@ impl Rotation {
 /// The time that the dates of the certificate are compared with. For a supervisor's certificate it
 /// is the server's time, if that is known: the supervisor dates by the same clock, so it does no
 /// harm if that clock, or the board's, is wrong.
-fn now_of(certificate: &Certificate, at: ClusterState) -> Now {
+fn now_of(certificate: &Certificate, at: ClusterSeen) -> Now {
     match at.server {
         Some(wall) if certificate.kind.is_at_supervisor() => Now { wall, ..at.now },
         _ => at.now,

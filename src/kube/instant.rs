@@ -38,7 +38,7 @@ pub struct Now {
 
 /// A moment, and what the process has seen of the cluster by then.
 #[derive(Clone, Copy, Debug)]
-pub struct ClusterState {
+pub struct ClusterSeen {
     /// By the board's clock, or by the server's while that of the board is wrong.
     pub now: Now,
     /// By the server's clock, if the server has sent its time.
@@ -50,7 +50,7 @@ pub struct ClusterState {
 }
 
 /// In a process without a Lease.
-impl From<Now> for ClusterState {
+impl From<Now> for ClusterSeen {
     fn from(now: Now) -> Self {
         Self { now, server: None, has_lease: true, node_created: None }
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::config::{Config, NodeConfig};
 use crate::kube::facts::{Facts, Sign};
-use crate::kube::instant::{ClusterState, Mono, Now};
+use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::lease_report::LeaseReport;
 use crate::kube::message::{Answer, Request, RequestError, Response};
 use crate::kube::outage_log::OutageLog;
@@ -371,9 +371,9 @@ impl Kubelet {
 
     /// What is known of the cluster at `now`, for `credentials`. The wall time of the result is the
     /// time that is written to the cluster; as long as it is not known, it is the board's.
-    pub fn moment(&self, now: Now) -> ClusterState {
+    pub fn cluster_seen(&self, now: Now) -> ClusterSeen {
         let wall = self.wall_clock.cluster_now(now).map_or(now.wall, ClusterNow::wall);
-        ClusterState {
+        ClusterSeen {
             now: Now { wall, ..now },
             server: self.wall_clock.server_time(now.mono),
             has_lease: self.renewed.is_some(),

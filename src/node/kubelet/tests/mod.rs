@@ -218,14 +218,14 @@ impl World {
     }
 
     fn next(&mut self, now: Now, connected: bool) -> Action {
-        let other_work = other_work(&mut self.rotation, false, self.kubelet.moment(now));
+        let other_work = other_work(&mut self.rotation, false, self.kubelet.cluster_seen(now));
         self.kubelet.next(now, other_work, || connected)
     }
 
     /// One step of the credentials. Returns the request that must be sent.
     fn step_credentials(&mut self, wall: Wall) -> Option<Request> {
         self.files.now = self.now;
-        let at = self.kubelet.moment(Now { mono: self.now, wall });
+        let at = self.kubelet.cluster_seen(Now { mono: self.now, wall });
         let step = self.rotation.step(&mut self.files, at);
         // An error is that of a request that is given up.
         match step.unwrap_or(RotationStep::Files) {
@@ -337,7 +337,7 @@ impl World {
         let end = Now { mono: self.now, wall };
         if work == CERTIFICATE {
             self.kubelet.on_answer(work, &outcome, end.mono);
-            let _ = self.rotation.on_response("", outcome, self.kubelet.moment(end));
+            let _ = self.rotation.on_response("", outcome, self.kubelet.cluster_seen(end));
         } else {
             self.kubelet.on_response(work, outcome, start.mono, end);
         }
@@ -446,7 +446,7 @@ fn at_a_supervisor_the_servers_clock_alone_says_that_a_certificate_has_expired()
             if let Some(date) = date {
                 world.kubelet.wall_clock.on_server_date(date, now.mono);
             }
-            world.rotation.due(world.kubelet.moment(now));
+            world.rotation.due(world.kubelet.cluster_seen(now));
             lines::take_lines().iter().any(|line| line.contains("certificate: expired at"))
         });
         assert_eq!(logged, is_logged, "{kind:?}");

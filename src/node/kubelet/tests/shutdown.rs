@@ -117,7 +117,7 @@ fn a_second_sigterm_and_silence_and_five_seconds_end_it() {
 fn a_certificate_that_is_due_does_not_keep_the_message_back() {
     let mut world = World::holding(Held::AtSupervisor);
     run(&mut world, SECOND * 35);
-    let due = world.rotation.due(world.kubelet.moment(now(&world)));
+    let due = world.rotation.due(world.kubelet.cluster_seen(now(&world)));
     world.now = world.now.max(due.unwrap());
     world.last = None;
     world.kubelet.on_shutdown(world.now);

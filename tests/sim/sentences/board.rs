@@ -531,7 +531,9 @@ impl<'a> Watch<'a> {
                 let text = format!("{reason} is told again in the same boot");
                 self.breaks(at, "WatchdogReset again", text);
             }
-            let is_old = is_by_boot && has_no_id && now.count(reason) > 0;
+            // A Node that this boot writes for the first time, perhaps that of another cluster.
+            let is_first = has_no_id || self.boot_written >= from;
+            let is_old = is_by_boot && is_first && now.count(reason) > 0;
             if !self.has_grown(reason, from) && !is_old && reason != "KernelOops" {
                 let text = format!("an event {reason}, and nothing of that kind happened");
                 self.breaks(at, &format!("event {reason} without ground"), text);
@@ -672,7 +674,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::sim::devices::Hardware;
+    use crate::sim::devices::{Hardware, boot_id};
     use crate::sim::plan::Plan;
     use crate::sim::trace::Entry;
 
@@ -797,5 +799,15 @@ mod tests {
         finds(&with(vec![event(9, "OOMKilling")]), "event OOMKilling without ground");
         let killed = board(5, |h| h.oom_kills = 1);
         finds(&with(vec![killed, event(9, "OOMKilling")]), "");
+        // Another cluster is told of a reset, too; a restart alone tells nobody.
+        let pc = BTreeMap::from([("board".to_owned(), "pc".to_owned())]);
+        let mut hardware = Hardware::of(&pc);
+        hardware.was_reset = true;
+        let reset = || at(5, What::Board(Box::new(hardware.truth(1, false))));
+        let late = || event(2000, "WatchdogReset");
+        finds(&with(vec![reset(), late()]), "event WatchdogReset without ground");
+        let of_boot = json!({"status": {"nodeInfo": {"bootID": boot_id(1)}}});
+        let moves = writes(1999, NODE, of_boot, json!({}));
+        finds(&with(vec![reset(), moves, late()]), "");
     }
 }

@@ -60,6 +60,9 @@ impl Credentials {
             self.current.own_replaced();
             self.log.succeeded(at.now.mono);
         }
+        if self.rotation.is_settled(at) {
+            self.log.succeeded(at.now.mono);
+        }
         replaced.is_some()
     }
 

@@ -89,6 +89,17 @@ impl Rotation {
         (!waits).then(|| certificate.due(now))
     }
 
+    /// Whether nothing is under way, and the next request is not due yet. What failed while the
+    /// clock was ahead is no outage any more.
+    pub(crate) fn is_settled(&self, at: ClusterSeen) -> bool {
+        let is_settled = |it: &Certificate| {
+            let now = now_of(it, at);
+            let is_new = matches!(it.next(now), Work::Files(FileTask::Sign { .. }));
+            is_new && now.wall < it.deadline
+        };
+        self.changes.is_empty() && self.certificate.as_ref().is_some_and(is_settled)
+    }
+
     /// Whether the next step is a request, and not file work.
     pub(crate) fn sends(&self, at: ClusterSeen) -> bool {
         let sends = |it: &Certificate| it.sends(now_of(it, at));

@@ -79,6 +79,9 @@ impl ClusterCertificate {
         if self.rotation.has_change() {
             return now.mono;
         }
+        if self.rotation.is_settled(now.into()) {
+            self.log.succeeded(now.mono);
+        }
         self.rotation.due(now.into()).map_or(self.read_at, |due| due.min(self.read_at))
     }
 

@@ -9,10 +9,10 @@ use crate::credentials::certificate::{FileTask, TaskResult};
 use crate::credentials::current::Supervisor;
 use crate::credentials::pki::tests::serving::work;
 use crate::credentials::pki::tests::{Signer, day};
-use crate::credentials::rotation::CertificateFiles as _;
+use crate::credentials::rotation::{CertificateFiles as _, RotationStep};
 use crate::credentials::{Credentials, IdentitySource};
 use crate::kube::delay::Jitter;
-use crate::kube::instant::{Mono, Now};
+use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::message::Response;
 use crate::kube::time::Wall;
 use crate::node::kubelet::tests::lines::{collect_lines, take_lines};
@@ -32,6 +32,17 @@ fn open(tree: &Tree, config: &Config, now: Wall) -> Credentials {
     let path = tree.join("etc/kubelet.conf");
     let source = IdentitySource::new(config, &path, None);
     source.open(now, Jitter::NONE).unwrap()
+}
+
+/// Writes a kubeconfig whose pair is a file, which is valid for so many days since 1970.
+fn write_pair(tree: &Tree, signer: &Signer, until: u64) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let public = rcgen::PublicKeyData::subject_public_key_info(&key);
+    let until = Duration::from_secs(until * 86400);
+    let chain = signer.chain("system:node:pi", &public, Duration::ZERO, until);
+    tree.write("etc/pair", format!("{chain}{}", key.serialize_pem()).as_bytes());
+    let user = "client-certificate: pair, client-key: pair";
+    tree.write("etc/kubelet.conf", signer.kubeconfig(user).as_bytes());
 }
 
 /// A signing request with the certificate that is there.
@@ -92,16 +103,7 @@ fn the_files_of_a_former_bootstrap_kubeconfig_are_not_read_again() {
 #[test]
 fn a_certificate_that_is_put_into_the_files_ends_a_bootstrap() {
     let (tree, signer) = (Tree::new("own-replaced"), Signer::new());
-    let write_pair = |until: u64| {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let public = rcgen::PublicKeyData::subject_public_key_info(&key);
-        let until = Duration::from_secs(until * 86400);
-        let chain = signer.chain("system:node:pi", &public, Duration::ZERO, until);
-        tree.write("etc/pair", format!("{chain}{}", key.serialize_pem()).as_bytes());
-    };
-    write_pair(30_000);
-    let user = "client-certificate: pair, client-key: pair";
-    tree.write("etc/kubelet.conf", signer.kubeconfig(user).as_bytes());
+    write_pair(&tree, &signer, 30_000);
     tree.write("etc/bootstrap.conf", signer.kubeconfig("token: a.b").as_bytes());
     let mut config = Config::of(&[]);
     config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
@@ -110,7 +112,7 @@ fn a_certificate_that_is_put_into_the_files_ends_a_bootstrap() {
     let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first: false };
     work(&mut credentials.current, &task, day(1));
     assert!(credentials.current.signs_apart());
-    write_pair(40_000);
+    write_pair(&tree, &signer, 40_000);
     credentials.current.on_answer(&Err("no route".into()));
     let mono = Mono::START.after(Duration::from_secs(5));
     assert!(credentials.refresh(Now { mono, wall: day(1) }.into()));
@@ -313,5 +315,23 @@ fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
             let result = work(&mut current, &SIGN, Wall::default());
             assert!(matches!(result, TaskResult::Signed(_)), "{result:?}");
         }
+    }
+}
+
+/// The next request may be months away, and the status line would name the failure until then.
+#[test]
+fn what_failed_while_the_clock_was_ahead_is_no_outage_any_more() {
+    let (tree, signer) = (Tree::new("clock-ahead"), Signer::new());
+    write_pair(&tree, &signer, 30_000);
+    let mut credentials = open(&tree, &rotating(&tree), day(1));
+    let at = |second, wall| {
+        ClusterSeen::from(Now { mono: Mono::START.after(Duration::from_secs(second)), wall })
+    };
+    let ahead = day(1).after(Duration::from_secs(5000 * 86400));
+    while !matches!(credentials.step(at(1, ahead)), RotationStep::Send(_)) {}
+    credentials.on_response(Ok(Response::test(500, "")), at(1, ahead)).unwrap_err();
+    for (second, wall, is_failing) in [(2, ahead, true), (3, day(1), false)] {
+        credentials.refresh(at(second, wall));
+        assert_eq!(credentials.last_error().is_some(), is_failing, "{second}");
     }
 }

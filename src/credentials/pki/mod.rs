@@ -97,13 +97,17 @@ impl Pki {
         }
         let (start, marks) = self.start(now)?;
         let is_usable = |leaf: &Leaf| start.bootstrap.is_none() && now <= leaf.not_after;
-        let Some(leaf) = start.leaf.filter(is_usable) else {
+        let mut found = start.leaf.filter(is_usable);
+        let own = &self.source.subject;
+        if let Some(other) = found.as_ref().and_then(|leaf| leaf.subject.other_node(own)) {
+            self.warn(format!("{}: {other}", self.source.kubeconfig.display()));
+            found = None;
+        }
+        let Some(leaf) = found else {
+            // What is not used takes the place of no stored pair.
+            self.later.clear();
             return Ok(None);
         };
-        if let Some(other) = leaf.subject.other_node(&self.source.subject) {
-            self.warn(format!("{}: {other}", self.source.kubeconfig.display()));
-            return Ok(None);
-        }
         self.marks = marks;
         Ok(Some((start.config, leaf)))
     }

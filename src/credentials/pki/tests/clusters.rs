@@ -202,6 +202,20 @@ fn a_bootstrap_kubeconfig_that_was_used_replaces_the_address_of_the_server() {
     }
 }
 
+/// The clock is ahead for a moment: the pair that the board was installed with, which is valid for
+/// longer, would take the place of the renewed one.
+#[test]
+fn a_search_that_finds_nothing_stores_nothing() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    let paths = folder.paths(false, true);
+    folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
+    let (mut pki, _) = open(&paths, day(1));
+    let (_, renewed) = renew(&mut pki, &signer, 1);
+    assert_eq!(pki.find(Ok(()), day(100)), Ok(None));
+    pki.carry_out_later();
+    assert_eq!(open(&paths, day(2)).1.leaf, Some(renewed));
+}
+
 /// The clock was ahead when the files were read, and is right when the own certificate is renewed.
 #[test]
 fn a_kubeconfig_that_only_seemed_to_be_expired_is_kept() {

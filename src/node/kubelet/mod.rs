@@ -191,6 +191,11 @@ impl Kubelet {
         connected: impl FnOnce() -> bool,
     ) -> Action {
         if self.wall_clock.cluster_now(now).is_none() {
+            let is_due = other_work.credentials_due.is_some_and(|due| due <= now.mono);
+            // The server that is asked for the time may never respond: a file may name another one.
+            if other_work.lacks_credentials && other_work.is_apart && is_due {
+                return Action::Credentials(self.timings.connect_and_call_budget());
+            }
             let tick = now.mono.after(CLOCK_TICK);
             return if self.time_due <= now.mono {
                 Action::Send(RequestKind::Time, self.timings.connect_and_call_budget())

@@ -128,8 +128,8 @@ impl Quiet {
                 // It may have begun to register before the faults ended.
                 self.limit = self.limit.max(REGISTERED);
             }
-            // Also one that no server hears.
-            What::Log { text, .. } if is_after && text.contains("/certificates") => {
+            // Also one that no server hears, or that waits for the time.
+            What::Log { text, .. } if is_after && asks_for_certificate(text) => {
                 self.limit = CERTIFICATE;
             }
             _ => {}
@@ -148,6 +148,11 @@ fn is_of_another_node(answer: &Exchange, node: &Value) -> bool {
     let lease = answer.target.rsplit('/').next();
     let name = node["metadata"]["name"].as_str();
     answer.is_renewal() && answer.method == "PATCH" && name.is_some() && lease != name
+}
+
+/// Whether a line says that a certificate is requested.
+fn asks_for_certificate(line: &str) -> bool {
+    line.contains("/certificates") || line.ends_with("with the bootstrap kubeconfig")
 }
 
 fn judge_bounds(trace: &[Entry], until: Duration, state: &State, judged: &mut Judged) {

@@ -540,6 +540,32 @@ fn an_agent_that_starts_with_an_expired_certificate_of_a_supervisor_finds_anothe
     assert!(world.now < replaced_at.after(Duration::from_secs(70)), "{:?}", world.now);
 }
 
+/// A board without an RTC whose bootstrap kubeconfig names a server that does not respond: a person
+/// installs a kubeconfig with a certificate, and the agent knows no time until then.
+#[test]
+fn an_agent_without_the_time_and_a_certificate_searches_the_files() {
+    let mut world = World::holding(Held::None);
+    let in_1970 = |world: &World, behavior| Step {
+        wall: world.now.since(Mono::START).as_secs(),
+        takes: if behavior == Behavior::Correct { 0 } else { 1000 },
+        behavior,
+    };
+    while world.now < Mono::START.after(MINUTE * 9) {
+        let step = in_1970(&world, Behavior::Silent);
+        world.turn(&step);
+    }
+    assert!((8..12).contains(&world.files.searched.len()), "{:?}", world.files.searched);
+    assert_eq!(world.count(CERTIFICATE, ""), 0);
+    world.files.in_files = Some(one_minute(world.now));
+    let replaced_at = world.now;
+    while world.kubelet.renewed.is_none() {
+        let behavior = if world.files.is_found { Behavior::Correct } else { Behavior::Silent };
+        let step = in_1970(&world, behavior);
+        world.turn(&step);
+        assert!(world.now < replaced_at.after(MINUTE * 2), "no Lease");
+    }
+}
+
 /// The connection is opened while the first registration waits. A server that hangs delays that
 /// by the limit of one request, as a registration that hangs does, and has one line.
 #[test]

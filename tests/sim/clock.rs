@@ -22,9 +22,9 @@ impl World {
         self.plan_at(self.now + Duration::from_secs(delay), Event::Calls(Self::synchronize));
     }
 
-    /// NTP asks for the time.
+    /// NTP asks for the time. The world of a twin does not change.
     pub(crate) fn synchronize(&mut self) {
-        if self.faults.has("no-network") || self.faults.has("partition") {
+        if ["no-network", "partition", "twin"].iter().any(|class| self.faults.has(class)) {
             return self
                 .plan_at(self.now + Duration::from_secs(16), Event::Calls(Self::synchronize));
         }

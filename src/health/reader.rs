@@ -20,6 +20,8 @@ use crate::os::scan;
 
 /// So many looks in a row may take longer than [`READ_BUDGET`] before a file is left out.
 const MOST_LONG: u8 = 3;
+/// A read that took a smaller part of a long look is not why: the process may have been paused.
+const LEAST_PART: u32 = 1000;
 /// How long a file is left out: its condition is kept until it is read again.
 const LEFT_OUT: Duration = UNREAD_KEEPS.saturating_sub(Duration::from_secs(600));
 /// Limit of the devices of a kind that are looked at. A phone has some 60 thermal zones.
@@ -29,11 +31,11 @@ pub(super) const MAX_DEVICES: usize = 128;
 pub(super) struct HealthReader {
     pub(super) root: HostRoot,
     clock: Rc<dyn Fn() -> Now>,
-    /// The file of this look whose read took the longest time.
+    /// The file or folder of this look whose read took the longest time.
     slowest: Option<(Duration, String)>,
     /// Looks in a row that took longer than [`READ_BUDGET`].
     long_looks: u8,
-    /// Files that are left out, and until when.
+    /// Files and folders that are left out, and until when.
     left_out: Vec<(String, Mono)>,
     /// A file of this look was not reached.
     is_cut_off: bool,
@@ -99,7 +101,7 @@ impl HealthReader {
         }
         self.long_looks = MOST_LONG.min(self.long_looks + 1);
         if self.long_looks == MOST_LONG
-            && let Some((slow, path)) = self.slowest.take()
+            && let Some((slow, path)) = self.slowest.take_if(|(slow, _)| *slow * LEAST_PART >= took)
         {
             log::warn!(
                 "{path}: its read took {} ms of the {} ms of a look, which may take 1 s, the third \
@@ -152,19 +154,30 @@ impl HealthReader {
         is_enough: Enough<'_>,
     ) -> Read<Vec<u8>> {
         let start = self.now().mono;
-        if self.left_out.iter().any(|(path, _)| *path == file.path) {
+        if let Some(left_out) = self.left_out(&file.path) {
             // While it is open, a report that only a read ends would end each wait at once.
             *file = RereadFile::new(std::mem::take(&mut file.path));
-            let cause = "left out for 50 minutes: it was the slowest file of three long looks";
-            return self.note(Err(Unread::new(file.path.as_str(), cause)));
+            return self.note(Err(left_out));
         }
         let bytes = file.read_until(&self.root, limit, is_enough);
-        let took = self.now().mono.since(start);
-        if self.slowest.as_ref().is_none_or(|(slowest, _)| took > *slowest) {
-            self.slowest = Some((took, file.path.clone()));
-        }
+        self.took(&file.path, start);
         self.is_cut_off |= bytes.is_err() && self.root.may_read().is_err();
         self.note(bytes.map_err(|error| unread(&file.path, &error)))
+    }
+
+    /// Why a file or folder is not read, if it is left out.
+    fn left_out(&self, path: &str) -> Option<Unread> {
+        let cause = "left out for 50 minutes: it was the slowest file of three long looks";
+        let is_left_out = self.left_out.iter().any(|(left_out, _)| left_out == path);
+        is_left_out.then(|| Unread::new(path, cause))
+    }
+
+    /// The read of a file or folder, which began at `start`, has ended.
+    fn took(&mut self, path: &str, start: Mono) {
+        let took = self.now().mono.since(start);
+        if self.slowest.as_ref().is_none_or(|(slowest, _)| took > *slowest) {
+            self.slowest = Some((took, path.to_owned()));
+        }
     }
 
     /// Keeps why a file that exists could not be read.
@@ -218,7 +231,10 @@ impl HealthReader {
     /// The names in a folder that `is_wanted`, in the order of their numbers; empty if there is no
     /// folder.
     pub(super) fn names(&mut self, folder: &str, is_wanted: &dyn Fn(&str) -> bool) -> Vec<String> {
-        let mut names = self.note(self.root.list(folder)).unwrap_or_default();
+        let start = self.now().mono;
+        let list = self.left_out(folder).map_or_else(|| self.root.list(folder), Err);
+        self.took(folder, start);
+        let mut names = self.note(list).unwrap_or_default();
         names.retain(|name| is_wanted(name));
         names.sort_unstable_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
         names
@@ -340,6 +356,26 @@ mod tests {
             assert_eq!(quick.len(), 8 - usize::from(looks == 3), "{quick:?}");
         }
         assert_eq!(look(&mut reader, &clock, slow), [0, 1, 2, 4, 5, 6, 7]);
+    }
+
+    /// One file after the other was left out, each read in 0 ms, and the folder was listed again
+    /// with each look.
+    #[test]
+    fn a_slow_folder_is_left_out_and_no_file_for_a_pause_of_the_process() {
+        let tree = Tree::empty("reader-folder");
+        tree.write("folder/1", b"");
+        let (mut reader, clock) = reader(&tree);
+        let mut look = |millis: u64| {
+            let look = reader.begin();
+            reader.text("0").ok();
+            clock.borrow_mut().1 = [0, millis].map(Duration::from_millis).into();
+            let names = reader.names("folder", &|_| true);
+            clock.borrow_mut().0 += Duration::from_millis(1001);
+            reader.end(look, true);
+            (names.len(), reader.left_out.len())
+        };
+        assert_eq!([0; 5].map(&mut look), [(1, 0); 5], "the process was paused");
+        assert_eq!([1001; 2].map(&mut look), [(1, 1), (0, 1)]);
     }
 
     /// One read alone, as after a report of the voltage driver, counts if it is slow.

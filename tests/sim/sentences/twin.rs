@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Judged, Run, Sentence};
+use crate::sim::devices::KINDS;
 use crate::sim::plan::Plan;
 use crate::sim::process;
 use crate::sim::service::NO_RESTART;
@@ -20,6 +21,14 @@ pub(super) const SENTENCE: Sentence = Sentence { number: 4, name: "twin", judge 
 const STARTING: &[&str] = &["Normal Starting: ", "Normal NodeNotSchedulable: "];
 
 const VOLTAGE: &str = "node.status.conditions.UnderVoltage.";
+
+const READ_ONLY: &str = "ReadonlyFilesystem";
+
+/// How long a file is left out of the look at the board's health (`health/reader.rs`).
+const LEFT_OUT: Duration = Duration::from_secs(3000);
+
+/// The table of mounts is read every 5 minutes, and a superblock counts that was read-only twice.
+const UNTOLD: Duration = Duration::from_secs(440);
 
 /// Two agents look at different moments: what changes by itself changes a little earlier or later.
 const APART: Duration = Duration::from_secs(120);
@@ -69,6 +78,8 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                     && !is_of_start(path, run.plan, &other)
                     && !is_of_driver(path, old, objects, lacks_driver(run.trace, begin.at))
                     && !is_of_backup(path, run.plan, begin.at)
+                    && !is_of_left_out(path, run.trace, begin.at)
+                    && !is_of_untold(path, run.trace, begin.at)
             })
             .collect();
         let Some((path, _)) = found.first() else { continue };
@@ -157,6 +168,36 @@ fn lacks_driver(trace: &[Entry], at: Duration) -> bool {
     bound.is_none_or(|since| at < since + APART)
 }
 
+/// A file that was the slowest of three long looks is left out for 50 minutes; the next process
+/// reads it.
+fn is_of_left_out(path: &str, trace: &[Entry], at: Duration) -> bool {
+    let mut left_out = None;
+    for entry in trace.iter().take_while(|entry| entry.at <= at) {
+        match &entry.what {
+            What::Starts { name: "nodelet", .. } => left_out = None,
+            What::Log { text, .. } if text.contains("it is left out for 50 minutes") => {
+                left_out = Some(entry.at);
+            }
+            _ => {}
+        }
+    }
+    KINDS.iter().any(|kind| path.contains(kind))
+        && left_out.is_some_and(|since| at < since + LEFT_OUT)
+}
+
+/// A file system without a record of errors that has stopped so lately that no look has told it: a
+/// process that starts does not know that it took writes.
+fn is_of_untold(path: &str, trace: &[Entry], at: Duration) -> bool {
+    let mut stopped = None;
+    for entry in trace.iter().take_while(|entry| entry.at <= at) {
+        if let What::Board(truth) = &entry.what {
+            let has_stopped = truth.level(READ_ONLY) > 0;
+            stopped = has_stopped.then(|| stopped.unwrap_or(entry.at));
+        }
+    }
+    path.contains(READ_ONLY) && stopped.is_some_and(|since| at < since + UNTOLD)
+}
+
 /// A Lease from a backup may be without the owner that another program had removed: a start reads
 /// the Lease, and a renewal does not.
 fn is_of_backup(path: &str, plan: &Plan, until: Duration) -> bool {
@@ -243,7 +284,7 @@ fn without_numbers(path: &str) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::tests::at;
+    use super::super::tests::{at, log_line};
     use super::*;
 
     fn objects(time: &str, events: &[&str]) -> Objects {
@@ -305,5 +346,26 @@ mod tests {
         assert!(is_of_driver(&path, &old, &old, true));
         assert!(!is_of_driver(&path, &old, &old, false));
         assert!(!is_of_driver(&path, &old, &new, true));
+    }
+
+    #[test]
+    fn what_is_left_out_or_not_told_yet_may_differ() {
+        let path = "node.status.conditions.ReadonlyFilesystem.status";
+        let line = "sda: its read took 2 s of the 2 s of a look; it is left out for 50 minutes";
+        let trace = [
+            log_line(1, log::Level::Warn, "src/health/reader.rs:105", line),
+            at(3200, What::Starts { pid: 2, name: "nodelet", line: String::new() }),
+        ];
+        let is_left_out = |path, second| is_of_left_out(path, &trace, Duration::from_secs(second));
+        assert!(is_left_out(path, 3000) && !is_left_out("node.status.conditions.Ready", 3000));
+        assert!(!is_left_out(path, 3001) && !is_left_out(path, 3200));
+        let board = |second, has_failed| {
+            let mut hardware = crate::sim::devices::Hardware::default();
+            hardware.root.has_failed = has_failed;
+            at(second, What::Board(Box::new(hardware.truth(1, false))))
+        };
+        let trace = [board(1, false), board(100, true), board(200, true)];
+        let is_untold = |second| is_of_untold(path, &trace, Duration::from_secs(second));
+        assert!(!is_untold(99) && is_untold(100) && is_untold(539) && !is_untold(540));
     }
 }

@@ -460,7 +460,7 @@ impl<'a> Watch<'a> {
     fn turned_unseen(&self, since: Duration, rule: &Rule) -> bool {
         rule.kind == "ReadonlyFilesystem"
             && self.now().is_some_and(|truth| truth.count("recorded") == 0)
-            && self.agent_since.is_none_or(|agent| agent > since)
+            && self.agent_since.is_none_or(|agent| agent + FIRST_LOOK > since)
             && self.is_disturbed(since, since + rule.told)
     }
 

@@ -104,6 +104,8 @@ impl Source for ReadonlyFilesystem {
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
         let (wall, now) = (input.now.wall.seconds(), input.now.mono);
+        // A clock that was not set began an earlier boot with the same time.
+        let step = if input.clock_is_wrong { 0 } else { CLOCK_STEP };
         let filesystems = match value_or_result(&self.found) {
             Ok(filesystems) => filesystems,
             Err(result) => return result,
@@ -125,7 +127,7 @@ impl Source for ReadonlyFilesystem {
             if let Some(errors) = errors {
                 let before = memory.errors.replace(errors.count);
                 memory.has_failed |= match before {
-                    None => is_of_this_boot(errors, wall),
+                    None => is_of_this_boot(errors, wall.saturating_add(step)),
                     Some(before) => errors.count > before,
                 };
                 // Without the id of the boot: after a boot it is writable, in spite of the errors.
@@ -302,9 +304,9 @@ struct FilesystemHistory {
     has_failed: bool,
 }
 
-/// Whether the last error is of this boot. One of an earlier life of the card does not count.
-fn is_of_this_boot(errors: &Ext4Errors, wall: u64) -> bool {
-    let until = wall.saturating_add(CLOCK_STEP);
+/// Whether the last error is of this boot, until a time that the clock may have shown. One of an
+/// earlier life of the card does not count.
+fn is_of_this_boot(errors: &Ext4Errors, until: u64) -> bool {
     errors.booted.is_some_and(|booted| (booted..=until).contains(&errors.last))
 }
 
@@ -392,6 +394,12 @@ pub(super) mod tests {
         ] {
             let mut board = new_board();
             assert_eq!(board.look(0, &look), want, "{name}");
+        }
+        // The error of an earlier boot of a board without a clock, a minute after its start.
+        for (last, want) in [(now + 60, "False"), (now, "FilesystemIsReadOnly")] {
+            let mut board = new_board();
+            board.clock_is_wrong = true;
+            assert_eq!(board.look(0, &with_errors(|e| e.last = last)), want);
         }
         let mut board = new_board();
         board.look(0, &with_errors(|_| {}));

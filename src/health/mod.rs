@@ -124,6 +124,8 @@ trait Source: fmt::Debug {
 struct RuleInput<'a> {
     /// `wall` is the board's clock.
     now: Now,
+    /// That clock is known to be wrong.
+    clock_is_wrong: bool,
     /// Why the condition is True so far: also that of an earlier process.
     problem: Option<&'a Problem>,
     /// Number of the last discovery.

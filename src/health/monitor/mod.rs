@@ -213,6 +213,7 @@ impl Health {
                 None if kind.source.is_none() => self.time.judge(kind.name, now),
                 Some(source) if is_look => source.judge(&mut RuleInput {
                     now,
+                    clock_is_wrong: self.time.ntp.is_refuted(now.wall),
                     problem: state.known.problem(),
                     discovery: self.discoveries,
                     signs: &mut signs,

@@ -75,6 +75,7 @@ pub(super) struct Board<S, F> {
     signs: Vec<Sign>,
     seconds: u64,
     pub(super) discovery: u64,
+    pub(super) clock_is_wrong: bool,
 }
 
 impl<S: Source + Default, F> Board<S, F> {
@@ -87,6 +88,7 @@ impl<S: Source + Default, F> Board<S, F> {
             signs: Vec::new(),
             seconds: 0,
             discovery: 1,
+            clock_is_wrong: false,
         }
     }
 
@@ -97,6 +99,7 @@ impl<S: Source + Default, F> Board<S, F> {
         let now = at(self.seconds);
         let result = self.source.judge(&mut RuleInput {
             now,
+            clock_is_wrong: self.clock_is_wrong,
             problem: self.state.known.problem(),
             discovery: self.discovery,
             signs: &mut self.signs,

@@ -178,16 +178,16 @@ impl ReadonlyFilesystem {
         let table = reader.reread_bytes(&mut self.table, LARGE, &mut each_line(&mut take));
         let old = std::mem::replace(&mut self.mounted, Ok(Vec::new())).unwrap_or_default();
         // A root that can block is only asked at the start.
-        if !reader.root_can_block {
-            self.read_only = None;
-        }
-        let fstab = || {
+        if !reader.root_can_block || self.read_only.is_none() {
             let mut file = RereadFile::new("etc/fstab");
             let bytes = reader.reread_bytes(&mut file, SMALL, &mut is_end(SMALL));
-            // A comment may have another encoding.
-            read_only_in_fstab(&String::from_utf8_lossy(&bytes.unwrap_or_default()))
-        };
-        let read_only = self.read_only.get_or_insert_with(fstab);
+            if let Ok(bytes) = Presence::from(bytes).present() {
+                // A comment may have another encoding.
+                let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+                self.read_only = Some(read_only_in_fstab(&text));
+            }
+        }
+        let read_only = self.read_only.get_or_insert_default();
         self.mounted = table.map(|_| mounted(superblocks, old, read_only, reader));
         // Without its file of sys/dev a device has another name, whose errors are not found.
         if let Some(unread) = reader.cut_off(MOUNTINFO) {
@@ -218,12 +218,22 @@ fn mounted(
             break;
         }
         let has = |word: &str| superblock.options.split(',').any(|option| option == word);
-        let device = device(&superblock, reader);
+        let name = device(&superblock, reader);
         let (number, fs_type) = (superblock.number, superblock.fs_type);
-        let is_it = |one: &&mut Mounted| one.fs.number == number && one.fs.device == device;
-        let open = old.iter_mut().find(is_it).and_then(|one| one.errors.take());
-        let new = || RereadFile::new(errors_file(&device));
-        let errors = fs_type.starts_with("ext").then(|| open.unwrap_or_else(new));
+        let is_ext = fs_type.starts_with("ext");
+        let former = old.iter_mut().find(|one| one.fs.number == number);
+        // Under another name than the kernel's its record of errors would not be found.
+        let (device, unread) = match (name, &former) {
+            (Ok(name), _) => (name, None),
+            (Err(_), Some(former)) if former.errors.is_some() => (former.fs.device.clone(), None),
+            (Err(unread), _) => (base_name(&superblock.source), Some(unread)),
+        };
+        let errors = (is_ext && unread.is_none()).then(|| {
+            let open = former.filter(|one| one.fs.device == device);
+            let open = open.and_then(|one| one.errors.take());
+            open.unwrap_or_else(|| RereadFile::new(errors_file(&device)))
+        });
+        let unread = unread.filter(|_| is_ext);
         mounted.push(Mounted {
             stops_on_error: has("errors=remount-ro"),
             errors,
@@ -235,7 +245,7 @@ fn mounted(
                 number,
                 fs_type,
                 point: superblock.point,
-                ext4: Presence::Absent,
+                ext4: unread.map_or(Presence::Absent, Presence::Unread),
             },
         });
     }
@@ -243,13 +253,17 @@ fn mounted(
 }
 
 /// The kernel's name of the device: `/dev/root` and `/dev/mapper/x` are other names.
-fn device(superblock: &Superblock, reader: &mut HealthReader) -> String {
+fn device(superblock: &Superblock, reader: &mut HealthReader) -> Read<String> {
     let folder = join("sys/dev/block", &superblock.number);
-    let uevent = reader.word(&folder, "uevent");
-    let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
-    let base = superblock.source.rsplit('/').next().unwrap_or_default();
+    let uevent = Presence::from(reader.text(&join(&folder, "uevent"))).present()?;
+    let mut lines = uevent.iter().flat_map(|uevent| uevent.lines());
+    let name = lines.find_map(|line| line.strip_prefix("DEVNAME="));
     // As in sysfs.
-    name.unwrap_or(base).replace('/', "!")
+    Ok(name.map_or_else(|| base_name(&superblock.source), |name| name.replace('/', "!")))
+}
+
+fn base_name(source: &str) -> String {
+    source.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 impl Mounted {
@@ -579,5 +593,39 @@ pub(super) mod tests {
             assert!(!look(b"1\n", "rw"));
             assert_eq!(look(b"1\n", "ro"), !root_can_block);
         }
+    }
+
+    /// A folder is in the place of the file that cannot be read.
+    #[test]
+    fn what_was_not_read_of_a_mount_is_neither_another_device_nor_absent() {
+        let tree = Tree::new("health-uevent");
+        let folder = tree.path().join("sys/dev/block/179:2");
+        tree.write(MOUNTINFO, b"1 0 179:2 / / rw - ext4 /dev/root rw\n");
+        tree.write("sys/fs/ext4/mmcblk0p2/errors_count", b"1\n");
+        let look = |source: &mut ReadonlyFilesystem, is_read: bool| {
+            std::fs::remove_dir_all(&folder).ok();
+            std::fs::remove_dir_all(tree.path().join("etc")).ok();
+            match is_read {
+                true => {
+                    tree.write("sys/dev/block/179:2/uevent", b"DEVNAME=mmcblk0p2\n");
+                    tree.write("etc/fstab", b"/dev/mmcblk0p2 / ext4 ro 0 1\n");
+                }
+                false => {
+                    tree.write("sys/dev/block/179:2/uevent/x", b"");
+                    tree.write("etc/fstab/x", b"");
+                }
+            }
+            source.read_at = None;
+            source.look(&mut HealthReader::new(HostRoot::new(tree.path()), Now::default));
+            let fs = source.found.found().unwrap()[0].clone();
+            (
+                fs.ext4.found().map(|errors| errors.count),
+                fs.ext4.is_unread(),
+                fs.is_read_only_in_fstab,
+            )
+        };
+        let mut source = ReadonlyFilesystem::default();
+        assert_eq!([false; 2].map(|read| look(&mut source, read)), [(None, true, false); 2]);
+        assert_eq!([true, false].map(|read| look(&mut source, read)), [(Some(1), false, true); 2]);
     }
 }

@@ -1,6 +1,6 @@
 //! The command line: the grammar of flags, which is the kubelet's, and the help, from one table.
 //!
-//! [`read`] reads each command line: that of a run, and of `nodelet join` and `nodelet reset`. As
+//! [`read_words`] reads each command line: of a run, of `nodelet join` and of `nodelet reset`. As
 //! in the kubelet, `_` in a name equals `-`, and `--flag=value` equals `--flag value`. Of a run,
 //! only the form of a value is checked here; `Config::new` validates it.
 

@@ -245,8 +245,7 @@ impl Agent {
             self.wakeup.wait_for_voltage(file.flatten());
         }
         let woken = self.wakeup.wait(pause, start.mono >= self.network_rests);
-        // A poll takes one signal: SIGTERM may wait behind a SIGUSR1.
-        self.polled = (!woken.shutdown).then(|| self.clock.now().mono);
+        self.polled = Some(self.clock.now().mono);
         woken
     }
 

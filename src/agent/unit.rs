@@ -5,6 +5,8 @@ use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::path::Path;
 use std::str::Chars;
 
+use nix::errno::Errno;
+
 use crate::host::disk;
 use crate::kube::facts::{Read, Unread};
 use crate::kube::finding::Finding;
@@ -237,9 +239,10 @@ pub(crate) fn value_of<'a>(variables: &'a [(String, String)], name: &str) -> &'a
     found.map_or("", |(_, value)| value)
 }
 
-/// A file, if there is one.
+/// A file, if there is one; in /proc, if the process has not ended.
 fn content(root: &HostRoot, path: &str) -> Result<Option<Vec<u8>>, Fault> {
     match root.bytes(path, LARGE) {
+        Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => Ok(None),
         Err(error) if [NotFound, NotADirectory].contains(&error.kind()) => Ok(None),
         read => read.map(Some).map_err(|error| cause(&error).at(format_args!("/{path}"))),
     }

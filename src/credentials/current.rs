@@ -229,7 +229,14 @@ impl CertificateFiles for Current {
     fn result(&mut self, task: &FileTask, written: Result<(), Fault>, now: Wall) -> TaskResult {
         let result = match task {
             FileTask::Find => self.pki.find(written, now).and_then(|found| match found {
-                Some(found) => self.replace(found).map(TaskResult::InUse),
+                Some(found) => {
+                    let replaced = self.replace(found);
+                    if replaced.is_err() {
+                        // What cannot be used takes the place of no stored pair.
+                        self.pki.later.clear();
+                    }
+                    replaced.map(TaskResult::InUse)
+                }
                 None => Ok(TaskResult::NotFound),
             }),
             FileTask::Sign { .. } => written

@@ -49,18 +49,18 @@ impl EventSources {
         let mut vmstat = RereadFile::new(VMSTAT);
         let has_oom_kills = oom_kills(reader, &mut vmstat).is_some();
         self.vmstat = has_oom_kills.then_some(vmstat);
-        let controllers = reader.names(MC, &|name| is_numbered(name, "mc"));
-        let errors = |name: &String| RereadFile::new(format!("{MC}/{name}/ue_count"));
-        self.memory_errors = controllers.iter().map(errors).take(MAX_DEVICES).collect();
-        self.links.clear();
-        for name in reader.names(NET, &|name| name != "lo") {
+        // Of a folder that cannot be read the files stay.
+        if let Ok(controllers) = reader.list(MC, &|name| is_numbered(name, "mc")) {
+            let errors = |name: &String| RereadFile::new(format!("{MC}/{name}/ue_count"));
+            self.memory_errors = controllers.iter().map(errors).take(MAX_DEVICES).collect();
+        }
+        if let Ok(names) = reader.list(NET, &|name| name != "lo") {
             // A bridge or a tunnel has no device.
-            if self.links.len() < MAX_DEVICES
-                && reader.root.open(&format!("{NET}/{name}/device")).is_ok()
-            {
-                let file = RereadFile::new(format!("{NET}/{name}/carrier_changes"));
-                self.links.push((name, file));
-            }
+            let is_device =
+                |name: &String| reader.root.open(&format!("{NET}/{name}/device")).is_ok();
+            let names = names.into_iter().filter(is_device).take(MAX_DEVICES);
+            let file = |name: &str| RereadFile::new(format!("{NET}/{name}/carrier_changes"));
+            self.links = names.map(|name| (name.clone(), file(&name))).collect();
         }
         // A Raspberry Pi reboots by its watchdog.
         if reader.is_pi == Some(false) && self.was_reset.is_none() {

@@ -68,6 +68,10 @@ impl Default for ReadonlyFilesystem {
 #[derive(Debug)]
 struct Mounted {
     fs: Filesystem,
+    /// The device in the table of mounts.
+    source: String,
+    /// The device has the kernel's name.
+    is_named: bool,
     /// The superblock has the option `errors=remount-ro`.
     stops_on_error: bool,
     errors: Option<RereadFile>,
@@ -79,8 +83,7 @@ impl Source for ReadonlyFilesystem {
         let is_due = self.read_at.is_none_or(|at| now.since(at) >= TABLE_EVERY);
         // Asked in any case, because the question ends the report.
         if self.table.has_changed() || is_due || self.mounted.is_err() {
-            self.read_table(reader);
-            self.read_at = Some(now);
+            self.read_at = self.read_table(reader).then_some(now);
         }
         self.found = match &mut self.mounted {
             Err(unread) => Presence::from(Err(unread.clone())),
@@ -171,7 +174,9 @@ impl Source for ReadonlyFilesystem {
 }
 
 impl ReadonlyFilesystem {
-    fn read_table(&mut self, reader: &mut HealthReader) {
+    /// Returns whether everything was read that the mounts need.
+    fn read_table(&mut self, reader: &mut HealthReader) -> bool {
+        let mut is_whole = true;
         let mut superblocks = Vec::new();
         let is_wanted: fn(&str) -> bool = |fs_type| WATCHED.contains(&fs_type);
         let mut take = |line: &str| superblocks.extend(parse_superblock(line, is_wanted));
@@ -181,19 +186,26 @@ impl ReadonlyFilesystem {
         if !reader.root_can_block || self.read_only.is_none() {
             let mut file = RereadFile::new("etc/fstab");
             let bytes = reader.reread_bytes(&mut file, SMALL, &mut is_end(SMALL));
-            if let Ok(bytes) = Presence::from(bytes).present() {
-                // A comment may have another encoding.
-                let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
-                self.read_only = Some(read_only_in_fstab(&text));
+            match Presence::from(bytes).present() {
+                Ok(bytes) => {
+                    // A comment may have another encoding.
+                    let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
+                    self.read_only = Some(read_only_in_fstab(&text));
+                }
+                Err(_) if reader.root_can_block && reader.root.may_read().is_ok() => {
+                    self.read_only = Some(Vec::new());
+                }
+                Err(_) => is_whole = false,
             }
         }
-        let read_only = self.read_only.get_or_insert_default();
+        let read_only = self.read_only.as_deref().unwrap_or_default();
         self.mounted = table.map(|_| mounted(superblocks, old, read_only, reader));
         // Without its file of sys/dev a device has another name, whose errors are not found.
         if let Some(unread) = reader.cut_off(MOUNTINFO) {
             self.mounted = Err(unread);
-            self.read_only = None;
         }
+        let mounted = self.mounted.as_deref().unwrap_or_default();
+        is_whole && mounted.iter().all(|one| !one.fs.ext4.is_unread())
     }
 }
 
@@ -218,15 +230,19 @@ fn mounted(
             break;
         }
         let has = |word: &str| superblock.options.split(',').any(|option| option == word);
-        let name = device(&superblock, reader);
+        let name = device_name(&superblock, reader);
         let (number, fs_type) = (superblock.number, superblock.fs_type);
         let is_ext = fs_type.starts_with("ext");
-        let former = old.iter_mut().find(|one| one.fs.number == number);
+        let is_it = |one: &&mut Mounted| {
+            one.fs.number == number && one.fs.fs_type == fs_type && one.source == superblock.source
+        };
+        let former = old.iter_mut().find(is_it);
         // Under another name than the kernel's its record of errors would not be found.
-        let (device, unread) = match (name, &former) {
-            (Ok(name), _) => (name, None),
-            (Err(_), Some(former)) if former.errors.is_some() => (former.fs.device.clone(), None),
-            (Err(unread), _) => (base_name(&superblock.source), Some(unread)),
+        let (device, is_named, unread) = match (name, &former) {
+            (Presence::Found(name), _) => (name, true, None),
+            (_, Some(former)) if former.is_named => (former.fs.device.clone(), true, None),
+            (Presence::Unread(unread), _) => (base_name(&superblock.source), false, Some(unread)),
+            (Presence::Absent, _) => (base_name(&superblock.source), false, None),
         };
         let errors = (is_ext && unread.is_none()).then(|| {
             let open = former.filter(|one| one.fs.device == device);
@@ -235,6 +251,8 @@ fn mounted(
         });
         let unread = unread.filter(|_| is_ext);
         mounted.push(Mounted {
+            source: superblock.source,
+            is_named,
             stops_on_error: has("errors=remount-ro"),
             errors,
             fs: Filesystem {
@@ -253,13 +271,15 @@ fn mounted(
 }
 
 /// The kernel's name of the device: `/dev/root` and `/dev/mapper/x` are other names.
-fn device(superblock: &Superblock, reader: &mut HealthReader) -> Read<String> {
+fn device_name(superblock: &Superblock, reader: &mut HealthReader) -> Presence<String> {
     let folder = join("sys/dev/block", &superblock.number);
-    let uevent = Presence::from(reader.text(&join(&folder, "uevent"))).present()?;
-    let mut lines = uevent.iter().flat_map(|uevent| uevent.lines());
-    let name = lines.find_map(|line| line.strip_prefix("DEVNAME="));
+    let uevent = match reader.text(&join(&folder, "uevent")).into() {
+        Presence::Found(uevent) => uevent,
+        not_found => return not_found,
+    };
+    let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
     // As in sysfs.
-    Ok(name.map_or_else(|| base_name(&superblock.source), |name| name.replace('/', "!")))
+    name.map_or(Presence::Absent, |name| Presence::Found(name.replace('/', "!")))
 }
 
 fn base_name(source: &str) -> String {

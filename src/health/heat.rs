@@ -114,18 +114,23 @@ pub(super) struct ThermalThrottling {
 
 impl Source for ThermalThrottling {
     fn discover(&mut self, reader: &mut HealthReader) {
-        let zones = reader.names(THERMAL, &|name| is_numbered(name, "thermal_zone"));
-        let zone = |name: &String| zone_of(&join(THERMAL, name), reader);
-        self.zones = zones.iter().filter_map(zone).take(MAX_DEVICES).collect();
-        let coolers = reader.names(THERMAL, &|name| is_numbered(name, "cooling_device"));
-        let cooler = |name: &String| cooler_of(&join(THERMAL, name), reader);
-        self.coolers = coolers.iter().filter_map(cooler).take(MAX_DEVICES).collect();
+        // Of a folder that cannot be read the files stay.
+        if let Ok(zones) = reader.list(THERMAL, &|name| is_numbered(name, "thermal_zone")) {
+            let zone = |name: &String| zone_of(&join(THERMAL, name), reader);
+            self.zones = zones.iter().filter_map(zone).take(MAX_DEVICES).collect();
+        }
+        if let Ok(coolers) = reader.list(THERMAL, &|name| is_numbered(name, "cooling_device")) {
+            let cooler = |name: &String| cooler_of(&join(THERMAL, name), reader);
+            self.coolers = coolers.iter().filter_map(cooler).take(MAX_DEVICES).collect();
+        }
         let policies = match self.coolers.is_empty() {
-            true => Vec::new(),
-            false => reader.names(CPUFREQ, &|name| is_numbered(name, "policy")),
+            true => Ok(Vec::new()),
+            false => reader.list(CPUFREQ, &|name| is_numbered(name, "policy")),
         };
-        let policies = policies.into_iter().filter_map(|name| policy_of(name, reader));
-        self.policies = policies.take(MAX_DEVICES).collect();
+        if let Ok(policies) = policies {
+            let policies = policies.into_iter().filter_map(|name| policy_of(name, reader));
+            self.policies = policies.take(MAX_DEVICES).collect();
+        }
         let mut paths = self.paths();
         paths.extend(self.policies.iter().map(|(_, file)| file.path.clone()));
         self.hot.retain(|path| paths.contains(path));

@@ -229,15 +229,27 @@ impl HealthReader {
     }
 
     /// The names in a folder that `is_wanted`, in the order of their numbers; empty if there is no
-    /// folder.
+    /// folder, or it cannot be read.
     pub(super) fn names(&mut self, folder: &str, is_wanted: &dyn Fn(&str) -> bool) -> Vec<String> {
+        self.list(folder, is_wanted).unwrap_or_default()
+    }
+
+    /// [`Self::names`], or why the folder cannot be read.
+    pub(super) fn list(
+        &mut self,
+        folder: &str,
+        is_wanted: &dyn Fn(&str) -> bool,
+    ) -> Read<Vec<String>> {
+        if let Some(left_out) = self.left_out(folder) {
+            return self.note(Err(left_out));
+        }
         let start = self.now().mono;
-        let list = self.left_out(folder).map_or_else(|| self.root.list(folder), Err);
+        let list = self.root.list(folder);
         self.took(folder, start);
-        let mut names = self.note(list).unwrap_or_default();
+        let mut names = Presence::from(self.note(list)).present()?.unwrap_or_default();
         names.retain(|name| is_wanted(name));
         names.sort_unstable_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
-        names
+        Ok(names)
     }
 }
 

@@ -307,7 +307,8 @@ pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Find
     let version = info("kubeletVersion");
     // A kubelet on this machine has the boot id of this machine.
     let is_kubelet = !version.contains("-nodelet");
-    let is_own = !is_kubelet && info("bootID") == run.board.boot_id;
+    let boot_id = info("bootID");
+    let is_own = !is_kubelet && !boot_id.is_empty() && boot_id == run.board.boot_id;
     if is_own || !is_ready {
         return Ok(Finding::ok(check, "no live board has this name"));
     }

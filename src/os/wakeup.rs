@@ -36,6 +36,8 @@ const NETWORK: u32 = 0x1 | 0x10 | 0x40 | 0x100 | 0x400;
 
 /// Maximum number of messages read at once; the rest ends the next wait.
 const MAX_MESSAGES: usize = 64;
+/// SIGTERM, SIGINT and SIGUSR1, each of which is pending once at most.
+const SIGNALS: usize = 3;
 
 /// Maximum wait after a failed poll.
 const ERROR_WAIT: Duration = Duration::from_secs(1);
@@ -58,7 +60,7 @@ pub struct Wakeup {
 pub struct Woken {
     /// SIGTERM or SIGINT.
     pub stop: bool,
-    /// SIGUSR1: the machine is shutting down. A SIGTERM beside it ends the next wait.
+    /// SIGUSR1: the machine is shutting down. A SIGTERM may have come with it.
     pub shutdown: bool,
     /// The PSI trigger fired: tasks stall on memory. The kernel reports it once.
     pub memory_pressure: bool,
@@ -151,7 +153,7 @@ impl Wakeup {
             ..Woken::default()
         };
         if !signal.is_empty() {
-            self.take_signal(&mut woken);
+            self.take_signals(&mut woken);
         }
         if woken.network {
             self.drain_network();
@@ -168,12 +170,14 @@ impl Wakeup {
         woken
     }
 
-    /// Takes one signal; of several, the one with the lowest number, so SIGUSR1 before SIGTERM.
-    fn take_signal(&self, woken: &mut Woken) {
-        if let Ok(Some(info)) = self.signals.read_signal() {
-            let shutdown = u32::try_from(Signal::SIGUSR1 as i32).unwrap_or_default();
-            woken.shutdown = info.ssi_signo == shutdown;
-            woken.stop = !woken.shutdown;
+    /// Takes all signals that are pending, each kind once.
+    fn take_signals(&self, woken: &mut Woken) {
+        let shutdown = u32::try_from(Signal::SIGUSR1 as i32).unwrap_or_default();
+        for _ in 0..SIGNALS {
+            let Ok(Some(info)) = self.signals.read_signal() else { return };
+            let is_shutdown = info.ssi_signo == shutdown;
+            woken.shutdown |= is_shutdown;
+            woken.stop |= !is_shutdown;
         }
     }
 
@@ -259,6 +263,12 @@ mod tests {
         nix::sys::signal::raise(Signal::SIGUSR1).unwrap();
         let shutdown = Woken { shutdown: true, ..Woken::default() };
         assert_eq!(wakeup.wait(Duration::from_secs(60), false), shutdown);
+        for signal in [Signal::SIGTERM, Signal::SIGUSR1] {
+            nix::sys::signal::raise(signal).unwrap();
+        }
+        let both = Woken { stop: true, ..shutdown };
+        assert_eq!(wakeup.wait(Duration::from_secs(60), false), both);
+        assert_eq!(wakeup.wait(Duration::ZERO, false), Woken::default());
     }
 
     /// The timer ends the wait: without it this one would last for its limit of an hour, as ppoll's

@@ -73,7 +73,7 @@ pub(crate) struct Disk {
     /// `179:2`
     number: &'static str,
     point: &'static str,
-    fs: String,
+    pub(crate) fs: String,
     source: &'static str,
     /// An error makes it read-only: `errors=remount-ro`.
     stops: bool,

@@ -379,10 +379,10 @@ impl Me {
         let mut world = self.world();
         let is_new = file.is_some_and(|key| world.is_new(self.pid, key));
         let process = world.processes.get_mut(self.pid).expect("it lives");
-        let signal = process.signals.pop_front();
+        let signals = std::mem::take(&mut process.signals);
         let mut woken = Woken {
-            stop: signal == Some(Signal::Term),
-            shutdown: signal == Some(Signal::Usr1),
+            stop: signals.contains(&Signal::Term),
+            shutdown: signals.contains(&Signal::Usr1),
             voltage: is_new,
             ..process.woken
         };

@@ -48,7 +48,8 @@ fn judge(run: &Run<'_>) -> Judged {
         }
         if state.is_up {
             judge_end(entry.at, state, &mut judged);
-            judge_bounds(&run.trace[..place], entry.at, state, &mut judged);
+            let quiet = Quiet::new(&run.trace[..place], state, run.plan.setting("rtc") != "yes");
+            judge_bounds(&quiet, entry.at, state, &mut judged);
         }
     }
     judged
@@ -85,11 +86,15 @@ struct Quiet {
     ready: Vec<(Duration, String)>,
     /// The process was told of a shutdown.
     shuts_down: bool,
+    /// A request for a certificate may wait for the time.
+    may_lack_time: bool,
 }
 
 impl Quiet {
-    fn new(trace: &[Entry], state: &State) -> Self {
-        let mut quiet = Self { from: state.healed, limit: ATTEMPT, ..Self::default() };
+    /// Without an RTC a board may lack the time.
+    fn new(trace: &[Entry], state: &State, may_lack_time: bool) -> Self {
+        let mut quiet =
+            Self { from: state.healed, limit: ATTEMPT, may_lack_time, ..Self::default() };
         for entry in trace {
             quiet.follow(entry, state);
         }
@@ -129,11 +134,17 @@ impl Quiet {
                 self.limit = self.limit.max(REGISTERED);
             }
             // Also one that no server hears, or that waits for the time.
-            What::Log { text, .. } if is_after && asks_for_certificate(text) => {
+            What::Log { text, .. } if is_after && self.asks_for_certificate(text) => {
                 self.limit = CERTIFICATE;
             }
             _ => {}
         }
+    }
+
+    /// Whether a line says that a certificate is requested, or will be when the time is known.
+    fn asks_for_certificate(&self, line: &str) -> bool {
+        line.contains("/certificates")
+            || self.may_lack_time && line.ends_with("with the bootstrap kubeconfig")
     }
 
     /// The status of Ready at a time.
@@ -150,13 +161,8 @@ fn is_of_another_node(answer: &Exchange, node: &Value) -> bool {
     answer.is_renewal() && answer.method == "PATCH" && name.is_some() && lease != name
 }
 
-/// Whether a line says that a certificate is requested.
-fn asks_for_certificate(line: &str) -> bool {
-    line.contains("/certificates") || line.ends_with("with the bootstrap kubeconfig")
-}
-
-fn judge_bounds(trace: &[Entry], until: Duration, state: &State, judged: &mut Judged) {
-    let (healed, quiet) = (state.healed, Quiet::new(trace, state));
+fn judge_bounds(quiet: &Quiet, until: Duration, state: &State, judged: &mut Judged) {
+    let healed = state.healed;
     let latest = quiet.from + quiet.limit;
     if latest <= until {
         judged.count += 1;

@@ -191,7 +191,7 @@ fn is_of_untold(path: &str, trace: &[Entry], at: Duration) -> bool {
     let mut stopped = None;
     for entry in trace.iter().take_while(|entry| entry.at <= at) {
         if let What::Board(truth) = &entry.what {
-            let has_stopped = truth.level(READ_ONLY) > 0;
+            let has_stopped = truth.level(READ_ONLY) > 0 && truth.count("recorded") == 0;
             stopped = has_stopped.then(|| stopped.unwrap_or(entry.at));
         }
     }
@@ -359,13 +359,16 @@ mod tests {
         let is_left_out = |path, second| is_of_left_out(path, &trace, Duration::from_secs(second));
         assert!(is_left_out(path, 3000) && !is_left_out("node.status.conditions.Ready", 3000));
         assert!(!is_left_out(path, 3001) && !is_left_out(path, 3200));
-        let board = |second, has_failed| {
+        let board = |fs: &str, second, has_failed| {
             let mut hardware = crate::sim::devices::Hardware::default();
             hardware.root.has_failed = has_failed;
+            hardware.root.fs = fs.into();
             at(second, What::Board(Box::new(hardware.truth(1, false))))
         };
-        let trace = [board(1, false), board(100, true), board(200, true)];
-        let is_untold = |second| is_of_untold(path, &trace, Duration::from_secs(second));
-        assert!(!is_untold(99) && is_untold(100) && is_untold(539) && !is_untold(540));
+        let trace = |fs| [board(fs, 1, false), board(fs, 100, true), board(fs, 200, true)];
+        let is_untold = |fs, second| is_of_untold(path, &trace(fs), Duration::from_secs(second));
+        assert!(!is_untold("vfat", 99) && is_untold("vfat", 100));
+        assert!(is_untold("vfat", 539) && !is_untold("vfat", 540));
+        assert!(!is_untold("ext4", 100), "it has a record of its errors");
     }
 }

@@ -1,7 +1,7 @@
 //! One request to the API server, bounded in time and size, over one kept connection.
 //!
-//! One call is one request: no retry and no redirect. Every status is an answer. ureq does
-//! HTTP/1.1; the connection is ours.
+//! One call is one request: no retry and no redirect. A response of any status code is an answer.
+//! ureq does HTTP/1.1, over a connection that `transport` opens.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use super::transport::{Connection, Dialer, HEAD_LIMIT, NoLookup};
 
 /// Longer than any interval between two requests. The server may close the connection earlier.
 const IDLE_AGE: Duration = Duration::from_secs(3600);
-/// Without system and architecture, as a kubelet adds them: the Node has both, and each request
-/// would carry them.
+/// The User-Agent. A kubelet adds the system and the architecture to its own. They would make each
+/// request longer here, and the Node reports them already.
 const NAME: &str = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
 
-/// Only the object's metadata. Every API server has this form since 1.15.
+/// Asks for the object's metadata alone. Every API server since 1.15 has this form.
 const METADATA: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
@@ -45,7 +45,8 @@ pub struct Api {
     /// The path of the last request, and its URI: most requests renew the same Lease.
     last: Option<(String, Uri)>,
     authorization: Option<HeaderValue>,
-    /// Headers of a protocol that is not the API's; marked sensitive.
+    /// The headers of [`Api::set_headers`], which are not part of the Kubernetes API; marked
+    /// sensitive.
     more: Vec<(HeaderName, HeaderValue)>,
     /// Where the server is, and the credentials in use.
     pub config: ApiConfig,
@@ -67,7 +68,7 @@ impl Api {
     }
 
     /// Opens the connection of the next call, within `budget`, which includes the name lookup. If
-    /// the server has closed it by then, the call opens another one.
+    /// the server closes this connection before that call, the call opens another one.
     pub fn connect(&mut self, budget: Duration) -> Result<(), Fault> {
         Connection::open_early(&self.link, budget).map_err(|failure| {
             self.link.failed();
@@ -80,7 +81,8 @@ impl Api {
     pub fn call(&mut self, request: &Request, budget: Duration) -> Answer {
         let answer = self.exchange(request, budget);
         match &answer {
-            // Such a status is about the server and not about the request.
+            // A 5xx or a 429 is about the server and not about the request. It neither proves that
+            // this address works, nor that it has failed.
             Ok(response) if response.code >= 500 || response.code == 429 => {}
             Ok(_) => self.link.answered(),
             Err(_) => self.link.failed(),
@@ -88,13 +90,14 @@ impl Api {
         answer.map_err(|fault| fault.at(&self.config.endpoint))
     }
 
-    /// Takes over what `old` knows of addresses, where both have the same server.
+    /// Copies from `old` the addresses of the server's name, which of them answered last and which
+    /// failed, if `old` has the same server and the same proxy.
     pub fn keep_addresses_of(&mut self, old: &Self) {
         self.link.keep_addresses_of(&old.link);
     }
 
     /// Uses the credentials and the CA of `config` from the next request on, over a new connection.
-    /// Where the server is the same, the address that works is kept.
+    /// If server and proxy are the same, the address that answered last is tried first.
     pub fn set_identity(&mut self, config: &ApiConfig) -> Result<(), Fault> {
         let mut new = Self::new(config)?;
         new.keep_addresses_of(self);
@@ -122,8 +125,9 @@ impl Api {
         Ok(())
     }
 
-    /// Bounds the answer to a request that has to open a connection. Without a bound, such an
-    /// answer may take all the time that connecting has left of a call's budget.
+    /// Limits the time of an answer to a request that has to open its connection; the time counts
+    /// from the open connection. Without this limit, such an answer may take what the connection
+    /// has left of the call's budget: 19 of 20 s, if the connection took 1 s.
     pub fn set_answer_budget(&mut self, budget: Option<Duration>) {
         self.link.set_answer_budget(budget);
     }
@@ -135,7 +139,8 @@ impl Api {
         self.agent = agent(&self.link);
     }
 
-    /// The same, where the server's name is known to have another address.
+    /// Does what [`Api::disconnect`] does, but only if the server's name is known to have another
+    /// address.
     pub fn try_other_address(&mut self) {
         if self.link.has_other_address() {
             self.disconnect();
@@ -251,7 +256,8 @@ impl Api {
         self.agent.run(request).map_err(|e| self.fault(e, Stage::Answer))
     }
 
-    /// A timeout has the time that has passed, which may be shorter than the budget of the call.
+    /// The fault of a timeout names the time that has passed since the call began. It may be
+    /// shorter than the call's budget, because one address gets only a share of the budget.
     fn fault(&self, error: ureq::Error, stage: Stage) -> Fault {
         let timed_out = |stage| {
             let passed = self.link.deadline.passed() + Duration::from_millis(500);
@@ -260,7 +266,8 @@ impl Api {
         };
         match error {
             ureq::Error::Other(other) => match other.downcast_ref() {
-                // Connection reports any read as Stage::Answer; the caller knows head from body.
+                // `Connection` reports every read as Stage::Answer. Only the caller of this
+                // function knows whether it reads the head or the body.
                 Some(Failure::TimedOut(Stage::Answer)) => timed_out(stage),
                 Some(Failure::TimedOut(stage)) => timed_out(*stage),
                 Some(Failure::Tls(_, fault) | Failure::Other(fault)) => fault.clone(),

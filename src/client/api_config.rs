@@ -210,7 +210,7 @@ impl Authorization {
         }
     }
 
-    /// The same for ureq, marked sensitive: `{:?}` does not print it.
+    /// [`Self::header`] as ureq's type, marked sensitive: `{:?}` does not print it.
     pub(super) fn header_value(&self) -> Result<HeaderValue, Fault> {
         let mut value = HeaderValue::try_from(self.header())
             .map_err(|_| "the token has a control character in it")?;

@@ -1,8 +1,9 @@
 //! The verifier of chains of certificates: of servers here, and of clients in `nodelet serve`.
 //!
-//! webpki builds a chain up to a trusted CA and judges it. The rules are those of Go's
-//! `crypto/x509`, by which kubectl and kubelets verify; a [`Plain`] certificate has what webpki
-//! judges in the same way, and the rest is judged here.
+//! webpki builds a chain from a certificate up to a trusted CA, and judges it. The result must be
+//! that of Go's `crypto/x509`, by which kubectl and kubelets verify. Therefore webpki gets each
+//! certificate as a [`Plain`] one, without what webpki judges in another way than Go. The name
+//! constraints that were left out are judged here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,8 +24,9 @@ use crate::kube::keys::{self, algorithm_name};
 use crate::kube::text::Fault;
 use crate::kube::x509::{ANY_USAGE, CLIENT_AUTH, Leaf, SERVER_AUTH};
 
-/// What a certificate is used for. Its extended key usage, and that of each CA below the trusted
-/// one, must have it, be any, or be absent.
+/// What a certificate is used for. The extended key usage of the certificate, and of each CA
+/// between the certificate and the trusted CA, must name this use or anyExtendedKeyUsage, or be
+/// absent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CertificateUsage {
     Server,
@@ -54,7 +56,7 @@ impl ExtendedKeyUsageValidator for CertificateUsage {
 #[derive(Debug)]
 pub(crate) struct Authorities {
     roots: RootCertStore,
-    /// Those of each root that webpki does not judge.
+    /// For each of `roots`, its name constraints that webpki does not judge.
     limits: Vec<Vec<Limit>>,
 }
 
@@ -80,8 +82,9 @@ impl Authorities {
         self.roots.subjects()
     }
 
-    /// Whether a trusted CA has signed the certificate, itself or by the CAs that came with it, for
-    /// this usage and name, and all are valid at this time.
+    /// Fails unless `first` is a certificate for this usage and name, and a trusted CA has signed
+    /// it, directly or through the CAs in `others`. `first` and these CAs must be valid at `time`;
+    /// the dates of the trusted CA do not count.
     pub(crate) fn verify(
         &self,
         first: &CertificateDer<'_>,
@@ -116,7 +119,8 @@ impl Authorities {
         judged.map_err(|error| refusal(error, usage, &chain))
     }
 
-    /// Whether each CA of a path permits the names below it.
+    /// Whether the name constraints of each CA of `path` permit the names of all certificates below
+    /// this CA. `None` if a certificate of `path` is not known; then the path is refused, too.
     fn permits(&self, path: &VerifiedPath<'_>, chain: &[Plain]) -> Option<bool> {
         let of = |der: &[u8]| chain.iter().find(|plain| plain.der == der);
         let mut below = vec![of(&path.end_entity().der())?];
@@ -136,7 +140,8 @@ impl Authorities {
     }
 }
 
-/// Verifies a signature of a [`Plain`] certificate over the whole one.
+/// Verifies the signature of a [`Plain`] certificate. webpki passes the body of the [`Plain`]
+/// certificate, but the issuer has signed the body of the whole certificate.
 struct OverWhole<'a> {
     algorithm: &'static dyn SignatureVerificationAlgorithm,
     chain: &'a [Plain],
@@ -155,8 +160,8 @@ impl SignatureVerificationAlgorithm for OverWhole<'_> {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), InvalidSignature> {
-        // Also by the signature: of two certificates that differ in what webpki does not see, the
-        // signature of one must not count for the other one.
+        // The signature is compared as well: two certificates may differ only in what webpki does
+        // not see, and a signature must count only for the certificate that it belongs to.
         let is_it = |plain: &&Plain| plain.body == message && plain.signature == signature;
         let plain = self.chain.iter().find(is_it).ok_or(InvalidSignature)?;
         self.algorithm.verify_signature(key, &plain.signed, signature)
@@ -171,8 +176,8 @@ impl SignatureVerificationAlgorithm for OverWhole<'_> {
     }
 }
 
-/// webpki's error as one of rustls. One about an extension names it, and the certificate in the
-/// chain that has it.
+/// Converts an error of webpki to an error of rustls. An error about an extension names the
+/// extension, and the certificate of the chain that has it.
 fn refusal(error: webpki::Error, usage: CertificateUsage, chain: &[Plain]) -> CertificateError {
     use webpki::Error as E;
     let name = |of: &Plain| Leaf::parse(&of.der).map_or(String::new(), |l| l.subject.common_name);

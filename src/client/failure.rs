@@ -105,7 +105,7 @@ impl Failure {
         Self::Other(fault.into())
     }
 
-    /// Names the proxy: the failure was at it or before it.
+    /// Adds the name of the proxy, for a failure at the proxy or on the way to it.
     pub(super) fn via(self, proxy: &impl fmt::Display) -> Self {
         match self {
             Self::TimedOut(_) => Self::TimedOut(Stage::Proxy),
@@ -125,7 +125,8 @@ impl Failure {
         }
     }
 
-    /// Has the remedy of a server at a loopback address. A proxy there is a usual one.
+    /// Adds the remedy for a server at a loopback address. A proxy gets no such remedy: it is usual
+    /// that a proxy listens on a loopback address.
     pub(super) fn or_loopback(self, address: SocketAddr, is_proxy: bool) -> Self {
         match self {
             Self::Other(fault) if address.ip().is_loopback() && !is_proxy => {
@@ -178,10 +179,11 @@ pub(super) fn cause_of_certificate(error: &CertificateError) -> Fault {
     }
 }
 
-/// ring has no P-521 and no shorter RSA.
+/// The keys whose signatures ring verifies: not P-521, and not RSA of less than 2048 bits.
 pub(super) const SUPPORTED_KEYS: &str = "the keys of server and CA must be RSA of 2048 bits or \
                                          more, P-256, P-384 or Ed25519; P-521 is not supported";
-/// A server that ends TLS in this way does not say which of them it lacks.
+/// The remedy if the server ends the handshake because version, suite, group or key do not fit. Its
+/// alert does not say which of them.
 const NOTHING_IN_COMMON: &str = "it needs TLS 1.2 or 1.3; a suite of AES-GCM or ChaCha20, in TLS \
                                  1.2 with ECDHE; one of the groups X25519, P-256 and P-384; and \
                                  keys of RSA of 2048 bits or more, P-256, P-384 or Ed25519";
@@ -208,7 +210,7 @@ fn refused_certificate(error: &CertificateError, host: &str) -> Fault {
             format!(
                 "certificate of {host} is not signed by a trusted CA: that of the kubeconfig, or those of the system if these are used instead"
             ),
-            // ring says the same of a signature by a short key.
+            // ring reports BadSignature also if the key of the signature is too short.
             match error {
                 CertificateError::BadSignature => {
                     "is this the right server, has it an RSA key of less than 2048 bits, or was \
@@ -225,7 +227,8 @@ fn refused_certificate(error: &CertificateError, host: &str) -> Fault {
     }
 }
 
-/// What a certificate's dates were compared with: the later one of both times.
+/// The time that a certificate's dates were compared with: that of the clock, or that of the build
+/// if the clock is earlier.
 fn clock_says(clock: Wall, built: Wall) -> String {
     let says = format!("clock says {}", clock.time());
     if clock < built { format!("{says}, nodelet was built at {}", built.time()) } else { says }

@@ -1,8 +1,9 @@
 //! What outlives a connection: where it leads, how it is secured, which address answers.
 //!
-//! The address that answered last is used without a lookup. After a failure the name is looked up
-//! again, and addresses that failed come after the others, the oldest failure first. So a server
-//! that fails is left for the next one, and is tried again when that one fails.
+//! The address that answered last is used without a lookup. If it fails, the name is looked up
+//! again. Addresses that have not failed are tried first, then those that failed, the oldest
+//! failure first. For example, of the addresses A and B, A fails: B is used until B fails, and then
+//! A again.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
@@ -35,7 +36,7 @@ pub(super) struct Link {
     pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// None: this machine's configuration, read for each lookup, because DHCP rewrites it.
     resolver: Option<Resolver>,
-    /// Of the current call.
+    /// The deadline of the current call.
     pub(super) deadline: Deadline,
     /// Bytes of the credentials in the head of a request.
     pub(super) credentials: Arc<AtomicUsize>,
@@ -48,23 +49,24 @@ pub(super) type Opened = (Socket, Option<Box<ClientConnection>>);
 #[derive(Debug, Default)]
 struct LinkState {
     addresses: Addresses,
-    /// Where the last connection was opened to; none if that failed.
+    /// The address to which the last attempt to connect opened a connection; none if it failed.
     peer: Option<SocketAddr>,
-    /// Why the certificate of a server that was tried for it cannot be verified.
+    /// Why the last attempt to connect could not verify the certificate of a server.
     distrust: Option<Distrust>,
-    /// The address that was tried first for it, until a server answers.
+    /// The address that the last attempt to connect tried first; none after an answer.
     first: Option<SocketAddr>,
-    /// Dead as soon as ureq drops the connection.
+    /// The stream of the last connection; gone as soon as ureq drops the connection.
     stream: Weak<Stream>,
-    /// Opened before its request; ureq does not have it yet.
+    /// A connection that was opened before its request; ureq does not have it yet.
     early: Option<Opened>,
     /// Bound of an answer over a connection that the request had to open.
     answer_budget: Option<Duration>,
 }
 
 impl LinkState {
-    /// No server answered: the address that was tried first comes last in the next round, and each
-    /// address gets the largest share of the time in its turn.
+    /// Ends a round in which no server answered. The address that was tried first becomes the last
+    /// one of the next round. The first address of a round gets the largest share of the time, so
+    /// each address gets that share once.
     fn end_round(&mut self) {
         if let Some(first) = self.first.take() {
             self.addresses.failed(first);
@@ -91,7 +93,7 @@ impl Link {
         })
     }
 
-    /// Takes over what `old` knows of addresses, where both lead to the same server.
+    /// Copies from `old` what it knows of addresses, if server and proxy are the same.
     pub(super) fn keep_addresses_of(&self, old: &Self) {
         if self.endpoint == old.endpoint && self.proxy == old.proxy {
             let addresses = old.with(|state| state.addresses.clone());
@@ -107,7 +109,7 @@ impl Link {
         }
     }
 
-    /// Names the proxy, where the failure was at or before it.
+    /// Adds the name of the proxy, if there is one, to a failure at the first hop.
     pub(super) fn at_first_hop(&self, failure: Failure) -> Failure {
         match &self.proxy {
             Some(proxy) => failure.via(proxy),
@@ -115,8 +117,9 @@ impl Link {
         }
     }
 
-    /// Calls `attempt`, with an address and the divisor of its share of the time, for the address
-    /// that answered last and then for the others, until it opens a connection.
+    /// Calls `attempt` until a call opens a connection: first with the address that answered last,
+    /// then with the other addresses. The second argument divides the time that is left: with 2,
+    /// the attempt may take half of it.
     pub(super) fn connect<T>(
         &self,
         mut attempt: impl FnMut(SocketAddr, usize) -> Result<T, Failure>,
@@ -161,7 +164,8 @@ impl Link {
             candidates.retain(|address| Some(*address) != good);
         }
         for (index, address) in candidates.iter().enumerate() {
-            // The first one gets half: on a slow link an equal share is enough for none.
+            // The first address gets half. Equal shares, such as an eighth for each of eight
+            // addresses, would be too short for each of them on a slow link.
             let shares =
                 if index == 0 { candidates.len().min(2) } else { candidates.len() - index };
             if index > 0 && self.deadline.left().is_err() {
@@ -173,7 +177,8 @@ impl Link {
             }
         }
         self.with(LinkState::end_round);
-        // Without a network there is often no DNS: the failure of an address tells more.
+        // If an address failed and the lookup, too, the failure of the address is reported. Without
+        // a network there is often no DNS, and the failure of the lookup tells less.
         let lookup = || Failure::other(looked_up.err().unwrap_or_default());
         Err(failure.unwrap_or_else(|| self.at_first_hop(lookup())))
     }
@@ -211,19 +216,20 @@ impl Link {
         self.with(|state| state.early.take())
     }
 
-    /// The server answered as one in good health does.
+    /// The server answered, neither with 429 nor with 5xx.
     pub(super) fn answered(&self) {
         self.with(|state| {
             if let Some(peer) = state.peer {
                 state.addresses.answered(peer);
-                // The round has ended. If this server fails later, its failure is the latest, not
-                // that of the round's first address.
+                // The round has ended. If this server fails later, only this address has failed,
+                // and not the address that this round tried first.
                 state.first = None;
             }
         });
     }
 
-    /// The server at the other end cannot be used: the next connection leads elsewhere.
+    /// The server of the last connection cannot be used: the next connection leads to another
+    /// address, if there is one.
     pub(super) fn failed(&self) {
         self.with(|state| {
             state.stream = Weak::new();
@@ -272,8 +278,9 @@ impl Link {
     }
 }
 
-/// Most failed addresses that are remembered. With fewer than a name has, some would never be the
-/// first.
+/// Most failed addresses that are remembered: as many as a name may have. An address whose failure
+/// is forgotten is tried before all that are remembered to have failed. So with a shorter list,
+/// some addresses would never be the first.
 const MAX_FAILED: usize = MAX_ADDRESSES;
 
 /// What is known of the addresses of one name.

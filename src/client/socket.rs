@@ -5,8 +5,8 @@
 //! system call, without a poll before it.
 //!
 //! ureq's own time limits are not used: they are part of its configuration, which ureq copies for
-//! each request that changes it. [`Deadline`] counts the time of a suspend, too: the first wait
-//! that ends after it ends the call.
+//! each request that changes it. [`Deadline`] also counts the time in which the board is suspended.
+//! After a resume, the first wait that ends finds that the deadline has passed, and ends the call.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::AsRawFd as _;
@@ -25,8 +25,8 @@ pub(super) use crate::sim::tcp::Tcp;
 #[cfg(not(test))]
 pub(super) use std::net::TcpStream as Tcp;
 
-/// The time limit in the kernel may differ by this much from the time that is left, so that a
-/// request with the same budget as the last one keeps the limit of that one.
+/// The time limit in the kernel may differ by this much from the time that is left. So a request
+/// with the same budget as the request before it makes no system call to set the limit.
 const TOLERANCE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(super) struct Socket {
     deadline: Deadline,
     /// The end of the set-up of the connection; `None` once it is set up.
     opening: Option<Deadline>,
-    /// The time limit in the kernel; `None`: a wait would be endless.
+    /// The time limit that is set in the kernel; `None` if none is set.
     limit: Option<Duration>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Stream {
 }
 
 impl Socket {
-    /// Takes over a connected stream, which is set up within `opens_in`.
+    /// Takes over a connected stream. The proxy's tunnel and TLS must be set up within `opens_in`.
     pub(super) fn new(tcp: Tcp, deadline: Deadline, opens_in: Duration) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
         let has_no_input = AtomicBool::new(false);
@@ -68,7 +68,8 @@ impl Socket {
         self.opening = None;
     }
 
-    /// The time that the current call has left, or the set-up of the connection.
+    /// The time that is left until the call must end, or until the connection must be set up if
+    /// that is earlier.
     fn left(&self) -> io::Result<Duration> {
         let left = self.deadline.left()?;
         match &self.opening {
@@ -94,8 +95,8 @@ impl Socket {
                 self.limit = Some(left);
             }
             match operation(tcp) {
-                // A signal, or the limit in the kernel has passed: the deadline tells whether the
-                // call has ended.
+                // A signal ended the wait, or the limit in the kernel, which may be a little
+                // shorter than the time that is left. `left` fails if the call has ended.
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
                 result => return result,
             }
@@ -112,7 +113,8 @@ pub(crate) enum Peek {
 }
 
 impl Stream {
-    /// What the kernel holds; just after [`Stream::has_no_input`] what that found.
+    /// What the kernel holds. If [`Stream::has_no_input`] has just found nothing, the answer is its
+    /// result, without a system call.
     pub(super) fn peek(&self) -> Peek {
         if self.had_no_input() { Peek::Nothing } else { self.peek_now() }
     }
@@ -170,12 +172,12 @@ impl Write for Socket {
     }
 }
 
-/// Of the current or of the last call. The lock is for ureq, which wants its connections `Sync`:
-/// there is one thread.
+/// The time of the current call, or of the last call if none is under way. The lock is for ureq,
+/// which wants its connections `Sync`: there is one thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Deadline(Arc<Mutex<CallTime>>);
 
-/// Times since boot.
+/// The start and the end of a call, as times since boot.
 #[derive(Debug, Default)]
 struct CallTime {
     begun: Duration,
@@ -183,13 +185,13 @@ struct CallTime {
 }
 
 impl Deadline {
-    /// A call begins and ends within `budget`.
+    /// Begins a call, which ends within `budget`.
     pub(super) fn begin(&self, budget: Duration) {
         let begun = since_boot();
         *self.time() = CallTime { begun, ends: begun.saturating_add(budget) };
     }
 
-    /// The current call ends within `budget`, or earlier.
+    /// The current call ends within `budget` from now, or at its present end if that is earlier.
     pub(super) fn shorten(&self, budget: Duration) {
         let mut time = self.time();
         time.ends = time.ends.min(since_boot().saturating_add(budget));

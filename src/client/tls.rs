@@ -95,10 +95,11 @@ pub(crate) fn certified(certificate: &ClientCertificate) -> Result<(CertifiedKey
     Ok((CertifiedKey::new(certificates, signing), leaf))
 }
 
-/// The time at which the server's certificate must be valid: that of the clock, or of this
-/// program's build if the clock is not set. Without it, a board that starts in 1970 could not ask a
-/// server for the time. A certificate that begins after both is refused; one that has expired since
-/// the build is noticed once the clock is set.
+/// The time at which the server's certificate must be valid: that of the clock, or that of this
+/// program's build if the clock is earlier, and therefore not set. Without the time of the build, a
+/// board that starts in 1970 could not ask a server for the time. A certificate that begins after
+/// both times is refused. A certificate that has expired since the build is noticed once the clock
+/// is set.
 #[derive(Debug)]
 struct VerifiedAt;
 
@@ -203,7 +204,8 @@ pub fn server_name(config: &ApiConfig) -> Result<ServerName<'static>, Fault> {
         .map_err(|_| format!("tls-server-name: {name:?} is not a host name").into())
 }
 
-/// A PEM text without the mark of Windows' editors, which would hide its first BEGIN.
+/// A PEM text without the byte order mark of Windows' editors: behind this mark, the first BEGIN
+/// would not be at the start of a line.
 pub(crate) fn without_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
@@ -230,7 +232,7 @@ pub(crate) fn roots(ca: &Pem) -> Result<Authorities, Fault> {
         (None, true) => Err(format!("{}: no certificate in it", ca.source).into()),
         (Some(why), true) => Err(why.at(&ca.source)),
         (None, false) => Ok(roots),
-        // As Go does.
+        // Go skips a broken certificate, too.
         (Some(why), false) => {
             log::warn!("{}: a broken certificate is skipped: {why}", ca.source);
             Ok(roots)

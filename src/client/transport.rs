@@ -24,11 +24,13 @@ use crate::os::clock::since_boot;
 /// Most TLS messages without data between two requests: session tickets, key updates.
 const IDLE_MESSAGES: usize = 8;
 
-/// A TLS handshake may take this many times as long as TCP's, and [`TLS_EXTRA`] more, also where
-/// other addresses wait for their turn: it has twice the round trips, and more bytes.
+/// TCP, the proxy's tunnel and TLS together may take this many times as long as TCP alone, and
+/// [`TLS_EXTRA`] more, even if other addresses wait for their turn: TLS has twice the round trips
+/// of TCP, and more bytes. For example, after a second for TCP, TLS may take four seconds.
 const TLS_PER_TCP: u32 = 4;
 const TLS_EXTRA: Duration = Duration::from_secs(1);
-/// Limit of TCP where another address follows: the second SYN is sent after one second.
+/// Limit of TCP if another address follows. The kernel sends the second SYN after one second, so
+/// one lost packet is no failure.
 const NOT_THE_LAST: Duration = Duration::from_millis(2500);
 
 /// Opens connections for ureq.
@@ -68,7 +70,8 @@ impl Connection {
     pub(super) fn open_early(link: &Link, budget: Duration) -> Result<(), Failure> {
         link.deadline.begin(budget);
         let mut connection = Self::open(link)?;
-        // The last message of the handshake: the server checks our certificate meanwhile.
+        // Sends the last message of the handshake, so that the server can check our certificate
+        // before the request comes.
         connection.flush()?;
         link.set_early((connection.socket, connection.tls));
         Ok(())
@@ -113,8 +116,8 @@ impl Connection {
         Self { buffers, socket, tls, has_answered: false }
     }
 
-    /// A server that refuses our certificate sends an alert and closes: where the request cannot
-    /// be sent, the alert is read.
+    /// Sends the output. A server that refuses our certificate sends an alert and closes the
+    /// connection. Therefore, if the output cannot be sent, the alert is read: it has the cause.
     fn send(&mut self) -> Result<(), Failure> {
         match self.flush() {
             Err(failure @ Failure::Other(_)) => match self.fill() {
@@ -172,8 +175,8 @@ impl Connection {
         }
     }
 
-    /// Takes TLS messages that a server may send without a request; false if there is data, or the
-    /// end of the connection.
+    /// Reads TLS messages that a server may send without a request. False if the server sent data,
+    /// too many messages, or the end of the connection.
     fn has_no_input(&mut self) -> io::Result<bool> {
         for _ in 0..IDLE_MESSAGES {
             let seen = self.socket.stream.peek();
@@ -181,7 +184,8 @@ impl Connection {
                 return Ok(matches!(seen, Peek::Nothing));
             };
             if matches!(seen, Peek::Bytes) {
-                // Past the socket's deadline, which is that of the last request.
+                // Without a deadline: the socket still has the deadline of the last request, which
+                // may have passed. The bytes are there, so the read does not wait.
                 tls.read_tls(&mut self.socket.stream.without_deadline())?;
             }
             let state = tls.process_new_packets().map_err(io::Error::other)?;
@@ -257,8 +261,8 @@ impl Transport for Connection {
         Ok(amount > 0)
     }
 
-    /// ureq asks after an answer and again before the next request; only the second call needs a
-    /// look.
+    /// ureq calls this after each answer, and again before the next request. Only the second call
+    /// looks at the connection.
     fn is_open(&mut self) -> bool {
         std::mem::take(&mut self.has_answered) || self.has_no_input().unwrap_or(false)
     }
@@ -305,7 +309,8 @@ impl ConnectionBuffers {
         self.output.get(..self.written).unwrap_or_default()
     }
 
-    /// All output is sent. Not cleared: it holds the token, as the configuration does.
+    /// All output was sent. The buffer is not overwritten: it may hold the token, which the
+    /// configuration keeps in memory anyway.
     fn sent(&mut self) {
         self.written = 0;
         if self.output.len() > KEPT {

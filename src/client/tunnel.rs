@@ -57,7 +57,8 @@ fn answer(stream: &mut impl Read) -> Result<String, Failure> {
     let is_code = code.len() == 3 && code.bytes().all(|b| b.is_ascii_digit());
     match version.starts_with("HTTP/1.") && is_code {
         true if code == "200" && end.is_none() => Err(Failure::other("it closed the connection")),
-        // A TLS server sends nothing before the client does: this is not a tunnel.
+        // A TLS server sends nothing before the client does. Bytes after the head of the answer
+        // show that this is not a tunnel.
         true if code == "200" && end.is_some_and(|end| end < head.len()) => {
             Err(Failure::other("it sent more than the head of its answer"))
         }

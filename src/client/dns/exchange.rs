@@ -24,7 +24,8 @@ const MOST_PACKETS: usize = 16;
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) lookup: Lookup,
-    /// Of each server; why there is none, where this machine has no route.
+    /// The address and the socket of each server. The text says why there is no socket, for example
+    /// because this machine has no route to the server.
     sockets: Vec<(SocketAddr, Result<UdpSocket, String>)>,
 }
 
@@ -37,7 +38,7 @@ impl Exchange {
         Self { lookup, sockets }
     }
 
-    /// Takes steps, and waits between them, until the result; `None` if there is none at `end`.
+    /// Sends, receives and waits until the lookup has a result; `None` if it has none at `end`.
     pub(super) fn run(&mut self, end: Mono, clock: impl Fn() -> Mono) -> Option<LookupResult> {
         loop {
             self.receive();

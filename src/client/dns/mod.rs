@@ -63,7 +63,8 @@ impl Resolver {
         Self::of_host(&host.to_string_lossy(), &text(resolv_conf), hosts)
     }
 
-    /// Without a search list the domain of the machine's name is one, as in Go and glibc.
+    /// If resolv.conf has no search list, the domain of the machine's name is searched, as in Go
+    /// and glibc.
     fn of_host(host: &str, resolv_conf: &str, hosts: impl Into<PathBuf>) -> Self {
         let domain = host.split_once('.').map_or("", |(_, domain)| domain);
         Self::parse(&format!("domain {domain}\n{resolv_conf}"), hosts)
@@ -92,8 +93,9 @@ impl Resolver {
                 "nameserver" if servers.len() < MAX_SERVERS => {
                     servers.extend(words.next().and_then(NameServer::parse));
                 }
-                // The last line of either kind wins; an empty one is none. The domain "." is the
-                // name as it is: `search .` is an empty list.
+                // The last line with `search` or `domain` wins; a line without a domain is ignored.
+                // Below the domain "." a name is looked up as it is, so `search .` is an empty
+                // list.
                 "search" | "domain" if words.peek().is_some() => {
                     let most = if keyword == "domain" { 1 } else { MAX_SEARCH };
                     resolver.search = words
@@ -203,11 +205,11 @@ fn text(path: &Path) -> String {
     String::from_utf8_lossy(&read(path).unwrap_or_default()).into_owned()
 }
 
-/// Bounds of an answer's life, whatever its TTL. A shorter life costs packets; with a longer one a
-/// new address is noticed too late.
+/// How long addresses are used: as long as their TTL says, but at least 60 s, because each lookup
+/// costs packets, and at most 300 s, because a new address must be noticed.
 const HOLDS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(300));
 
-/// Sum of all waits in the life of a process.
+/// How long all calls of [`NodeName::addresses`] in a process may wait, taken together.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The Node's own name and its last known addresses, looked up in the background: the status is
@@ -240,7 +242,8 @@ impl NodeName {
     /// The addresses known so far; begins a lookup that is due.
     ///
     /// Waits only with `may_wait` and while no address is known: a second at most in all calls
-    /// together, so that the Node is not registered with an address that the first answer changes.
+    /// together. Without this wait, the Node would be registered with an address that the first
+    /// answer of a name server changes.
     pub fn addresses(&mut self, may_wait: bool, now: impl Fn() -> Mono) -> Vec<IpAddr> {
         let start = now();
         if self.pending.is_none() && start >= self.due {

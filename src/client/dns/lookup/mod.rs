@@ -1,11 +1,12 @@
 //! The lookup of one name along the search list. Decides only: the caller sends its packets, and
 //! passes in the answers and the time.
 //!
-//! The A and AAAA questions for a name are sent to all name servers at once, and the answers are
-//! judged in the order of resolv.conf: an answer counts when each server before it has failed, or
-//! was silent for the time limit. Go and glibc ask one server after the other, with the same
-//! result. But the time of this lookup may end earlier than the time limit of a silent server; then
-//! the answer of the next one is there already.
+//! The A and AAAA questions for a name are sent to all name servers at once. The answers are judged
+//! in the order of resolv.conf: an answer counts when each server before it has failed, or was
+//! silent for the time limit. Go and glibc ask one server after the other, and get the same result
+//! later. For example, the first server is silent and the time limit is 5 s: Go asks the second
+//! server after 5 s. Here the answer of the second server has arrived by then, and it counts even
+//! if the time of the whole lookup ends after 3 s.
 
 #[cfg(test)]
 mod tests;
@@ -19,8 +20,9 @@ use super::{PORT, Resolver};
 use crate::kube::instant::Mono;
 use crate::os;
 
-/// Time for the other family once one family has addresses: some servers never answer to AAAA. (Go
-/// and glibc wait for the whole time limit.)
+/// When the answer for one family (A or AAAA) has addresses, the answer for the other family may
+/// take this much longer: some servers never answer to AAAA. (Go and glibc wait for the whole time
+/// limit.)
 const GRACE: Duration = Duration::from_millis(500);
 
 /// What the servers know of a name.
@@ -30,7 +32,7 @@ pub(super) enum LookupResult {
     Addresses(Vec<IpAddr>, Duration),
     /// There is no such name, or it has no address.
     Absent(String),
-    /// No server gave an answer for one of the candidates.
+    /// For at least one candidate no server gave an answer: this candidate may exist.
     Failed(String),
 }
 
@@ -41,16 +43,16 @@ pub(super) struct Lookup {
     names: vec::IntoIter<Name>,
     /// Why the candidates before the current one gave no address.
     earlier: Option<LookupResult>,
-    /// For the current candidate.
+    /// The A and the AAAA question for the current candidate.
     questions: [SentQuestion; 2],
-    /// Why the last server that failed did so.
+    /// The cause of the last failure of a server.
     trouble: Option<String>,
     started: Mono,
     ends: Mono,
     /// When the current attempt began, and its time limit.
     attempted: (Mono, Duration),
     attempts_left: u32,
-    /// When the first addresses counted.
+    /// When the first answer with addresses counted: [`GRACE`] begins.
     addressed: Option<Mono>,
 }
 
@@ -78,12 +80,12 @@ impl Lookup {
         Some(lookup)
     }
 
-    /// Passes each packet that is due to `send`, with the index of its server. An error is the
-    /// failure of this server.
+    /// Passes each packet that is due to `send`, with the index of its server. If `send` returns an
+    /// error, this server has failed.
     pub(super) fn send(&mut self, mut send: impl FnMut(usize, &[u8]) -> Result<(), String>) {
         for server in 0..self.resolver.servers.len() {
             let due = self.questions.iter_mut().filter_map(|question| question.take_due(server));
-            // The second send may report the ICMP error of the first.
+            // The kernel may report the ICMP error of the first packet when the second one is sent.
             let failure = due.map(|packet| send(server, &packet)).find_map(Result::err);
             if let Some(why) = failure {
                 self.fail(server, why);
@@ -91,7 +93,7 @@ impl Lookup {
         }
     }
 
-    /// Takes a packet of a server. What is no answer to a question that waits is ignored.
+    /// Takes a packet of a server. It is ignored if it answers no question that still waits.
     pub(super) fn receive(&mut self, server: usize, packet: &[u8]) {
         let failures = self.questions.iter_mut().filter_map(|q| q.receive(server, packet));
         if let Some(why) = failures.last() {
@@ -106,8 +108,9 @@ impl Lookup {
         self.trouble = Some(why);
     }
 
-    /// Begins the next attempt or the next candidate if it is time; returns the result at the end.
-    /// An answer counts however late it is passed in, if that is before this call.
+    /// Begins the next attempt or the next candidate if it is time. Returns the result when the
+    /// lookup has ended. An answer that was passed in before this call counts, even after its time
+    /// limit.
     pub(super) fn step(&mut self, now: Mono) -> Option<LookupResult> {
         // The time limit of a packet does not begin before it is sent.
         if self.questions.iter().any(SentQuestion::is_due) {
@@ -155,18 +158,21 @@ impl Lookup {
         }
     }
 
-    /// The result if no further packet comes.
+    /// Ends the lookup now: a server that has not replied has failed.
     pub(super) fn result(&mut self, now: Mono) -> LookupResult {
         self.end_attempt();
         match (self.answer(now), self.earlier.take()) {
             (found @ LookupResult::Addresses(..), _) => found,
-            // This candidate may have an address.
+            // An earlier candidate may have an address, because its servers failed. So the name is
+            // not absent.
             (_, Some(failed @ LookupResult::Failed(_))) => failed,
             (result, _) => result,
         }
     }
 
-    /// Each attempt for each candidate that is left gets an equal part of the time.
+    /// Divides the time that is left equally between the attempts for all candidates that are left:
+    /// of 12 s, each of two attempts for each of three candidates gets 2 s, or the resolver's time
+    /// limit if that is shorter.
     fn begin(&mut self, now: Mono) {
         let names = u32::try_from(self.names.len() + 1).unwrap_or(u32::MAX);
         let attempts = self.resolver.attempts.max(1);
@@ -175,7 +181,7 @@ impl Lookup {
         self.attempts_left = attempts - 1;
     }
 
-    /// A silent server has failed.
+    /// Each server that has not replied has failed.
     fn end_attempt(&mut self) {
         for question in &mut self.questions {
             question.states.iter_mut().for_each(State::fail);
@@ -191,8 +197,8 @@ impl Lookup {
         replies.any(|(_, reply)| matches!(reply, Reply::Addresses(..)))
     }
 
-    /// The answer for the current candidate. An address wins: some servers deny a name when asked
-    /// for AAAA.
+    /// The answer for the current candidate. Addresses of one family win over NXDOMAIN for the
+    /// other family: some servers deny that a name exists when they are asked for AAAA.
     fn answer(&self, now: Mono) -> LookupResult {
         let mut families = Vec::new();
         let mut holds = Duration::MAX;
@@ -235,26 +241,26 @@ impl Lookup {
 #[derive(Debug)]
 struct SentQuestion {
     question: Question,
-    /// Of each server.
+    /// The state of this question at each server.
     states: Vec<State>,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// To be sent. A large answer is asked for where the usual one did not fit.
+    /// To be sent. `is_large` allows a larger answer, after the usual one was truncated.
     Due {
         is_large: bool,
     },
     Waiting {
         is_large: bool,
     },
-    /// Silence counts, too.
+    /// The server failed, or was silent for the time limit.
     Failed,
     Replied(Reply),
 }
 
 impl State {
-    /// A server that has not replied will not.
+    /// Takes no reply any more. A reply that has arrived stays.
     fn fail(&mut self) {
         if matches!(self, Self::Due { .. } | Self::Waiting { .. }) {
             *self = Self::Failed;
@@ -278,7 +284,8 @@ impl SentQuestion {
         }
     }
 
-    /// The first server that has not failed, by index: the question is its to answer.
+    /// The first server, in the order of resolv.conf, that has not failed: only its answer counts.
+    /// Returns its index and its state.
     fn first(&self) -> Option<(usize, &State)> {
         self.states.iter().enumerate().find(|(_, state)| !matches!(state, State::Failed))
     }

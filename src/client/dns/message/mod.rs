@@ -9,7 +9,8 @@ use std::time::Duration;
 /// Most addresses of a name that are kept: more than an answer of 512 bytes has.
 pub const MAX_ADDRESSES: usize = 64;
 
-/// Bytes of a larger answer, which [`query`] allows; it is not fragmented (as in Go).
+/// The size in bytes of the larger answer that [`query`] allows. A packet of this size is not
+/// fragmented (as in Go).
 const LARGE: u16 = 1232;
 
 /// Longest chain of aliases.
@@ -167,9 +168,11 @@ pub fn parse(packet: &[u8], question: &Question) -> Option<Reply> {
     let truncated = flags & 0x0200 != 0;
     Some(match flags & 0x000f {
         0 => match answers(packet, end + 4, question, truncated) {
-            // One with an address is used as it is; Go and glibc would ask again by TCP.
+            // Without an address, a truncated answer is asked for again. With one, it is used as it
+            // is; Go and glibc would ask again by TCP.
             Some(Reply::NoAddress) if truncated => Reply::Truncated,
-            // As in Go and glibc: it has no authority, offers no recursion, and knows nothing.
+            // A referral, as Go and glibc recognize it: the server is not authoritative, does not
+            // recurse, and its answer has neither answer records nor additional records.
             Some(Reply::NoAddress)
                 if flags & 0x0480 == 0 && word(packet, 6)? == 0 && word(packet, 10)? == 0 =>
             {

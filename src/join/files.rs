@@ -34,20 +34,20 @@ pub(super) struct JoinPaths {
 pub(super) struct JoinedFiles {
     /// The kubeconfig with the certificate.
     pub(super) kubeconfig: Option<Zeroizing<String>>,
-    /// Instead, the kubeconfig with the bootstrap token.
+    /// With `--bootstrap-only` instead of `kubeconfig`: the one with the bootstrap token.
     pub(super) bootstrap: Option<Zeroizing<String>>,
     /// The flags of the run.
     pub(super) flags: StoredFlags,
-    /// The certificate that is there stays.
+    /// The stored certificate stays: no file of a certificate is removed.
     pub(super) is_kept: bool,
 }
 
 /// The environment file of the unit, which remembers what the last join was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StoredFlags {
-    /// The URL on the command line. The cluster may name another one.
+    /// The URL on the command line. The kubeconfig may have another one, from the cluster.
     pub(super) server: String,
-    /// The URL in the kubeconfig beside them.
+    /// The URL in the kubeconfig that was stored with these flags.
     pub(super) api_server: String,
     /// The flags of the run.
     pub(super) words: Vec<String>,
@@ -71,8 +71,9 @@ impl StoredFlags {
         self.words.iter().filter_map(|word| word.strip_prefix("--k3s-supervisor="))
     }
 
-    /// Whether they were stored with a kubeconfig of this server, by `--bootstrap-only` or not. A
-    /// file of a former version does not name the server.
+    /// Whether these flags were stored with a kubeconfig of this server, and with the same choice
+    /// of `--bootstrap-only`. The file of a former version does not name the server and is taken
+    /// for one of this server.
     pub(super) fn are_of(&self, server: &Endpoint, bootstrap_only: bool) -> bool {
         let is_bootstrap = |word: &String| word.starts_with("--bootstrap-kubeconfig=");
         (self.api_server.is_empty()
@@ -104,8 +105,8 @@ impl JoinPaths {
         Self { root: root.unwrap_or(Path::new("/")).to_owned() }
     }
 
-    /// Below another root, an absolute link is one of that root. A path that cannot be resolved is
-    /// replaced by one that cannot exist.
+    /// `path` below the root. Below another root than `/`, links are resolved as if that root were
+    /// `/`, and a path that cannot be resolved is replaced by one that cannot exist.
     pub(super) fn at(&self, path: &str) -> PathBuf {
         if self.root == Path::new("/") {
             return self.root.join(path);
@@ -114,7 +115,7 @@ impl JoinPaths {
         found.unwrap_or_else(|_| Path::new("/dev/null").join(path))
     }
 
-    /// Whether they are those of an image, which is not running.
+    /// Whether the paths are those of an image, whose machine is not running.
     pub(super) fn are_of_image(&self) -> bool {
         self.root != Path::new("/")
     }
@@ -134,11 +135,11 @@ impl JoinPaths {
         self.at("etc/credstore/nodelet.bootstrap-kubeconfig")
     }
 
-    /// A kubeconfig for the unit that join does not write: encrypted, of a boot loader or a
-    /// hypervisor, or whatever the process of the unit has; or the drop-in that names it.
+    /// A kubeconfig for the unit that join does not write: an encrypted one, one of a boot loader
+    /// or a hypervisor, or any that the running unit has. Or the drop-in of the unit that names it.
     pub(super) fn foreign_credential(&self) -> Option<PathBuf> {
-        // Where systemd looks for a credential (credential_search_path in exec-credential.c), but
-        // for /etc/credstore.
+        // The folders in which systemd looks for a credential (credential_search_path in
+        // exec-credential.c), without /etc/credstore, and that of the running unit.
         let folders = [
             "etc/credstore.encrypted/nodelet.",
             "run/credstore/nodelet.",
@@ -156,8 +157,8 @@ impl JoinPaths {
         paths.into_iter().find(|path| guard::exists(path)).or_else(drop_in)
     }
 
-    /// The node password of k3s. While the server has it, no other board gets a certificate of this
-    /// name.
+    /// The node password of k3s. As long as the server has stored a password for a name, only the
+    /// board that sends this password gets a certificate of this name.
     pub(super) fn password(&self) -> PathBuf {
         self.at("etc/credstore/nodelet.k3s-password")
     }
@@ -167,7 +168,7 @@ impl JoinPaths {
         self.at("etc/rancher/node/password")
     }
 
-    /// The operations that store a node password. Its folder is there, and locked.
+    /// The operations that store a node password. The caller has made and locked its folder.
     pub(super) fn write_password(&self, password: &str) -> Vec<Op> {
         write::replace(&self.password(), PRIVATE, password.as_bytes().to_vec())
     }
@@ -192,7 +193,7 @@ impl JoinPaths {
         self.at("var/lib/nodelet/kubeconfig")
     }
 
-    /// The certificates of the agent. Its owner is a dynamic user: nothing is written here.
+    /// The certificates of the agent. Their owner is a dynamic user: join only removes them.
     pub(super) fn cert_dir(&self) -> PathBuf {
         self.at("var/lib/nodelet/pki")
     }
@@ -236,7 +237,7 @@ impl JoinPaths {
         self.process(&|pid, name| {
             let line = self.host().bytes(&format!("proc/{pid}/cmdline"), LARGE).unwrap_or_default();
             let line = String::from_utf8_lossy(&line);
-            // Without a command.
+            // The agent runs without a command, so its first argument is a flag.
             let is_agent = line.split('\0').nth(1).is_some_and(|first| first.starts_with("--"));
             let has_file = |file| line.contains(file);
             let files = ["=/etc/credstore/nodelet.", "=/var/lib/nodelet"];
@@ -244,8 +245,8 @@ impl JoinPaths {
         })
     }
 
-    /// The first process of which `is_it` is true, by its id and name. One in a container, as of
-    /// kind, is none of this machine: it has several process ids.
+    /// The first process of which `is_it` is true, by its id and name. A process in a container, as
+    /// of kind, is skipped: the line `NSpid` has several ids for it, one for each PID namespace.
     fn process(&self, is_it: &dyn Fn(&str, &str) -> bool) -> Option<String> {
         let host = self.host();
         host.list("proc").unwrap_or_default().into_iter().find_map(|pid| {
@@ -257,10 +258,10 @@ impl JoinPaths {
         })
     }
 
-    /// The operations that write a new identity. The folder of the credentials is there, and
-    /// locked. Each state between them is the old identity or the new one, and `nodelet join` again
-    /// is the cure: the flags come first, because an agent without them would register another
-    /// Node.
+    /// The operations that write a new identity. The caller has made and locked the folder of the
+    /// credentials. After each operation the identity is the old one or the new one; if a power cut
+    /// ends them, `nodelet join` again completes them. The flags come first, because an agent with
+    /// the new kubeconfig and without its flags would register another Node.
     pub(super) fn write(&self, new: JoinedFiles) -> Result<JoinChange, Fault> {
         let (mut prepare, mut commit, mut paths) = (Vec::new(), Vec::new(), Vec::new());
         let mut add = |path: PathBuf, mode, text: &[u8]| {
@@ -281,7 +282,7 @@ impl JoinPaths {
             }
         }
         if !new.is_kept {
-            // With rotation, a stored certificate of another cluster would win over the new one.
+            // With rotation, the agent would prefer a stored certificate of another cluster.
             commit.extend(self.forget_certificates()?);
             for path in old {
                 remove(&mut commit, &path);
@@ -297,9 +298,10 @@ impl JoinPaths {
         Ok(ops)
     }
 
-    /// The operations that remove every file of a join, and their paths: also those that a power
-    /// cut left beside them, which may hold a key. Without its `password` a board of k3s cannot get
-    /// its name again; one that is not in place was never sent.
+    /// The operations that remove every file of a join, and the paths of these files. Files that a
+    /// power cut left beside them are removed, too: they may hold a key. Without `password` the
+    /// node password of k3s stays, because the board cannot get its name again without it. A
+    /// password that lies beside its place was never sent, and is removed in any case.
     pub(super) fn remove(&self, password: bool) -> Result<(Vec<Op>, Vec<String>), Fault> {
         let mut ops = Vec::new();
         let pod_cidr = self.at("var/lib/nodelet/podcidr");
@@ -323,8 +325,8 @@ impl JoinPaths {
     }
 }
 
-/// Adds the operations that remove a file, if there is one. A link of an image may lead to a file
-/// that only the image has.
+/// Adds the operations that remove a file, if there is one. A link that leads nowhere counts: in an
+/// image, it may lead to a file that only the image has.
 fn remove(ops: &mut Vec<Op>, path: &Path) {
     if guard::has_entry(path) {
         ops.extend([Op::Remove(path.to_owned()), Op::Sync(write::parent(path))]);

@@ -5,8 +5,8 @@
 //! the second request is always sent. Each request of the discovery is anonymous: only the server
 //! that was proved gets the token. Upstream: `cmd/kubeadm/app/discovery/token/token.go`.
 //!
-//! A review predicts what the controller will do: kube-controller-manager approves a request if
-//! its requester may create certificatesigningrequests/nodeclient
+//! Join asks beforehand, by an access review, what the controller will do: kube-controller-manager
+//! approves a request if its requester may create certificatesigningrequests/nodeclient
 //! (`pkg/controller/certificates/approver/sarapprove.go`).
 
 use std::time::Duration;
@@ -33,7 +33,8 @@ const CHECK: &str = "certificate";
 
 /// The signer writes the signature of a new token within a second.
 const SIGNER: Duration = Duration::from_secs(10);
-/// The server in cluster-info must open TLS within this time, if there is another one to try.
+/// The server in cluster-info must answer within this time, if the command line names another
+/// server, which is tried next.
 const OTHER_SERVER: Duration = Duration::from_secs(5);
 
 // Remedies that several steps share.
@@ -56,8 +57,8 @@ const RENEW: &str = "kubectl create clusterrolebinding nodelet-renew --clusterro
 /// The server, proved, without credentials.
 pub(super) struct ProvedServer {
     pub(super) config: ApiConfig,
-    /// It is the supervisor of k3s or rke2, whose `k3s token create` makes tokens of this form,
-    /// too.
+    /// The server is the supervisor of k3s or rke2: `k3s token create` also makes tokens of the
+    /// form of a bootstrap token.
     pub(super) is_supervisor: bool,
 }
 
@@ -81,7 +82,8 @@ fn given(run: &mut JoinRun<'_>, config: ApiConfig, mut api: Api) -> Result<Prove
         pinned.map_err(|why| Finding::failed("ca", why.at(&ca.source), OTHER_CA))?;
     }
     run.add(Finding::ok("ca", "from --certificate-authority"));
-    // Any answer proves the server. An API server has nothing at this path.
+    // An answer of any status over verified TLS proves the server. Only a supervisor has CAs at
+    // this path.
     let response =
         run.answer(&mut api, &proof::cacerts(), "tls", "is it the CA of this server?")?;
     run.add(Finding::ok("tls", "the server was verified"));
@@ -118,7 +120,7 @@ fn discover(
     second_read(run, &first, config, from)
 }
 
-/// The certificates that become roots.
+/// The certificates of cluster-info that become roots, as PEM.
 fn trusted(run: &mut JoinRun<'_>, cluster: &Cluster) -> Result<String, Finding> {
     let pins = &run.settings.pins;
     let (ca, finding) = if pins.is_empty() {
@@ -184,8 +186,9 @@ fn of(response: &Response) -> Option<ClusterInfo> {
     info.filter(|_| response.accepted().is_ok())
 }
 
-/// The same ConfigMap from the verified server. The server of cluster-info may be reachable from
-/// only the control plane (kind, NAT): then the endpoint of the command line is used.
+/// Reads the same ConfigMap from the verified server. The server that cluster-info names may be
+/// reachable only from the control plane (kind, NAT): then the endpoint of the command line is
+/// used.
 fn second_read(
     run: &mut JoinRun<'_>,
     first: &ClusterInfo,
@@ -284,7 +287,8 @@ fn reviews(run: &mut JoinRun<'_>, api: &mut Api, token: &Bootstrap) -> Result<()
     Ok(())
 }
 
-/// Whether a live board has the name. A Node that is not Ready may be taken over.
+/// Whether a live board has the name: a Node that is Ready, and that this machine has not
+/// registered.
 pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Finding> {
     let (check, name) = ("namesake", &run.board.name);
     if name.is_empty() {
@@ -305,7 +309,7 @@ pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Find
     let is_ready = object::of_type(conditions, "Ready").is_some_and(is_true);
     let info = |member| object::text(&node, &["status", "nodeInfo", member]);
     let version = info("kubeletVersion");
-    // A kubelet on this machine has the boot id of this machine.
+    // The boot id tells nothing about a kubelet: one on this machine reports the same boot id.
     let is_kubelet = !version.contains("-nodelet");
     let boot_id = info("bootID");
     let is_own = !is_kubelet && !boot_id.is_empty() && boot_id == run.board.boot_id;
@@ -388,7 +392,8 @@ fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf)
         }
         let now = run.now();
         let pause = rotation.due(now.into()).map_or(Duration::ZERO, |due| due.since(now.mono));
-        // The key of the request ends with this command.
+        // The key of the request is only in memory: an approval after the end of this command is
+        // useless.
         let remedy = "an approval now is too late: join again with --timeout=1h, and approve the \
                       new request while it waits: kubectl get csr, then kubectl certificate \
                       approve NAME";
@@ -413,7 +418,8 @@ fn is_renewed(run: &mut JoinRun<'_>, config: &ApiConfig, until: &str) -> bool {
             let line = format!("not approved: valid until {until}");
             (Finding::note("renewal", line, &remedy), false)
         }
-        // A request that nobody approves does no harm.
+        // If the answer is unknown, the agent requests renewals: a request that nobody approves
+        // does no harm.
         Err(failed) => {
             let line = format!("requested, approval unknown: {}", failed.detail);
             (Finding::note("renewal", line, "kubectl get csr lists it"), true)

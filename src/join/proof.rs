@@ -29,14 +29,15 @@ pub(super) const OTHER_CA: &str = "give the file of that CA, or leave out one of
 /// Where a supervisor has the CAs of the cluster.
 pub(super) const CACERTS: &str = "/cacerts";
 
-/// The request for the CAs of the cluster, to which an API server has no such answer.
+/// The request for the CAs of the cluster. An API server does not answer it with certificates.
 pub(super) fn cacerts() -> Request {
     Request::get(CACERTS.to_owned(), Accept::Object)
 }
 
 /// The signature of `text` with a bootstrap token: a JWS with detached content (RFC 7515, appendix
-/// F), HS256. The caller compares it with the signature in `cluster-info` as a whole. That one is
-/// never parsed, so its algorithm ("none") and its key id cannot matter.
+/// F), HS256. The caller compares its whole text with the signature in `cluster-info`. The
+/// signature in `cluster-info` is never parsed, so the algorithm ("none") and the key id in it
+/// cannot matter.
 ///
 /// Upstream: `cluster-bootstrap/token/jws/jws.go`.
 pub fn signature(text: &str, token: &Bootstrap) -> String {
@@ -95,9 +96,9 @@ pub fn unpinned(pem: &[u8]) -> Result<String, String> {
     Ok(joined(&certificates, &|_| true))
 }
 
-/// The certificates of `/cacerts` that the digest of a k3s token covers, as PEM. A digest is that
-/// of the text as served, or that of the DER form of the root of a custom chain. k3s trusts
-/// everything that is served with such a root; here only it becomes a root.
+/// The certificates of `/cacerts` that the digest of a k3s token covers, as PEM. The digest is that
+/// of the text as served, or that of the root of a custom chain in DER form. In the second case k3s
+/// trusts everything that is served with the root; here only the root is trusted.
 ///
 /// Upstream: `k3s/pkg/clientaccess/token.go`.
 pub fn covered(text: &[u8], hash: &Digest) -> Result<String, String> {
@@ -106,8 +107,8 @@ pub fn covered(text: &[u8], hash: &Digest) -> Result<String, String> {
     let roots = joined(&certificates, &|der| sha256(der) == *hash);
     match certificates.len() {
         2.. if !roots.is_empty() => Ok(roots),
-        // As served, so that the stored CA has this digest: it may have comments, or lines of
-        // another length.
+        // The text is stored as served, so that the stored CA has the digest of the token. Encoded
+        // again, it could lack comments, or have lines of another length.
         _ if of_text == *hash => String::from_utf8(text.to_vec()).map_err(|_| "not UTF-8".into()),
         _ => Err(format!(
             "the hash of /cacerts is {}, the token says {}",
@@ -142,7 +143,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 
 /// SHA-256.
 pub fn sha256(bytes: &[u8]) -> Digest {
-    // It has as many octets as a Digest.
+    // The conversion cannot fail: SHA-256 and a Digest have 32 octets.
     digest::digest(&SHA256, bytes).as_ref().try_into().unwrap_or_default()
 }
 

@@ -56,7 +56,7 @@ pub(super) const ROTATE: &str = "--rotate-certificates";
 
 /// Delay of the next attempt, as in kubeadm.
 pub(super) const RETRY: Duration = Duration::from_secs(5);
-/// The same, if the server asks for less.
+/// Shortest delay, if the server asks for less.
 const SHORTEST_RETRY: Duration = Duration::from_secs(1);
 
 /// The machine that joins.
@@ -118,8 +118,8 @@ pub(super) struct JoinRun<'a> {
 pub(super) struct Joined {
     /// The server, verified, with the credentials to store.
     pub(super) config: ApiConfig,
-    /// The flags of the run that say who renews the certificate. None if the cluster would not
-    /// approve a request.
+    /// The flags of the run that say who renews the certificate; empty if the cluster would not
+    /// approve a renewal.
     pub(super) renewal: Vec<String>,
 }
 
@@ -182,8 +182,8 @@ impl JoinRun<'_> {
         Api::new(config).map_err(|why| failed(check, why, remedy))
     }
 
-    /// [`Self::send`], repeated while the server is silent, starts or is busy. `remedy` is that of
-    /// a certificate that cannot be verified.
+    /// Repeats [`Self::send`] while the server is silent, starts or is busy. `remedy` is for a
+    /// certificate of the server that cannot be verified.
     pub(super) fn answer(
         &self,
         api: &mut Api,
@@ -197,7 +197,7 @@ impl JoinRun<'_> {
         })
     }
 
-    /// [`Self::poll`]. Logs the cause of the first attempt that may be repeated.
+    /// Repeats `attempt` as [`Self::poll`] does, and logs the cause of the first repetition.
     pub(super) fn until<T>(
         &self,
         mut attempt: impl FnMut() -> Result<T, Stop>,
@@ -256,7 +256,7 @@ impl JoinRun<'_> {
         }
     }
 
-    /// Adds the finding of a step, of which a failed one ends the run.
+    /// Adds the finding of a step. A failed one is returned instead, and ends the run.
     pub(super) fn step(&mut self, finding: Finding) -> Result<(), Finding> {
         if finding.mark == Mark::Failed {
             return Err(finding);
@@ -276,7 +276,8 @@ impl JoinRun<'_> {
 
     /// Prints the end of the report. Steps that were not taken are skipped.
     pub(super) fn finish(self) -> End {
-        // Without a failure, steps are skipped on a board that has joined already.
+        // Steps are skipped after a failure. Without one, the board has joined already, which is
+        // what the check `joined` found.
         let failed = self.findings.iter().find(|f| f.mark == Mark::Failed);
         let cause = failed.map_or("joined", |finding| finding.check);
         let find = |check: &&'static str| {
@@ -304,7 +305,7 @@ impl JoinRun<'_> {
 pub(super) enum Stop {
     /// It failed for good.
     Failed(Finding),
-    /// It may succeed after this time; the finding if there is no time left.
+    /// It may succeed after this time. If `--timeout` ends before, the finding is the result.
     Again(Finding, Duration),
 }
 
@@ -314,7 +315,7 @@ impl From<Finding> for Stop {
     }
 }
 
-/// A finding, unless it is a failure, which a later attempt may not have.
+/// The finding. A failed one is repeated, because a later attempt may succeed.
 fn passed(finding: Finding) -> Result<Finding, Stop> {
     match finding.mark {
         Mark::Failed => Err(Stop::Again(finding, RETRY)),
@@ -322,8 +323,9 @@ fn passed(finding: Finding) -> Result<Finding, Stop> {
     }
 }
 
-/// The response, unless a later attempt may have another one. A certificate that cannot be verified
-/// is no such case: `remedy` is for it, unless a date is the cause, which has its own.
+/// The response, or [`Stop::Again`] if a later attempt may have another one. A certificate that
+/// cannot be verified fails at once, with `remedy`. If a date in it is the cause, the fault has a
+/// remedy of its own.
 pub(super) fn settled(
     api: &Api,
     outcome: Answer,

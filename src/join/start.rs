@@ -35,7 +35,7 @@ pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Resul
     let mut waiting = None;
     if may_wait && stale.is_none() {
         let mut api = run.api(config, "ready", "")?;
-        // Before the start, so that the first renewal of the agent is seen.
+        // Read before the start: the first renewal of the agent then differs from it.
         let seen = renewed(run, &mut api).ok();
         waiting = Some((api, seen));
     }
@@ -72,7 +72,8 @@ fn metrics(paths: &JoinPaths) -> Finding {
     }
 }
 
-/// Whether the unit runs: nobody waits for the Node, which would tell.
+/// Whether nodelet.path has started the unit. It is asked only if join does not wait for the Node:
+/// a Ready Node would show that the unit runs.
 fn triggered(run: &JoinRun<'_>, finding: Finding) -> Finding {
     let start = run.now().mono;
     while !run.paths.is_running() {

@@ -86,7 +86,7 @@ pub(super) fn parsed(source: &TokenSource) -> Result<Token, CommandFailure> {
 
 /// The machine, as the flags of the run that will follow describe it.
 fn board(settings: &Settings) -> Result<Board, CommandFailure> {
-    // The host name of the builder of an image is no board's.
+    // The host name of the machine that builds an image is not the name of a board.
     let is_image = settings.root.is_some() && settings.node_name.is_none();
     let name = settings.node_name.as_deref().or(is_image.then_some("image"));
     let name = name.map(|name| format!("{NAME}{name}"));
@@ -95,7 +95,7 @@ fn board(settings: &Settings) -> Result<Board, CommandFailure> {
     let (Command::Run, flags) = parsed else {
         return Err(CommandFailure::Usage("not the flags of a run".into()));
     };
-    // The port reads the same flags when somebody enables it.
+    // `nodelet serve` reads the same flags when somebody enables its socket.
     ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
     let setup = Setup::new(*flags, settings.root.is_none())?;
     Ok(Board {
@@ -163,7 +163,7 @@ impl JoinRun<'_> {
             return Ok(None);
         }
         let folder = self.paths.credentials();
-        // It fails, too, if another join has created the folder since.
+        // If another join has created the folder since, this fails, and the lock succeeds.
         let created = self.disk.carry_out(write::private_folder(&folder));
         self.until(|| match write::lock(&folder) {
             Ok(Some(lock)) => Ok(Some(lock)),
@@ -198,7 +198,7 @@ impl JoinRun<'_> {
         let Values { config, hostname_override: name, .. } = administered(own.into(), &text)
             .map_err(|why| failed(JOINED, format!("{source}: {why}"), "correct it there"))?;
         let path = |path: Option<PathBuf>| path.unwrap_or_default().display().to_string();
-        // A run makes lower case of it, as join did of the name of the board.
+        // The agent changes the name to lower case, as join did with the name of the board.
         let is_own = |given: &str| node_name(given).is_ok_and(|given| given == self.board.name);
         let given = [name, path(config.kubeconfig), path(config.bootstrap_kubeconfig)];
         for ((flag, want), given) in flags.into_iter().zip(given) {
@@ -328,7 +328,7 @@ impl JoinRun<'_> {
         Ok(new)
     }
 
-    /// The flags of the run, of which join sets `words`.
+    /// The flags of the run: `words`, which join sets, and those of the command line.
     fn flags(&self, mut words: Vec<String>) -> Vec<String> {
         if !self.board.name.is_empty() {
             words.push(format!("{NAME}{}", self.board.name));

@@ -33,7 +33,7 @@ const CERTIFICATE: &str = "certificate";
 const CONFIG: &str = "/v1-k3s/config";
 
 const SOMEBODY: &str = "another cluster, or somebody is in between: copy the token again";
-/// The remedy where a certificate of yet another CA may be in front of the supervisor.
+/// The remedy if neither the CA of the cluster nor the system's roots verify the server.
 const FRONT: &str = "if a certificate of another CA is in front of the server, install that CA \
                      (ca-certificates), or give it and the cluster's CA in one file by \
                      --certificate-authority; if not, it is another cluster, or somebody is in \
@@ -58,8 +58,8 @@ pub(super) fn get(
     let mut renewal = vec![ROTATE.to_owned(), format!("--k3s-supervisor={server}")];
     if let Some(proved) = proved {
         renewal.push("--k3s-supervisor-system-roots".to_owned());
-        // The API server on a port of its own is not behind the supervisor's certificate. k3s
-        // verifies it with the cluster's CA in any case.
+        // The API server has a port of its own, and does not use the supervisor's certificate. k3s
+        // verifies the API server with the cluster's CA in any case.
         if port != config.endpoint.port {
             config.ca = Some(proved);
         }
@@ -72,7 +72,7 @@ pub(super) fn get(
     }
     let issued = request(run, &mut api)?;
     kubeadm::issued(run, &mut config, issued);
-    // With a token no Node can be read.
+    // The Node is read with the certificate: a token may not read Nodes.
     let mut api = run.api(&config, "namesake", "")?;
     let finding = kubeadm::namesake(run, &mut api)?;
     run.add(finding);
@@ -118,7 +118,7 @@ pub(super) fn find(
         run.add(finding);
         let first = response.body;
         let mut api = run.api(&config, "ca", SOMEBODY)?;
-        // Any answer over verified TLS.
+        // An answer of any status over verified TLS proves the server.
         let mut second = run.answer(&mut api, &request, "tls", SOMEBODY);
         let is_unknown = |api: &Api| api.distrust() == Some(Distrust::Issuer);
         if second.is_err() && is_unknown(&api) {
@@ -166,7 +166,7 @@ fn api_port(run: &JoinRun<'_>, api: &mut Api) -> Result<u16, Finding> {
     let response = run.answer(api, &request, "token", SOMEBODY)?;
     if let Err(refused) = response.accepted() {
         let line = format!("the supervisor does not accept the token: {}", refused.code);
-        // Without any credentials it is 403.
+        // 403 is the answer to a request without any credentials.
         let remedy = match refused.code {
             403 => {
                 "does a proxy in between drop the header Authorization? give the server's own \
@@ -208,11 +208,11 @@ fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, L
     pki::issued(&chain, &key, run.now().wall).map_err(unusable)
 }
 
-/// The node password. A new one is stored before it is sent: the first password for a name is the
-/// only one that the server accepts until it deletes it with the Node.
+/// The node password. A new one is stored before it is sent. The server keeps the first password
+/// for a name, and refuses every other one until the Node is deleted.
 pub(super) fn password(run: &mut JoinRun<'_>) -> Result<Secret, Finding> {
     let failed = |why: Fault| Finding::failed("files", why, "nothing else was changed");
-    // One that cannot be read is there all the same: a new one in its place would be refused.
+    // A password that cannot be read still exists: a new password in its place would be refused.
     let stored = |path: &Path| match guard::found(path) {
         Err(error) if error.kind() == NotFound => Ok(None),
         _ => read_password(path).map_err(failed),

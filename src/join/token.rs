@@ -2,8 +2,8 @@
 //!
 //! kubeadm: `id.secret`, a bootstrap token (`cluster-bootstrap/token/api/types.go`). k3s and rke2:
 //! `K10`, the SHA-256 of the CA as 64 hexadecimal digits or nothing, `::`, and credentials
-//! (`k3s/pkg/clientaccess/token.go`), or only the password. A text that begins with `::` is one
-//! without its first half; k3s would take it for a password.
+//! (`k3s/pkg/clientaccess/token.go`), or only the password. A text that begins with `::` is a token
+//! without `K10` and the digest; k3s would take it for a password.
 
 use crate::client::api_config::{Authorization, Secret};
 
@@ -54,8 +54,8 @@ pub struct Bootstrap {
 }
 
 impl Bootstrap {
-    /// Parses `[a-z0-9]{6}.[a-z0-9]{16}`. A secret of another form would be guessed sooner from its
-    /// signature, which everybody may read.
+    /// Parses `[a-z0-9]{6}.[a-z0-9]{16}`. Everybody may read a signature that is made with the
+    /// secret, and a shorter secret could be guessed from it.
     pub fn parse(text: &str) -> Option<Self> {
         let (id, secret) = text.split_once('.')?;
         let is_plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
@@ -76,7 +76,8 @@ impl Bootstrap {
 }
 
 impl Token {
-    /// Whether `text` is a token that names its cluster or its kind, so that it must not be shown.
+    /// Whether the form of `text` shows that it is a token, so that it must not be shown. A bare
+    /// password has no such form.
     pub fn is_whole(text: &str) -> bool {
         match Self::parse(text) {
             Ok(Self::Supervisor { hash: None, authorization: Authorization::Basic { .. } }) => {
@@ -86,7 +87,8 @@ impl Token {
         }
     }
 
-    /// Whether a part of the value of a flag, such as `KEY=VALUE,KEY=VALUE`, is such a token.
+    /// Whether a part of the value of a flag, such as `KEY=VALUE,KEY=VALUE`, is a token by its
+    /// form.
     pub fn is_within(value: &str) -> bool {
         value.split(['=', ',']).any(Self::is_whole)
     }

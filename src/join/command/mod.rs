@@ -249,7 +249,7 @@ pub const FLAGS: &[Setting<Given>] = &[
     row("output", "json|text", "text", "form of the output", Text(|g, given| g.output = given)),
 ];
 
-/// Flags of `kubeadm join` and of a run that have the effect of one above, or none.
+/// Flags of `kubeadm join` and of a run that have the effect of a flag in [`FLAGS`], or none.
 #[rustfmt::skip]
 const OTHERS: &[Setting<Given>] = &[
     row("discovery-token", "T", "", "", Text(|g, given| g.discovery_token = token(given))),
@@ -291,7 +291,7 @@ fn parse_flags(args: Vec<OsString>, is_reset: bool) -> Result<JoinCommand, Strin
         if matches!(flag.kind, Switch(_))
             && let Some(value) = parser.optional_value()
         {
-            // As kubeadm. The other value may be a token.
+            // As in kubeadm. Any other value is not quoted: it may be a token.
             return match value.to_str() {
                 Some("true" | "false") => flag.set(&mut given, value, true).map(drop),
                 _ => Err(format!("--{name} takes no value but true and false")),
@@ -330,7 +330,7 @@ fn finish(given: Given, endpoint: Option<String>) -> Result<Settings, String> {
             return Err("--node-name: an empty name; is its variable set?".into());
         }
     }
-    // A token as host name would be shown, and asked for in DNS.
+    // If the endpoint is a token by mistake, it is neither shown nor looked up in DNS.
     let endpoint = endpoint
         .filter(|word| !Token::is_whole(word))
         .ok_or("the endpoint is missing: nodelet join HOST:PORT --token …; see join --help")?;
@@ -448,7 +448,7 @@ fn flag_of_a_run(name: &str, parser: &mut Parser) -> Result<String, String> {
             "a value with blanks, quotes or backslashes; write it into /etc/default/nodelet",
         );
     }
-    // The parser of a run checks the value, and would quote it.
+    // The parser of a run checks the value. Its error is not shown: it quotes the value.
     match command_line::parse([OsString::from(&flag)]) {
         Ok(_) => Ok(flag),
         Err(_) => refused("not a valid value; see nodelet --help"),

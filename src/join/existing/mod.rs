@@ -1,7 +1,8 @@
 //! The identity that the machine has already, so that `nodelet join` replaces none by mistake.
 //!
-//! It stays if it is complete, of this cluster and of this name. What is missing or differs is
-//! written without `--force`; another identity needs it.
+//! It stays if it is complete, for this cluster and this node's name. Flags and CAs that it lacks
+//! are added. If it is incomplete or ends soon, a new certificate is requested. An identity of
+//! another cluster, name or endpoint is replaced only with `--force`.
 
 use std::io::{self, ErrorKind::NotFound};
 use std::time::Duration;
@@ -26,10 +27,11 @@ use crate::os::guard;
 use crate::os::read::cause;
 
 pub(super) const JOINED: &str = "joined";
-/// A certificate that ends sooner than this, or than a tenth of its life, is asked for again.
+/// A new certificate is requested if the stored one ends within this time, or within a tenth of its
+/// life if that is shorter: 24 hours for a life of a year, 2.4 hours for a life of a day.
 const ENOUGH: Duration = Duration::from_secs(24 * 3600);
-/// The same of k3s, whose certificates may begin with the birth of the CA. The agent renews them in
-/// any case.
+/// The same time for a certificate of k3s. A tenth of its life is no measure, because it may begin
+/// when its CA was made. The agent renews it in any case.
 const ENOUGH_AT_SUPERVISOR: Duration = Duration::from_secs(3600);
 
 /// An identity that stays.
@@ -39,12 +41,12 @@ pub(super) struct CompleteIdentity {
     pub(super) config: ApiConfig,
     /// What the last join stored.
     pub(super) flags: StoredFlags,
-    /// The command line trusts a CA that is not stored.
+    /// The command line trusts a CA that the stored kubeconfig lacks.
     pub(super) lacks_ca: bool,
 }
 
-/// Finds the identity that stays; `None` if a new one is to be made. The finding is that of the
-/// check `joined`; `Err` is one that is in the way.
+/// Finds the identity that stays; `None` if a new one is to be made. The finding beside it is that
+/// of the check `joined`. `Err` is the finding of what is in the way, such as a kubelet.
 pub(super) fn existing(
     paths: &JoinPaths,
     settings: &Settings,
@@ -74,7 +76,8 @@ pub(super) fn existing(
             };
         }
         None => {
-            // Nor are they written here: a unit with a drop-in for them ignores /etc/credstore.
+            // A kubeconfig that join does not write is in the way: if a drop-in of the unit names
+            // it, the unit does not use the kubeconfig of join in /etc/credstore.
             return match paths.foreign_credential().filter(|_| !settings.force) {
                 Some(path) => {
                     let line = format!("{}: not a credential of /etc/credstore", path.display());
@@ -91,13 +94,14 @@ pub(super) fn existing(
     let server = format!("{}{}", config.endpoint, config.endpoint.prefix);
     let given = config.certificate.take();
     let given = given.and_then(|given| Leaf::of_pem(&given.chain.bytes).map(|leaf| (given, leaf)));
-    // As for the agent, one of another node does not count beside one of this node.
+    // A certificate for another node's name counts only if there is none for this node's name. The
+    // agent chooses in the same way.
     let worth = |(_, leaf): &(_, Leaf)| (leaf.subject.node_name() == Some(name), leaf.not_after);
     let pairs = [stored_certificate(&paths.cert_dir()), given];
     let newest = pairs.into_iter().flatten().max_by_key(worth);
     let Some((identity, leaf)) = newest.filter(|_| config.authorization.is_none()) else {
         let line = format!("this board has a token of {server}");
-        // The bootstrap token of this cluster is no identity.
+        // A bootstrap token of this cluster is no identity: it is replaced without --force.
         if *path == paths.bootstrap()
             && ca_match(settings, token, &config)? != CaMatch::None
             && is_same_server(settings, token, &config, paths.stored_flags().as_ref())
@@ -141,7 +145,8 @@ pub(super) fn existing(
     let Some(flags) = flags else {
         return again("its flags are missing");
     };
-    // A join that was cut leaves its flags beside the former identity.
+    // If a join was cut off, its flags may lie beside the former kubeconfig. So the flags must be
+    // for the server of this kubeconfig, and for the same choice of --bootstrap-only.
     let has_token = *path != paths.kubeconfig();
     if has_token != settings.bootstrap_only {
         return again("the line has the other choice of --bootstrap-only");
@@ -150,7 +155,8 @@ pub(super) fn existing(
         return again("its flags are those of another join");
     }
     let lacks_ca = cas == CaMatch::Part;
-    // Only a join's own kubeconfig can be written, and only kubeadm's CA can be found anew.
+    // A CA is added only to the kubeconfig that join writes, and only with a token of kubeadm, by
+    // which the CA is found again.
     if lacks_ca && !(*path == paths.kubeconfig() && matches!(token, Token::Bootstrap(_))) {
         return again("it lacks a CA");
     }
@@ -184,7 +190,8 @@ fn ca_match(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Ca
         return Ok(CaMatch::None);
     }
     let Some(ca) = &config.ca else {
-        // A supervisor that was verified with the system's roots.
+        // A kubeconfig without a CA is of this cluster only if it is for a supervisor that was
+        // verified with the system's roots.
         let is_supervisor = matches!(token, Token::Supervisor { .. });
         let has_it = is_supervisor && settings.authority.is_none();
         return Ok(if has_it { CaMatch::All } else { CaMatch::None });
@@ -197,7 +204,7 @@ fn ca_match(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Ca
             wanted.iter().map(|wanted| stored.contains(wanted)).collect()
         }
         (None, Token::Bootstrap(_)) if !settings.pins.is_empty() => {
-            // One that has expired by this clock is stored all the same.
+            // At this time no CA has expired: a stored CA matches also after its end.
             let any_time = Wall::default();
             let is_stored = |pin| proof::pinned(&ca.bytes, &[pin], any_time).is_ok();
             settings.pins.iter().copied().map(is_stored).collect()
@@ -205,7 +212,7 @@ fn ca_match(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Ca
         (None, Token::Supervisor { hash: Some(hash), .. }) => {
             vec![proof::has_digest(&ca.bytes, hash)]
         }
-        // Only the endpoint tells clusters apart.
+        // The command line says nothing about the CA: only the endpoint tells clusters apart.
         _ => vec![true],
     };
     Ok(match (has.contains(&true), has.contains(&false)) {
@@ -215,8 +222,9 @@ fn ca_match(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Ca
     })
 }
 
-/// Whether the typed address is the stored one, or the one that was typed before: cluster-info of
-/// kubeadm may name another.
+/// Whether the address on the command line is that of the stored kubeconfig, or that on the command
+/// line of the last join. These differ if kubeadm's cluster-info names another server than the
+/// one that was typed.
 fn is_same_server(
     settings: &Settings,
     token: &Token,
@@ -231,7 +239,7 @@ fn is_same_server(
         Token::Bootstrap(_) => {
             typed == config.endpoint || flags.is_some_and(|flags| is_typed(&flags.server))
         }
-        // The port is the supervisor's.
+        // The stored port is the API server's, the typed one the supervisor's: hosts are compared.
         Token::Supervisor { .. } => {
             let mut supervisors = flags.iter().flat_map(|flags| flags.supervisors());
             typed.host == config.endpoint.host && supervisors.all(is_typed)

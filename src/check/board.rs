@@ -1,5 +1,6 @@
 //! Judges the board: the kernel's files, the clock, the folders, the client certificate, and the
-//! sources of the board's health. A problem of its health is no reason why a run would not work.
+//! sources of the board's health. A problem of the board's health is a note and no failure: a run
+//! works all the same.
 
 use crate::health::config::HealthConfig;
 use crate::health::{CheckTexts, ConditionKind, KINDS};
@@ -101,7 +102,8 @@ pub fn facts(missing: &[String]) -> Finding {
     let remedy = "do these files exist (is /proc mounted?), and may nodelet read them?";
     match missing {
         [] => Finding::ok("facts", "everything that the Node reports can be read"),
-        // A line has a semicolon before what the Node lacks.
+        // A line has a semicolon before what the Node lacks. In a finding, a semicolon is before
+        // the remedy.
         lines => Finding::failed("facts", lines.join(" | ").replace("; ", ", "), remedy),
     }
 }
@@ -151,9 +153,9 @@ pub fn cert_dir(path: &str, writable: Option<Result<(), Fault>>) -> Finding {
     }
 }
 
-/// Whether the subject of the client certificate is this node. A failure: it is another node, or it
-/// is in the group system:nodes without the name of a node. A note: it is no node, because RBAC may
-/// give any user the permissions that a run needs.
+/// Whether the subject of the client certificate is this node. It is a failure if the subject is
+/// another node, or is in the group system:nodes without the name of a node. It is a note if the
+/// subject is no node: RBAC may give any user the permissions that a run needs.
 pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
     let check = "certificate";
     let (user, groups) = (&leaf.subject.common_name, &leaf.subject.organizations);
@@ -178,7 +180,9 @@ pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
 }
 
 /// The validity of the certificate at `now`, by the board's clock. The server decides by its own
-/// clock: a board's clock that is behind does no harm, nor one that is ahead `at_supervisor`.
+/// clock. If the board's clock is behind, a valid certificate may look as if it began later, which
+/// does no harm: a note. If the clock is ahead, it may look expired, which does no harm
+/// `at_supervisor`: a note there, and else a failure.
 pub fn certificate_expiry(leaf: &Leaf, now: Wall, at_supervisor: bool) -> Finding {
     let check = "certificate-expiry";
     let (from, until) = (leaf.not_before.time(), leaf.not_after.time());
@@ -199,9 +203,10 @@ pub fn certificate_expiry(leaf: &Leaf, now: Wall, at_supervisor: bool) -> Findin
     Finding::ok(check, format!("valid until {until}, for {left}"))
 }
 
-/// Who renews the certificate, and when: `due` is the time, 1970 for at once; `None` if nobody
-/// does. `supervisor` is its URL, and why it cannot be asked, with a remedy. It refuses a
-/// certificate that `has_expired`, by its own clock.
+/// Who renews the certificate, and when. `due` is the time of the renewal, 1970 for at once; `None`
+/// if nodelet does not renew it. `supervisor` is the supervisor's URL, and why it cannot be asked,
+/// with a remedy. A supervisor refuses an expired certificate; `has_expired` is by the board's
+/// clock.
 pub fn certificate_renewal(
     due: Option<Wall>,
     has_expired: bool,
@@ -255,7 +260,7 @@ pub fn health(
     }
 }
 
-/// What shows the problems of all boards; `systemd/health.md` explains it.
+/// The command that shows the problems of all boards; `systemd/health.md` explains it.
 pub const ALL_BOARDS: &str = "kubectl get nodes -l kubernetes.io/os=nodelet -o custom-columns=\
     'NAME:.metadata.name,READY:.status.conditions[?(@.type==\"Ready\")].status,\
     TRUE:.status.conditions[?(@.status==\"True\")].type'";

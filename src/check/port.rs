@@ -18,8 +18,9 @@ pub(super) const PORT: [&str; 2] = ["metrics", "serving-certificate"];
 /// Time limit of one request. The first one starts the process.
 const CALL: Duration = Duration::from_secs(10);
 
-/// `node` is the Node on the server, if it has one, or why it cannot be read; `ca` signs what the
-/// cluster issues, and a supervisor does it without being asked to by a flag.
+/// `node` is the Node on the server; `None` if the server has none; or why it cannot be read. `ca`
+/// signs what the cluster issues. At a supervisor, the port gets a certificate of the cluster
+/// without a flag that asks for it.
 pub(super) fn port(
     is_enabled: bool,
     at_supervisor: bool,
@@ -33,7 +34,7 @@ pub(super) fn port(
         Some((finding, config)) if finding.mark == Mark::Ok => {
             [finding, verified(&ApiConfig { insecure: false, ca, ..config }, at_supervisor)]
         }
-        // It may run without systemd, with --listen.
+        // Only if the port does not answer: it may run without systemd, with --listen.
         _ if !is_enabled => [
             Finding::note(
                 metrics,
@@ -57,7 +58,7 @@ pub(super) fn port(
     }
 }
 
-/// Where metrics-server finds the kubelet, by its own manifest.
+/// The address and the port of the Node at which metrics-server asks, by its own manifest.
 fn endpoint(node: &Value) -> Option<Endpoint> {
     let address = object::address(node, "InternalIP")?;
     let port = ["status", "daemonEndpoints", "kubeletEndpoint", "Port"];
@@ -66,7 +67,7 @@ fn endpoint(node: &Value) -> Option<Endpoint> {
     Endpoint::parse(&format!("https://{host}:{port}")).ok()
 }
 
-/// A stranger is refused.
+/// Whether the port answers and refuses a request without credentials.
 fn answers(config: &ApiConfig) -> Finding {
     let [check, _] = PORT;
     let remedy = "systemctl status nodelet-serve.socket; journalctl -u nodelet-serve; is its \
@@ -82,7 +83,7 @@ fn answers(config: &ApiConfig) -> Finding {
     }
 }
 
-/// Whether a client that verifies the port with the cluster's CA is content.
+/// Whether a client can verify the certificate of the port with the cluster's CA.
 fn verified(config: &ApiConfig, at_supervisor: bool) -> Finding {
     let [_, check] = PORT;
     match ask(config) {
@@ -106,8 +107,8 @@ fn verified(config: &ApiConfig, at_supervisor: bool) -> Finding {
     }
 }
 
-/// The code of the answer, or why there is none: a remedy of the fault would be one for a
-/// kubeconfig.
+/// The code of the answer, or why there is none. The remedy of the fault is left out, because it is
+/// for a kubeconfig.
 fn ask(config: &ApiConfig) -> Result<u16, (String, Option<Distrust>)> {
     let mut api = Api::new(config).map_err(|why| (why.what, None))?;
     match api.call(&Request::get("/healthz".to_owned(), Accept::Object), CALL) {

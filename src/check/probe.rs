@@ -281,7 +281,8 @@ impl ServerProbe<'_> {
         self.proxy().unwrap_or(&self.access.current.api.config.endpoint)
     }
 
-    /// Remedy without a response: behind a proxy nobody knows whose fault it is.
+    /// The remedy if there is no response. Behind a proxy it is about the proxy, because nobody
+    /// knows whether the proxy or the server failed.
     fn no_response(&self) -> &'static str {
         self.proxy().map_or("is server the URL of an API server?", |_| AT_PROXY)
     }
@@ -319,7 +320,8 @@ impl ServerProbe<'_> {
         response.object(resource, name)
     }
 
-    /// The last request: only an anonymous user may read cluster-info.
+    /// Must be the last request: it drops the credentials, because only an anonymous user may read
+    /// cluster-info.
     fn ca(&mut self) -> Finding {
         let config = &self.access.current.api.config;
         let is_verified = config.endpoint.tls && !config.insecure;
@@ -369,7 +371,7 @@ impl ServerProbe<'_> {
                 .map(|check| Finding::note(check, why.clone().at("cannot be read"), "")),
         };
         let pods = if config.node.is_guest() {
-            // The boot of another machine is not known.
+            // Below another root, the time of that machine's boot is not known.
             let is_here = self.setup.host.root.is_real();
             let boot = |server_time| boot_of(server_time, clock.now().mono, clock.boot_to_start());
             let list = self.call(Request::get(pods::list_path(&config.node.name), Accept::List));

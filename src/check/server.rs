@@ -17,7 +17,8 @@ use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::kube::yaml;
 
-/// From the response to the first review; `credential` is what the request carried.
+/// Judges the credentials by the response to the first review. `credential` is what that request
+/// carried.
 pub(super) fn authentication(response: &Response, credential: Option<&str>) -> Finding {
     let check = "authentication";
     match (response.code, credential, response.accepted()) {

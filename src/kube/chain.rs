@@ -1,8 +1,8 @@
 //! A certificate of a chain, as webpki can judge it.
 //!
 //! webpki builds and verifies chains, and refuses some certificates that Go's `crypto/x509` takes.
-//! [`Plain`] leaves out of a certificate what webpki need not see; what matters of that is judged
-//! here. The signature stays that of the whole certificate.
+//! [`Plain`] is a copy of a certificate without what webpki need not see. Of what is left out, the
+//! name constraints are judged here. The signature is that of the whole certificate.
 
 use super::x509::{
     ALT_NAMES, BOOLEAN, DNS_NAME, DerReader, EXTENDED_KEY_USAGE, INTEGER, IP_ADDRESS,
@@ -23,7 +23,7 @@ const INHIBIT_ANY_POLICY: &[u8] = &[0x55, 0x1d, 54];
 const EMAIL: u8 = 0x81;
 const URI: u8 = 0x86;
 
-/// A certificate without what webpki refuses, and Go does not:
+/// A copy of a certificate, changed where webpki refuses what Go accepts:
 ///
 /// - version 1 or 2: webpki sees version 3 without extensions;
 /// - extensions about policies, which webpki refuses if they are critical. They are not evaluated,
@@ -39,13 +39,13 @@ pub struct Plain {
     pub body: Vec<u8>,
     /// TBSCertificate of the whole certificate: what is signed.
     pub signed: Vec<u8>,
-    /// Its signature.
+    /// The signature of the whole certificate.
     pub signature: Vec<u8>,
     /// Contents of the subject's alternative names.
     pub alt_names: Vec<u8>,
-    /// Whether it has name constraints.
+    /// Whether the certificate has name constraints.
     pub has_constraints: bool,
-    /// Those of them that webpki does not see.
+    /// The name constraints that webpki does not see.
     pub limits: Vec<Limit>,
     /// A critical extension that nobody knows, as an object identifier.
     pub unknown: Option<Vec<u8>>,
@@ -61,8 +61,8 @@ pub struct Limit {
 }
 
 impl Plain {
-    /// Parses a DER certificate; `None` if it is not valid, and for one below version 3 that has
-    /// extensions. `is_first`: it is the first one of its chain.
+    /// Parses a DER certificate. `None` if it is not valid, or is below version 3 and has
+    /// extensions. `is_first`: the certificate is the first one of its chain.
     pub fn parse(certificate: &[u8], is_first: bool) -> Option<Self> {
         let mut outer = DerReader::new(certificate);
         let mut parts = outer.inside(SEQUENCE)?;
@@ -121,7 +121,8 @@ impl Plain {
         Some(kept)
     }
 
-    /// The name constraints that webpki sees; keeps those that [`permits`] judges.
+    /// Returns the name constraints that webpki sees. Adds those that [`permits`] judges to
+    /// `limits`.
     fn constraints(&mut self, mut value: DerReader<'_>, is_critical: bool) -> Option<Vec<u8>> {
         let mut seen = Vec::new();
         for (tag, is_permitted) in [(context(0), true), (context(1), false)] {
@@ -149,9 +150,9 @@ impl Plain {
     }
 }
 
-/// Whether the `limits` of a CA permit the alternative names of a certificate below it, as
-/// `crypto/x509` compares e-mail addresses and URIs. A name that cannot be compared is refused, and
-/// each certificate if the CA limits names of another kind.
+/// Whether the `limits` of a CA permit the alternative names of a certificate below this CA. E-mail
+/// addresses and URIs are compared as in `crypto/x509`; one that cannot be compared is refused. If
+/// the CA limits names of another kind, each certificate is refused.
 pub fn permits(limits: &[Limit], alt_names: &[u8]) -> bool {
     if limits.iter().any(|limit| ![EMAIL, URI].contains(&limit.kind)) {
         return false;
@@ -172,7 +173,7 @@ pub fn permits(limits: &[Limit], alt_names: &[u8]) -> bool {
     names.is_empty()
 }
 
-/// Whether a name is below that of a constraint; `None` if it cannot be compared.
+/// Whether the constraint `limit` covers `name`; `None` if the two cannot be compared.
 fn is_below(kind: u8, name: &str, limit: &str) -> Option<bool> {
     if kind == EMAIL {
         let (user, domain) = name.rsplit_once('@').filter(|(user, _)| !user.is_empty())?;
@@ -185,12 +186,13 @@ fn is_below(kind: u8, name: &str, limit: &str) -> Option<bool> {
     let authority = after.split(['/', '?', '#']).next()?;
     let host = authority.rsplit('@').next()?;
     let host = host.rsplit_once(':').map_or(host, |(host, _port)| host);
-    // An address is no name. Of IPv6 the part before the last colon is left.
+    // An IP address is no name. Of `[::1]` the cut at the last colon has left `[:`.
     let is_address = host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok();
     (!host.is_empty() && !is_address).then(|| is_in_domain(host, limit))?
 }
 
-/// Whether a host is in the domain of a constraint: with a dot before it, only below it.
+/// Whether a host is in the domain of a constraint. `example.org` covers itself and
+/// `a.example.org`; `.example.org` covers only `a.example.org`.
 fn is_in_domain(host: &str, limit: &str) -> Option<bool> {
     let is_valid = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_graphic());
     if limit.is_empty() {

@@ -54,14 +54,14 @@ impl Jitter {
     }
 }
 
-/// One token is added each `every`, up to the burst. It starts full.
+/// A bucket to which a token is added after each `every`, up to the burst. A new bucket is full.
 #[derive(Debug)]
 pub struct TokenBucket {
     /// Zero: no limit.
     every: Duration,
     /// Time in which the empty bucket becomes full.
     full: Duration,
-    /// The bucket's level at `since`, as filling time.
+    /// The level at `since`: the time in which an empty bucket fills to this level.
     filled: Duration,
     since: Mono,
 }
@@ -85,7 +85,8 @@ impl TokenBucket {
         self.take_for(now, now);
     }
 
-    /// Takes a token, and what would be added from `start` to `end`.
+    /// Takes a token, and as much as is added in the time from `start` to `end`. Nothing is added
+    /// for this time.
     pub fn take_for(&mut self, start: Mono, end: Mono) {
         let cost = self.every.saturating_add(end.since(start));
         self.filled = self.level(start).saturating_sub(cost);

@@ -80,8 +80,9 @@ impl Facts {
         Some(&self.node_fs).filter(|fs| !fs.as_ref().is_err_and(|unread| unread.absent))
     }
 
-    /// Whether the Node's status from `new` is the same. Amounts that only eviction uses make no
-    /// difference: they are taken from `new`, and then everything is compared.
+    /// Whether a status computed from `new` is the same as one computed from these facts. Amounts
+    /// that only eviction uses are first copied from `new`, so that they make no difference; then
+    /// all facts are compared.
     pub fn same_status_as(&mut self, new: &Self) -> bool {
         if let (Ok(working_set), Ok(new)) = (&mut self.working_set_bytes, &new.working_set_bytes) {
             *working_set = *new;
@@ -149,7 +150,8 @@ impl<T> From<Read<T>> for Presence<T> {
 }
 
 impl<T> Presence<T> {
-    /// Of a thing that an earlier look found: if its file is missing now, nothing is known.
+    /// For a thing that an earlier look found. If its file is missing now, nothing is known of the
+    /// thing: it does not count as absent.
     pub fn of_known(read: Read<T>) -> Self {
         match read {
             Ok(value) => Self::Found(value),
@@ -179,7 +181,8 @@ impl<T> Presence<T> {
         matches!(self, Self::Unread(_))
     }
 
-    /// What `read` makes of the thing.
+    /// Reads more of a thing that was found. If the file of `read` is missing, nothing is known of
+    /// the thing: it does not count as absent.
     pub fn and_then<U>(self, read: impl FnOnce(T) -> Read<U>) -> Presence<U> {
         match self {
             Self::Found(value) => Presence::of_known(read(value)),
@@ -232,8 +235,8 @@ pub struct FileSystem {
     pub inodes: u64,
     /// f_ffree.
     pub inodes_free: u64,
-    /// It is on a network, as this machine's root: a dead server would block the question, so it
-    /// was asked once, and the free amounts are old.
+    /// The file system is this machine's root, and is on a network. A question to a dead server
+    /// would block, so the file system was asked once, and the free amounts are old.
     pub asked_once: bool,
 }
 
@@ -249,14 +252,14 @@ impl FileSystem {
 /// Number of threads, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pids {
-    /// min(pid_max, threads-max); an unreadable one is skipped.
+    /// min(pid_max, threads-max); a file that cannot be read is left out.
     pub max: u64,
     /// Denominator of the fourth field of `proc/loadavg`: threads, not processes.
     pub running: u64,
 }
 
-/// What a Node reports of the container runtime, and the lines of Ready. `None` is not known: the
-/// Node's member is kept.
+/// What a Node reports of the container runtime, and the lines of Ready. A value that is `None` is
+/// not known, and the Node keeps the value that it has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RuntimeFacts {

@@ -39,7 +39,7 @@ pub struct Now {
 /// A moment, and what the process has seen of the cluster by then.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterSeen {
-    /// By the board's clock, or by the server's while that of the board is wrong.
+    /// The time by the board's clock or, while that clock is wrong, by the server's clock.
     pub now: Now,
     /// By the server's clock, if the server has sent its time.
     pub server: Option<Wall>,
@@ -49,7 +49,7 @@ pub struct ClusterSeen {
     pub node_created: Option<Wall>,
 }
 
-/// In a process without a Lease.
+/// For a process without a Lease: `has_lease` is true, so that nothing waits for a renewal.
 impl From<Now> for ClusterSeen {
     fn from(now: Now) -> Self {
         Self { now, server: None, has_lease: true, node_created: None }

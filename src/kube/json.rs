@@ -1,8 +1,9 @@
 //! JSON from a server, bounded in values and depth while it is parsed.
 //!
-//! A parsed value takes 25 times the bytes of `[0,0,…]`: a body of 1 MiB would take 27 MB. What
-//! nothing here reads, and anybody may fill, is skipped and not counted: managedFields, other
-//! annotations than [`is_read_annotation`] names, and images beyond `MAX_IMAGES`.
+//! A parsed value may take 25 times the bytes of its text: 1 MiB of `[0,0,…]` would take 27 MB.
+//! Parts that nothing here reads, and that anybody may fill, are skipped and not counted:
+//! managedFields, annotations that [`is_read_annotation`] does not name, and images beyond
+//! `MAX_IMAGES`.
 
 use std::cell::Cell;
 use std::fmt;

@@ -55,7 +55,7 @@ pub enum KeyKind {
     Rsa {
         /// Length of the modulus, in whole octets.
         bits: usize,
-        /// The public exponent; of a long one, the largest number.
+        /// The public exponent; [`u64::MAX`] for one of more than eight octets.
         exponent: u64,
     },
     /// The name of another kind, or of the curve.
@@ -104,7 +104,7 @@ impl KeyKind {
         }
     }
 
-    /// The kind by the numbers n and e.
+    /// An RSA key whose numbers n and e are the next two in `numbers`.
     fn rsa(numbers: &mut DerReader<'_>) -> Option<Self> {
         let [modulus, exponent] = [numbers.next(INTEGER)?, numbers.next(INTEGER)?].map(|number| {
             let zeros = number.iter().take_while(|octet| **octet == 0).count();
@@ -118,7 +118,8 @@ impl KeyKind {
     }
 }
 
-/// The name of the contents of an AlgorithmIdentifier: that of the curve, if the algorithm is EC.
+/// The name of the algorithm in the contents of an AlgorithmIdentifier; of EC, the name of the
+/// curve.
 pub fn algorithm_name(identifier: &[u8]) -> String {
     let mut reader = DerReader::new(identifier);
     let Some(algorithm) = reader.next(OBJECT_IDENTIFIER) else {
@@ -143,7 +144,7 @@ pub fn name(identifier: &[u8]) -> String {
             numbers.push(std::mem::take(&mut number));
         }
     }
-    // The first two are one number.
+    // The first number stands for two: 40 times the first one, plus the second one.
     if let Some(first) = numbers.first_mut() {
         let arc = (*first / 40).min(2);
         *first -= arc * 40;
@@ -181,7 +182,7 @@ impl PrivateKey {
         Some(Self { form, ..key })
     }
 
-    /// A key of PKCS#1 or SEC 1, behind its version. In PKCS#8 the `curve` is outside.
+    /// A key of PKCS#1 or SEC 1, from behind its version. `curve` is that of the PKCS#8 around it.
     fn plain(mut body: DerReader<'_>, curve: Option<KeyKind>) -> Option<Self> {
         let mut numbers = body;
         if let Some(kind) = KeyKind::rsa(&mut numbers) {

@@ -1,10 +1,11 @@
 //! The line of `--state-file`, from which `nodelet serve` learns the state of the Lease. Its length
 //! is fixed.
 //!
-//! The agent writes it over the last one without a lock, so a reader may see a part of each. The
-//! time of the attempt is at both ends: where they differ, the line is torn, and is read again.
-//! Times are since boot, which both processes measure by the same clock, suspend included. A file
-//! on a disk outlives its boot, so the line has a number of the boot.
+//! The agent writes the line over the last one without a lock, so a reader may see the start of the
+//! new line and the end of the old one. The time of the attempt is at the start and at the end: if
+//! these differ, the line is torn, and the reader reads it again. Times are since boot, suspend
+//! included, which all processes measure by the same clock. A file on a disk outlives its boot, so
+//! the line has a number of the boot.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub struct LeaseReport {
 
 /// Seven numbers of 20 digits in milliseconds or pieces, each with a separator.
 const LENGTH: usize = 7 * 21;
-/// A former version writes no number of the boot.
+/// The length of the line of a former version, which has no number of the boot.
 const FORMER_LENGTH: usize = 6 * 21;
 
 impl LeaseReport {

@@ -1,8 +1,8 @@
 //! A request to the API server and its answer, as plain values.
 //!
 //! `node` creates requests; the agent passes them to `client::api`. An error response (a
-//! [`Response`] with a code of 300 or more) differs from no response (`Err` of an [`Answer`]): only
-//! after the latter is the Lease the next request.
+//! [`Response`] with a code of 300 or more) is not the same as no response (`Err` of an
+//! [`Answer`]): only after no response is the Lease the next request.
 //!
 //! A [`Receipt`] is a response in Kubernetes' protobuf, the smallest form: `k8s\0`, then
 //! `runtime.Unknown` with the kind and the bytes of the object (apimachinery
@@ -153,8 +153,9 @@ impl From<Fault> for RequestError {
 }
 
 impl Response {
-    /// The object that was asked for; `None` if the API server says that there is none: `resource`
-    /// is `nodes`. The page of a gateway says nothing about the object, whatever its code.
+    /// The object that was asked for; `None` if the API server says that it does not exist.
+    /// `resource` is the plural of its kind, such as `nodes`. The page of a gateway says nothing
+    /// about the object, whatever its code.
     pub fn object(&self, resource: &str, name: &str) -> Result<Option<Value>, Fault> {
         let refused = match self.accepted() {
             Ok(()) => match json::parse(&self.body).filter(Value::is_object) {
@@ -167,8 +168,8 @@ impl Response {
         Err(Fault::from(refused).what.into())
     }
 
-    /// `Ok` for a success; otherwise the error of the server. With the code of a success: the body
-    /// is too large.
+    /// `Ok` for a success; otherwise the error of the server. An error with the code of a success
+    /// means that the body is too large.
     pub fn accepted(&self) -> Result<(), Refused> {
         if (200..300).contains(&self.code) {
             return self.exceeds.map_or(Ok(()), |limit| {
@@ -241,8 +242,8 @@ impl Refused {
         }
     }
 
-    /// Whether an API server says that the object does not exist: `resource` is `nodes`. The 404
-    /// page of a gateway says nothing about the object.
+    /// Whether an API server says that the object does not exist. `resource` is the plural of its
+    /// kind, such as `nodes`. The 404 page of a gateway says nothing about the object.
     pub fn is_missing(&self, resource: &str, name: &str) -> bool {
         let is_not_found = self.code == 404 && self.reason == "NotFound";
         is_not_found && self.object.0 == resource && self.object.1 == name
@@ -367,8 +368,9 @@ impl<'a> Receipt<'a> {
     }
 }
 
-/// The object in a body of either form, without the members of these names. In protobuf it is the
-/// metadata that is read here, of any kind. `None` where it is no object, or exceeds a bound.
+/// The object in a body of JSON or protobuf, without the members that `skipped` names. Of protobuf
+/// only the metadata is read, which is the same for every kind. `None` if the body is no object, or
+/// exceeds a bound.
 pub fn parse_without(body: &[u8], skipped: &[&str]) -> Option<Value> {
     let Some(receipt) = Receipt::parse(body) else {
         return json::parse_without(body, skipped).ok();

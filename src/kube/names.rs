@@ -114,8 +114,8 @@ pub fn parse_labels(text: &str, labels: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Checks the syntax of labels, and whether NodeRestriction allows a node to set them. The texts
-/// are the kubelet's, of which the second one names the flag itself.
+/// Checks the syntax of labels, and whether NodeRestriction allows a node to set them. The error
+/// texts are the kubelet's; the second one names the flag itself.
 pub fn check_node_labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
     for (key, value) in labels {
         if !is_qualified_name(key) || !is_label_value(value) {

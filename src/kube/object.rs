@@ -36,8 +36,9 @@ const ANNOTATIONS: [&str; 7] = [
 /// The path of the Leases of all Nodes.
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// Whether an object that was read still has this annotation. `node::status::desired` must set no
-/// other one: it is not known of a Node that was read, so it would be sent again with each report.
+/// Whether an object that was read has kept this annotation. `node::status::desired` may set only
+/// such annotations: any other one is missing from a Node that was read, so it would be sent again
+/// with each report.
 pub fn is_read_annotation(name: &str) -> bool {
     name.starts_with(OWN) || ANNOTATIONS.contains(&name)
 }

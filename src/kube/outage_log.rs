@@ -19,7 +19,7 @@ pub struct OutageLog {
     /// The error that was logged last in this outage.
     logged: Option<String>,
     logged_at: Option<Mono>,
-    /// Shortest time from then to the next failure line.
+    /// Shortest time from `logged_at` to the next failure line.
     pause: Duration,
 }
 
@@ -63,7 +63,8 @@ impl OutageLog {
         self.failures
     }
 
-    /// The object of the operation is gone. Why it cannot be made again is logged at once.
+    /// The object of the operation is gone. The next failure says why it cannot be made again, and
+    /// is logged at once.
     pub fn gone(&mut self, why: &str, now: Mono) {
         self.failed(why, now);
         if self.logged.as_deref() == Some(why) {

@@ -30,8 +30,8 @@ pub fn one_line(text: &str) -> String {
     OneLine(text).to_string()
 }
 
-/// Undoes percent-encoding. A `%` that is not followed by two hexadecimal digits stands for itself;
-/// false if there is one.
+/// Undoes percent-encoding. A `%` that is not followed by two hexadecimal digits stays as it is,
+/// and the second value is then false.
 pub fn percent_decoded(text: &[u8]) -> (Vec<u8>, bool) {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let byte = |[high, low]: [u8; 2]| u8::try_from(digit(high)? << 4 | digit(low)?).ok();
@@ -111,7 +111,7 @@ impl Display for Fault {
     }
 }
 
-/// For one that passes through an [`std::io::Error`].
+/// A fault can be the cause of an [`std::io::Error`].
 impl std::error::Error for Fault {}
 
 struct Line<'a, 'b> {

@@ -104,8 +104,8 @@ impl Subject {
         ))
     }
 
-    /// Whether a certificate of this subject is one for `wanted`, which may lack names and
-    /// organizations of it. Upstream: client-go's certSatisfiesTemplate.
+    /// Whether a certificate of this subject serves where `wanted` was requested: it may have more
+    /// names and organizations. Upstream: client-go's certSatisfiesTemplate.
     pub fn satisfies(&self, wanted: &Self) -> bool {
         self.common_name == wanted.common_name
             && wanted.organizations.iter().all(|name| self.organizations.contains(name))

@@ -176,8 +176,8 @@ pub fn server_version(config: &Config, version: Result<Response, Fault>) -> Find
     }
 }
 
-/// The response of a server that accepted the request. A request that the credentials do not allow
-/// is no fault: `action` is what it would do.
+/// The response of a server that accepted the request. A request that is not accepted is a note and
+/// no failure. `action` is what the request was for, in the note about a 403.
 fn readable(
     check: &'static str,
     action: &str,

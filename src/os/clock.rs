@@ -1,5 +1,5 @@
-//! The monotonic clock and the wall clock, read together. ureq reads another one, for time limits
-//! that are not used.
+//! The monotonic clock and the wall clock, read together. ureq reads another clock, for its own
+//! time limits, which nodelet does not use.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -86,7 +86,7 @@ pub fn boot_number() -> u64 {
     u64::from_str_radix(id.get(..8).unwrap_or_default(), 16).unwrap_or_default()
 }
 
-/// Whether both numbers are known, and those of two boots.
+/// Whether `one` and `other` are the numbers of two boots; false if one of them is not known.
 pub fn is_other_boot(one: u64, other: u64) -> bool {
     one != 0 && other != 0 && one != other
 }

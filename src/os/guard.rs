@@ -2,8 +2,9 @@
 //!
 //! The path is resolved one component at a time, links included. Each component is compared with
 //! the mount table before the kernel is asked about it. openat2 cannot do this, and old kernels
-//! lack it. Unlike openat2 it can lose a race against a rename, so it does not protect against a
-//! hostile root.
+//! lack it. If somebody renames a folder between the check and the access, the kernel may follow
+//! another path than the one that was checked. So the check does not protect against a hostile
+//! root.
 
 use std::ffi::OsString;
 use std::io;
@@ -35,8 +36,8 @@ pub fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
     }
 }
 
-/// Whether the root file system of this process can block. What the clock alone asks for must not
-/// depend on it.
+/// Whether the root file system of this process can block. An access that is made only because time
+/// has passed must then be left out.
 pub fn root_can_block() -> bool {
     all_mounts().is_ok_and(|mounts| root_blocks(&mounts))
 }
@@ -88,7 +89,7 @@ pub fn exists(path: &Path) -> bool {
     found(path).is_ok()
 }
 
-/// Whether the folder of `path` has this name: also a link that leads nowhere.
+/// Whether the folder of `path` has an entry of this name, also if it is a link that leads nowhere.
 pub fn has_entry(path: &Path) -> bool {
     parent_resolved(path).is_ok_and(|path| path.symlink_metadata().is_ok())
 }
@@ -112,8 +113,8 @@ impl Resolved {
     }
 }
 
-/// Where `path` leads as if `root` were `/`, whether or not it exists. Without a link below `root`,
-/// so the path never leaves it.
+/// Where `path` leads as if `root` were `/`, whether or not it exists. The result has no link below
+/// `root`, so the path never leaves `root`.
 pub fn path_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let Resolved { existing, missing } = resolve_path(root, path, &mut |_| Ok(()))?;
     // The kernel finds nothing behind a missing folder.
@@ -124,7 +125,7 @@ pub fn path_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Resolves `path` as if `root` were `/`. `may_touch` is called with each path before the file
-/// system is, and can refuse it. `root` itself is not checked.
+/// system is asked about it, and can refuse the path. `root` itself is not checked.
 pub fn resolve_path(
     root: &Path,
     path: &Path,

@@ -9,7 +9,7 @@ use super::read::{LARGE, each_line, from_start};
 /// Bytes of a hosts file that are read: one that blocks the names of advertisers has several MiB.
 const MOST: usize = 16 << 20;
 
-/// [`addresses`] of a file, of its first [`MOST`] bytes.
+/// The [`addresses`] of `name` in the first [`MOST`] bytes of a file.
 pub(crate) fn in_file(file: &File, name: &str) -> io::Result<Vec<IpAddr>> {
     let mut found = Vec::new();
     let mut take = |line: &str| found.extend(addresses(line, name));
@@ -21,7 +21,7 @@ pub(crate) fn in_file(file: &File, name: &str) -> io::Result<Vec<IpAddr>> {
         left == 0
     })?;
     drop(each);
-    // The last line may have no newline. One that was cut is no line.
+    // The last line may have no newline. If the read ended at MOST, the rest is a part of a line.
     if left > 0 {
         found.extend(addresses(&String::from_utf8_lossy(&rest), name));
     }
@@ -30,7 +30,7 @@ pub(crate) fn in_file(file: &File, name: &str) -> io::Result<Vec<IpAddr>> {
 
 /// The addresses of `name`, in file order. A line without a valid address is skipped.
 pub fn addresses(hosts: &str, name: &str) -> Vec<IpAddr> {
-    // As Go: case does not matter, and neither does a last dot.
+    // As in Go, case does not matter, and `name` is equal to `name.`.
     let wanted = name.strip_suffix('.').unwrap_or(name);
     let address = |line: &str| {
         let mut fields = line.split('#').next()?.split_ascii_whitespace();

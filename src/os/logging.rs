@@ -23,7 +23,8 @@ use crate::kube::text::{OneLine, VERBOSE};
 #[cfg(test)]
 use crate::sim::hook as sim;
 
-/// There is one thread: only a panic in a method of it finds it locked.
+/// There is one thread, so nobody waits for the lock. Only a panic in a method of `Lines` finds it
+/// locked; then the message of this panic is dropped.
 static LINES: Mutex<Lines> = Mutex::new(Lines::new(Sink::Waiting));
 
 /// Most bytes that a pipe takes at once or not at all (pipe(7)).
@@ -107,9 +108,9 @@ fn with_lines(act: impl FnOnce(&mut Lines)) {
     }
 }
 
-/// Opens a pipe or a terminal once more. stderr is shared with the process that started this one,
-/// which must not find it non-blocking; the flags of a second open are its own. Fails for the pipe
-/// or terminal of another user, and without /proc.
+/// Opens the pipe or the terminal of stderr once more, with O_NONBLOCK. stderr is shared with the
+/// process that started this one, which must not find it non-blocking; flags of a second open are
+/// not shared. Fails for the pipe or terminal of another user, and without /proc.
 fn own(shared: &File) -> Option<File> {
     let kind = shared.metadata().ok()?.file_type();
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
@@ -156,7 +157,7 @@ struct Lines {
     for_journal: bool,
     /// What is left of a line that was begun.
     rest: Vec<u8>,
-    /// Lines since the last one that was written.
+    /// Lines that were dropped since the last one that was written.
     dropped: u64,
 }
 
@@ -165,7 +166,7 @@ impl Lines {
         Self { sink, for_journal: false, rest: Vec::new(), dropped: 0 }
     }
 
-    /// Writes a line, after the number of those that were dropped before, or drops it.
+    /// Writes the number of lines that were dropped before, then this line; or drops this line.
     fn print(&mut self, line: &[u8]) {
         if self.dropped > 0 {
             let dropped = self.dropped;
@@ -181,7 +182,8 @@ impl Lines {
         }
     }
 
-    /// Ends the line that was begun, and begins this one. False if nothing of it was written.
+    /// Ends the line that was begun, and begins this one. False if nothing of this line was
+    /// written.
     fn begin(&mut self, line: &[u8]) -> bool {
         let rest = std::mem::take(&mut self.rest);
         self.rest = self.write(&rest).to_vec();

@@ -1,8 +1,10 @@
 //! The operating system: the clock, the wait, the log, sd_notify and the end of a command; bounded
-//! reads, atomic writes, and the guard that both call first.
+//! reads, atomic writes, and the guard that checks their paths.
 //!
 //! A call on a network file system whose server is gone blocks for ever, and this process has one
-//! thread. So every path is compared with the mount table before it is passed to the kernel.
+//! thread. So a path is compared with the mount table before it is passed to the kernel. Exceptions
+//! are `root`, which reads the files of the kernel and of the system, and a file that a person
+//! names to a command.
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsString;

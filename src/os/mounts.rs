@@ -36,8 +36,8 @@ const CAN_BLOCK: [&str; 21] = [
 pub struct Mount {
     /// Mount point, with its escapes decoded.
     pub point: PathBuf,
-    /// `ext4`, `cgroup2`, `fuse.sshfs`; of a root with a layer that can block, the type of that
-    /// layer; of what systemd hides, a text that says so.
+    /// `ext4`, `cgroup2`, `fuse.sshfs`. For a root with a layer that can block, the type of this
+    /// layer. For a path that systemd hides, a text that says so.
     pub fs_type: String,
 }
 
@@ -73,10 +73,10 @@ pub fn parse_mountinfo(line: &str) -> Option<Mount> {
     })
 }
 
-/// The folders that an overlay is made of, of the line of its mount; none of another file system.
-/// The kernel writes a comma in a name as an octal escape, and keeps the backslashes of the options
-/// (ovl_show_options in fs/overlayfs/params.c). A colon in a name cuts the layer, which is mostly
-/// below the same mount.
+/// The folders that an overlay is made of, from the line of its mount; empty for another file
+/// system. The kernel writes a comma in a name as an octal escape, and keeps the backslashes of the
+/// options (ovl_show_options in fs/overlayfs/params.c). A colon in a folder's name cuts this name;
+/// the part before the colon is mostly below the same mount.
 fn parse_layers(line: &str) -> Vec<PathBuf> {
     let options = line.split_once(" - overlay ").and_then(|(_, rest)| rest.split(' ').nth(1));
     let mut layers = Vec::new();
@@ -167,9 +167,10 @@ fn network_root(cmdline: &str) -> Option<&str> {
     })
 }
 
-/// Gives a root that is an overlay of `layers` the type of the layer that can block. The layers may
-/// be out of reach, if they were mounted in an initramfs, or be images in files of a network file
-/// system (LTSP): then it can block if `cmdline` says so.
+/// If the root is an overlay of `layers`, gives it the type of the layer that can block. If no
+/// layer can block by the mount table, the root can block if `cmdline` says so: layers that were
+/// mounted in an initramfs may be out of reach, and layers may be images in files of a network file
+/// system (LTSP).
 fn follow_layers(mounts: &mut [Mount], layers: &[PathBuf], cmdline: &str) {
     let mut holds = layers.iter().filter_map(|layer| over(mounts, layer));
     let blocking = holds.find(|mount| mount.can_block()).map(|mount| mount.fs_type.as_str());
@@ -210,8 +211,8 @@ thread_local! {
     static LAST_READ: Cell<Option<Table>> = const { Cell::new(None) };
 }
 
-/// The current mounts of this process, in the kernel's order. The same allocation as before while
-/// no mount changes.
+/// The current mounts of this process, in the kernel's order. While no mount changes, each call
+/// returns the same allocation.
 pub fn all_mounts() -> io::Result<Rc<[Mount]>> {
     let table = match LAST_READ.take() {
         Some(table) if !has_changed(&table.file) => table,
@@ -231,8 +232,8 @@ pub fn is_in_initramfs(path: &Path) -> bool {
     all_mounts().is_ok_and(is_it)
 }
 
-/// [`all_mounts`] for the check of a path. Without the table no path may be touched: the error is
-/// not that of a missing file.
+/// [`all_mounts`] for the check of a path. Without the table no path may be touched. The error is
+/// of another kind than that of a missing file, so that no caller takes the file for missing.
 pub fn own_mounts() -> io::Result<Rc<[Mount]>> {
     all_mounts().map_err(|error| {
         let remedy = match error.raw_os_error().map(Errno::from_raw) {

@@ -26,7 +26,7 @@ const PINGS_PER_TIMEOUT: u32 = 3;
 pub struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
     every: Duration,
-    /// The Node is registered, and systemd has not taken that yet.
+    /// The Node is registered, and systemd has not taken READY=1 yet.
     tells_ready: bool,
     /// Time of the next watchdog ping.
     due: Mono,
@@ -63,7 +63,7 @@ impl Notify {
         self.every
     }
 
-    /// The Node is registered: the next call of [`Self::alive`] says so, and its status.
+    /// The Node is registered: the next call of [`Self::alive`] sends READY=1.
     pub fn ready(&mut self) {
         self.tells_ready = true;
         self.due = Mono::START;
@@ -74,8 +74,8 @@ impl Notify {
         self.send("STOPPING=1");
     }
 
-    /// Sends a watchdog ping if the next one would be due within `busy`, the time until the next
-    /// call. `status` is one line for `systemctl status`, computed only for a ping.
+    /// Sends a watchdog ping if it becomes due before the next call, which comes after `busy`.
+    /// `status` is one line for `systemctl status`, computed only for a ping.
     pub fn alive(&mut self, now: Mono, busy: Duration, status: impl FnOnce() -> String) {
         if self.socket.is_some() && now.after(busy) >= self.due {
             self.due = now.after(self.every);

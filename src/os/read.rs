@@ -42,15 +42,15 @@ pub(crate) fn open_below(folder: &File, path: &str) -> io::Result<File> {
 /// Flags of open(2) for every file that is opened.
 pub(crate) const FLAGS: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
 
-/// The content of a file opened by [`open`], at most `limit` bytes. A folder, or a FIFO or device
-/// without data, is an error.
+/// The content of a file that [`open`] opened. More than `limit` bytes are an error, and so is a
+/// folder, or a FIFO or device without data.
 pub(crate) fn whole(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut read = |buffer: &mut [u8]| (&file).read(buffer);
     bounded(&mut read, &file, limit, &mut is_end(limit))
 }
 
-/// [`whole`] of a file that stays open, by pread(2) from its start, but not further than
-/// `is_enough`.
+/// Reads a file from its start as [`whole`] does, but by pread(2), so that it can stay open. Ends
+/// when `is_enough` returns true.
 pub(crate) fn from_start(file: &File, limit: u64, is_enough: Enough<'_>) -> io::Result<Vec<u8>> {
     let mut offset = 0;
     let mut read = |buffer: &mut [u8]| {
@@ -61,8 +61,8 @@ pub(crate) fn from_start(file: &File, limit: u64, is_enough: Enough<'_>) -> io::
     bounded(&mut read, file, limit, is_enough)
 }
 
-/// Reads the first `limit` bytes of a file or a pipe, whose writer is waited for; of stdin if the
-/// path is `-`. The path is not checked: a person gave it and waits for the end.
+/// Reads the first `limit` bytes of a file, or of a pipe, whose writer is waited for. The path `-`
+/// is stdin. The path is not checked: a person gave it and waits for the end.
 pub fn read_stream(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let stdin = path.as_os_str() == "-";
     let stream: Box<dyn Read> =
@@ -81,15 +81,18 @@ pub(crate) fn read_found(path: &Path) -> io::Result<Vec<u8>> {
 /// Bytes that are read at once.
 const CHUNK: usize = 4096;
 
-/// A short read is the end of a disk file or of a kernel file of one record. A kernel file that is
-/// a list (seq_file) can end a read early, when its next record does not fit the buffer.
+/// Ends after a short first read, if the limit is at most [`SMALL`]. A short read is the end of a
+/// disk file, and of a kernel file of one record. It may not be the end of a kernel file that is a
+/// list (seq_file), whose read ends early when the next record does not fit the buffer: such a file
+/// needs a larger limit.
 pub(crate) fn is_end(limit: u64) -> impl FnMut(&mut Vec<u8>) -> bool {
     move |bytes| bytes.len() < CHUNK && limit <= SMALL
 }
 
-/// Takes each line of a table without its newline: mounts and routes, whose number the kernel
-/// bounds, and hosts, whose reader has a bound of its own. The limit of the read is then that of a
-/// line. What follows the last newline is what the read returns.
+/// Takes each line of a table without its newline, and removes the line from the buffer. So the
+/// limit of the read bounds one line. The length of the table has another bound: the kernel's for
+/// mounts and routes, and that of `os::hosts` for the hosts file. The read returns what follows the
+/// last newline.
 pub(crate) fn each_line(take: &mut dyn FnMut(&str)) -> impl FnMut(&mut Vec<u8>) -> bool {
     move |bytes| {
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -112,11 +115,12 @@ pub(crate) fn has_changed(file: &File) -> bool {
     poll(&mut polled, PollTimeout::ZERO) != Ok(0)
 }
 
-/// Gets all bytes that are read so far, or that an earlier call left, and returns whether they are
-/// enough.
+/// Called after each read with all bytes in the buffer. It may remove bytes that it has dealt with.
+/// It returns true if no further read is needed.
 pub(crate) type Enough<'a> = &'a mut dyn FnMut(&mut Vec<u8>) -> bool;
 
-/// The bytes that `read` returns up to the end, the limit, or what `is_enough`.
+/// Reads until the end, or until `is_enough` returns true. More than `limit` bytes in the buffer
+/// are an error.
 fn bounded(
     read: &mut dyn FnMut(&mut [u8]) -> io::Result<usize>,
     file: &File,
@@ -167,8 +171,8 @@ impl Stamp {
     }
 }
 
-/// The text of an error, without `(os error 2)` and with a lower-case first letter; the fault in
-/// it, if the guard refused the path.
+/// The text of an error, without `(os error 2)` and with a lower-case first letter. If the guard
+/// refused the path, the fault that the error carries.
 pub fn cause(error: &io::Error) -> Fault {
     if let Some(fault) = error.get_ref().and_then(|inner| inner.downcast_ref::<Fault>()) {
         return fault.clone();
@@ -181,9 +185,9 @@ pub fn cause(error: &io::Error) -> Fault {
     let text = text.split(" (os error").next().unwrap_or(&text);
     let mut letters = text.chars();
     let what: Fault = match letters.next() {
-        // musl's EIO.
+        // musl's text for EIO begins with `I/O`, which stays in upper case.
         Some(_) if text.starts_with("I/O") => text.into(),
-        // The table of Unicode's lower-case letters is 11 KB.
+        // Only ASCII: for other letters, the binary would have a table of Unicode's of 11 KB.
         Some(first) => format!("{}{}", first.to_ascii_lowercase(), letters.as_str()).into(),
         None => format!("{:?}", error.kind()).into(),
     };

@@ -29,7 +29,7 @@ impl RereadFile {
         let was_open = self.file.is_some();
         let mut read = self.read_once(root);
         if was_open && read.is_err() {
-            // Its cgroup was removed and made again.
+            // The descriptor failed, for example because its cgroup was removed and made again.
             read = self.read_once(root);
         }
         if !root.is_real() {
@@ -48,9 +48,9 @@ impl RereadFile {
         self.read_until(root, SMALL, &mut is_end(SMALL))
     }
 
-    /// At most `limit` bytes, and not further than `is_enough`, which gets all bytes that are read
-    /// so far; below any root the descriptor is kept. After an error the next read opens the file
-    /// again: its device may have been removed and come back.
+    /// Reads until `is_enough` returns true for all bytes that are read so far; more than `limit`
+    /// bytes are an error. The descriptor is kept, also below another root than `/`. After an error
+    /// the next read opens the file again: its device may have been removed and come back.
     pub(crate) fn read_until(
         &mut self,
         root: &HostRoot,

@@ -31,15 +31,16 @@ use crate::sim::hook as sim;
 /// `sys/devices/system/node/node0` has an entry for each 128 MiB of memory.
 const MAX_ENTRIES: usize = 65_536;
 
-/// Limit of a look at files as a whole. The read that is under way then still ends: nothing divides
-/// it.
+/// Limit of a look at files as a whole. The read that is under way at its end is still finished,
+/// because nothing can divide a read.
 pub const READ_BUDGET: Duration = Duration::from_secs(1);
 
-/// The cause of what a look did not come to.
+/// Why a file is unread that a look had no time for.
 pub(crate) const NOT_REACHED: &str = "not read: other files took the second that a look may take";
 
-/// Folders below `/` that are kept open if they are mounts: each path from `/` asks the root file
-/// system, which waits for its server if it is on a network.
+/// Folders below `/` that are kept open if they are mounts. The kernel resolves each path from `/`
+/// in the root file system, which waits for its server if it is on a network. A path below an open
+/// folder needs no such step.
 const OPEN_FOLDERS: [&str; 3] = ["proc", "sys", "run"];
 
 /// The folder of /proc, /sys and /etc. Its clones share the look that is under way.
@@ -47,7 +48,7 @@ const OPEN_FOLDERS: [&str; 3] = ["proc", "sys", "run"];
 pub struct HostRoot {
     path: PathBuf,
     look: SharedLook,
-    /// Those of [`OPEN_FOLDERS`] that are mounts.
+    /// The open folder of each of [`OPEN_FOLDERS`]; empty until it is used, or if it is no mount.
     folders: Rc<[OnceCell<File>; OPEN_FOLDERS.len()]>,
 }
 
@@ -87,7 +88,7 @@ impl HostRoot {
         HostRoot { path: path.into(), look: SharedLook::default(), folders: Rc::default() }
     }
 
-    /// Begins a look: from [`READ_BUDGET`] on nothing more is read.
+    /// Begins a look: after [`READ_BUDGET`] each further read fails.
     pub(crate) fn begin_look(&self, clock: impl Fn() -> Mono + 'static) -> Look {
         debug_assert!(self.look.borrow().is_none(), "a look within a look");
         let end = LookEnd { at: clock().after(READ_BUDGET), clock: Box::new(clock) };
@@ -122,13 +123,13 @@ impl HostRoot {
         self.is_real().then(sysinfo)?.ok()
     }
 
-    /// A whole file as text, at most `limit` bytes. An empty file is empty text.
+    /// A whole file as text. More than `limit` bytes are an error; an empty file is empty text.
     pub fn text(&self, path: &str, limit: u64) -> Read<String> {
         let bytes = self.bytes(path, limit);
         text(path, bytes.map_err(|error| unread(path, &error))?)
     }
 
-    /// A whole file, at most `limit` bytes.
+    /// A whole file. More than `limit` bytes are an error.
     pub(crate) fn bytes(&self, path: &str, limit: u64) -> io::Result<Vec<u8>> {
         whole(self.open(path)?, limit)
     }

@@ -3,8 +3,8 @@
 //! `str::lines` takes about 600 instructions a line at opt-level z: for files that are read for
 //! each status that is more than the kernel's own work.
 
-/// For each prefix of a line the value of the first such line that has one. `value` parses what
-/// follows the prefix. The pass ends when all are found.
+/// For each of `prefixes`, the value of the first line that begins with the prefix and has a value.
+/// `value` parses what follows the prefix. The pass ends when all values are found.
 pub(crate) fn values<const N: usize>(
     text: &[u8],
     prefixes: [&str; N],
@@ -13,7 +13,8 @@ pub(crate) fn values<const N: usize>(
     let mut values = [None; N];
     for line in text.split(|byte| *byte == b'\n') {
         for (prefix, slot) in prefixes.iter().zip(&mut values) {
-            // The first byte, because strip_prefix calls memcmp: 70 instructions.
+            // The first byte is compared before, because strip_prefix calls memcmp: 70
+            // instructions.
             if slot.is_none()
                 && line.first() == prefix.as_bytes().first()
                 && let Some(after) = line.strip_prefix(prefix.as_bytes())

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 
-/// Connects, and never blocks, because std's connect would wait for a full backlog; nor do reads
-/// and writes. Fails with EAGAIN if nobody accepts connections.
+/// Connects without waiting. std's connect would wait while the backlog of the listener is full;
+/// here this is the error EAGAIN. Reads and writes do not wait either.
 pub fn connect_to(path: &Path) -> io::Result<UnixStream> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;

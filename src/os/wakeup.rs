@@ -100,8 +100,8 @@ impl Wakeup {
         self.voltage.is_some()
     }
 
-    /// The file of the voltage driver, which reports a change once after each read; `None` waits no
-    /// longer for it.
+    /// From now on a wait ends when the voltage driver reports a change on `file`, which it does
+    /// once after each read of this file. `None` ends this.
     pub fn wait_for_voltage(&mut self, file: Option<OwnedFd>) {
         self.voltage = file;
     }
@@ -132,7 +132,7 @@ impl Wakeup {
             or_nothing(self.voltage.as_ref().map(AsFd::as_fd), PollFlags::POLLPRI),
             or_nothing(timer.map(AsFd::as_fd), PollFlags::POLLIN),
         ];
-        // The timer alone ends the wait: a second one would cost as much again.
+        // If the timer is set, ppoll gets no limit: a second timer would cost as much again.
         let limit = timer.is_none().then(|| TimeSpec::from_duration(timeout));
         match ppoll(&mut descriptors, limit, None) {
             Ok(_) => {}
@@ -164,7 +164,8 @@ impl Wakeup {
             woken.memory_pressure = false;
         }
         if woken.voltage {
-            // It stays readable until the next read, or for ever after an error.
+            // The file stays ready until it is read, or for ever after an error: no wait would
+            // last.
             self.voltage = None;
         }
         woken

@@ -12,12 +12,12 @@ use crate::kube::text::Fault;
 /// Most files and folders below a folder of drop-ins.
 const MOST: usize = 1024;
 
-/// The files below `folder` whose name ends with `suffix`, in the order of Go's
-/// `filepath.WalkDir`: by name, and the files of a folder in the place of its name. A link to a
-/// folder counts as a file. A name that is not UTF-8 is skipped.
+/// The files below `folder` whose name ends with `suffix`, in the order of Go's `filepath.WalkDir`:
+/// by name, with the files of a folder where the folder's name stands, such as `a`, `b/x`, `c`. A
+/// link to a folder counts as a file. A name that is not UTF-8 is skipped.
 pub fn files_below(folder: &Path, suffix: &str) -> Result<Vec<PathBuf>, Fault> {
     let (mut files, mut seen) = (Vec::new(), 0);
-    // The next one last.
+    // The path that comes next is the last one.
     let mut ahead = vec![guard::found(folder).map_err(|e| cause(&e))?];
     while let Some(path) = ahead.pop() {
         let at = |error| cause(&error).at(path.display());

@@ -108,8 +108,8 @@ impl Disk {
 }
 
 /// The changes of a process that holds the Lease: it carries out one operation in a turn of its
-/// loop, because each may wait for a slow card. A process that ends in between leaves what a power
-/// cut leaves.
+/// loop, because each operation may wait for a slow card. If the process ends between two
+/// operations, the files are as after a power cut.
 #[derive(Debug)]
 pub(crate) struct Changes<T>(VecDeque<FileChange<T>>);
 
@@ -117,7 +117,7 @@ pub(crate) struct Changes<T>(VecDeque<FileChange<T>>);
 struct FileChange<T> {
     purpose: T,
     ops: VecDeque<Op>,
-    /// The first failure. Only the removal of a part follows it.
+    /// The first failure. After it, only the part of a file that was written is removed.
     result: Result<(), Fault>,
 }
 
@@ -130,8 +130,8 @@ impl<T: PartialEq> Changes<T> {
         self.0.is_empty()
     }
 
-    /// Adds a change. One with the same purpose that has not ended is dropped: what it has written
-    /// so far is a leftover that the new one replaces.
+    /// Adds a change, and drops a change with the same purpose that has not ended. The new change
+    /// replaces the files that the dropped one has written so far.
     pub(crate) fn add(&mut self, purpose: T, ops: Vec<Op>) {
         self.0.retain(|other| other.purpose != purpose);
         self.0.push_back(FileChange { purpose, ops: ops.into(), result: Ok(()) });
@@ -156,8 +156,8 @@ impl<T: PartialEq> Changes<T> {
 }
 
 impl Op {
-    /// What follows a failure: a full disk leaves a part of a file, which would take up room for
-    /// ever.
+    /// The operation that follows if this one fails. A write to a full disk leaves a part of a
+    /// file, which would take up room for ever.
     fn cleanup(&self) -> Option<Self> {
         match self {
             Self::Write(path, ..) => Some(Self::Remove(path.clone())),
@@ -305,7 +305,7 @@ struct LastWritten {
     place: PathBuf,
     /// Device and inode.
     id: (u64, u64),
-    /// Perhaps with an older first line.
+    /// The content when the file was made. Only the start of the file has changed since.
     content: String,
 }
 
@@ -316,9 +316,9 @@ impl LastWritten {
             && self.content.as_bytes().get(changed..) == content.as_bytes().get(changed..)
     }
 
-    /// Whether the file is still at its path. If others removed, replaced or cut it off, nobody
-    /// would read what is written into it. A root on a network is not asked, because the clock
-    /// asks.
+    /// Whether the file is still at its path and has its length. If others removed, replaced or cut
+    /// it off, nobody would read what is written into it. If the root can block, it is not asked
+    /// and the answer is true: this question comes with the clock, and must not wait.
     fn is_in_place(&self) -> bool {
         let Some(mounts) = all_mounts().ok().filter(|mounts| !guard::root_blocks(mounts)) else {
             return true;
@@ -336,8 +336,9 @@ impl VolatileFile {
         Self { path: path.into(), written: None }
     }
 
-    /// Replaces the file; nobody sees a part of it. Creates its folder. If the first line alone
-    /// changed and has the same length, it is written into the file: three system calls for ten.
+    /// Replaces the file; nobody sees a part of it. Creates its folder. If only the first line has
+    /// changed, and its length has not, the line is written into the file: three system calls
+    /// instead of ten.
     pub fn write(&mut self, content: String) -> Result<(), Fault> {
         self.check();
         let line = content.find('\n').map_or(0, |end| end + 1);
@@ -350,7 +351,8 @@ impl VolatileFile {
     }
 
     /// Writes a text that always has the same length over the last one: one system call. A reader
-    /// can see a part of each. Does not [`check`](Self::check).
+    /// may see the start of the new text and the end of the old one. Does not
+    /// [`check`](Self::check).
     pub fn overwrite(&mut self, content: String) -> Result<(), Fault> {
         let length = content.len();
         self.write_start(content, length)

@@ -180,8 +180,8 @@ pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
 }
 
 /// The validity of the certificate at `now`, by the board's clock. The server decides by its own
-/// clock. If the board's clock is behind, a valid certificate may look as if it began later, which
-/// does no harm: a note. If the clock is ahead, it may look expired, which does no harm
+/// clock. If the board's clock is behind, a valid certificate may look not yet valid, which does no
+/// harm: a note. If the clock is ahead, a valid certificate may look expired, which does no harm
 /// `at_supervisor`: a note there, and else a failure.
 pub fn certificate_expiry(leaf: &Leaf, now: Wall, at_supervisor: bool) -> Finding {
     let check = "certificate-expiry";

@@ -58,8 +58,8 @@ pub(super) fn get(
     let mut renewal = vec![ROTATE.to_owned(), format!("--k3s-supervisor={server}")];
     if let Some(proved) = proved {
         renewal.push("--k3s-supervisor-system-roots".to_owned());
-        // The API server has a port of its own, and does not use the supervisor's certificate. k3s
-        // verifies the API server with the cluster's CA in any case.
+        // If the API server has a port of its own, it does not use the supervisor's certificate.
+        // k3s verifies the API server with the cluster's CA in any case.
         if port != config.endpoint.port {
             config.ca = Some(proved);
         }

@@ -1,4 +1,4 @@
-//! The check before every file access: refuses a path on a mount that can block for ever.
+//! The check of a path before it is accessed: refuses a path on a mount that can block for ever.
 //!
 //! The path is resolved one component at a time, links included. Each component is compared with
 //! the mount table before the kernel is asked about it. openat2 cannot do this, and old kernels

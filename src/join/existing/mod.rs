@@ -30,8 +30,8 @@ pub(super) const JOINED: &str = "joined";
 /// A new certificate is requested if the stored one ends within this time, or within a tenth of its
 /// life if that is shorter: 24 hours for a life of a year, 2.4 hours for a life of a day.
 const ENOUGH: Duration = Duration::from_secs(24 * 3600);
-/// The same time for a certificate of k3s. A tenth of its life is no measure, because it may begin
-/// when its CA was made. The agent renews it in any case.
+/// The same time for a certificate of k3s. A tenth of its life is no measure, because the
+/// certificate may begin when its CA was made. The agent renews it in any case.
 const ENOUGH_AT_SUPERVISOR: Duration = Duration::from_secs(3600);
 
 /// An identity that stays.

@@ -1,9 +1,10 @@
 //! Whom a client certificate names.
 //!
-//! What cannot be verified is no credential, and ends no handshake: a token beside it still counts,
-//! as at a kubelet. So TLS takes any certificate ([`AnyClient`]), and [`ClientCa::verify`] judges
-//! it when the client asks for something. It alone makes a user of a certificate. The chain is
-//! verified as that of a server is (`client/authorities.rs`).
+//! As in a kubelet, a certificate that cannot be verified does not end the handshake: the client
+//! may also send a token, which still counts. So TLS takes any certificate ([`AnyClient`]), and
+//! [`ClientCa::verify`] judges the certificate when the client sends a request. Only
+//! [`ClientCa::verify`] makes a user of a certificate. A client's chain is verified like a server's
+//! chain (`client/authorities.rs`).
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, Leaf};
 
-/// Most characters of a name of a stranger in the log.
+/// Most characters that the log has of the name in a refused certificate.
 const MAX_NAME: usize = 64;
 
 /// The CA of client certificates.
@@ -33,7 +34,7 @@ pub(super) struct ClientCa {
     signatures: WebPkiSupportedAlgorithms,
 }
 
-/// Whom a certificate of the CA names, and when.
+/// The user of a certificate that the CA has signed, and when the certificate is valid.
 #[derive(Clone, Debug)]
 pub(super) struct Verified {
     pub(super) user: User,
@@ -42,8 +43,8 @@ pub(super) struct Verified {
 }
 
 impl ClientCa {
-    /// Without one, no client certificate is accepted. The system's roots never are: they sign for
-    /// everybody.
+    /// Without `ca`, no client certificate is accepted. The system's root certificates are never
+    /// used, because they sign for everybody.
     pub(super) fn new(ca: Option<&Pem>) -> Result<Self, Fault> {
         Ok(Self::of(ca.map_or_else(|| Ok(Authorities::empty()), roots)?))
     }
@@ -83,7 +84,7 @@ impl ClientCa {
         leaf: &Leaf,
         now: Wall,
     ) -> Result<(), String> {
-        // The handshake has proven nothing without one.
+        // With another key, the handshake has not proven that the client has the private key.
         if !is_provable(leaf) {
             return Err(OTHER_KEY.to_owned());
         }
@@ -95,7 +96,7 @@ impl ClientCa {
         let (usage, signatures) = (CertificateUsage::Client, &self.signatures);
         let judged = self.authorities.verify(first, intermediates, usage, None, time, signatures);
         judged.map_err(|error| cause(&error))?;
-        // The time that counts has parts of a second.
+        // `UnixTime` has whole seconds; `now` also has the part of a second, which counts, too.
         if leaf.not_after < now {
             return Err(EXPIRED.to_owned());
         }
@@ -134,11 +135,13 @@ fn cause(error: &CertificateError) -> String {
     words.to_owned()
 }
 
-/// The certificates among `candidates` whose key has signed the first one of `chain`, all PEM. Each
-/// other CA may sign for others than the clients of this cluster.
+/// The certificates among `candidates` whose key has signed the first certificate of `chain`; all
+/// are PEM. The other candidates are not taken, because they may sign for more than the clients of
+/// this cluster.
 pub(super) fn issuers<'a>(chain: &[u8], candidates: impl Iterator<Item = &'a [u8]>) -> Option<Pem> {
     let first = [CertificateDer::pem_slice_iter(chain).next()?.ok()?];
-    // Also with a clock that is wrong, and after the end of the certificate.
+    // Verified at the start of the certificate's validity: a wrong clock or an expired certificate
+    // does not matter here.
     let then = Leaf::parse(&first[0])?.not_before;
     let candidates = candidates.flat_map(|text| CertificateDer::pem_slice_iter(without_mark(text)));
     let mut found: Vec<CertificateDer<'_>> = Vec::new();
@@ -154,14 +157,14 @@ pub(super) fn issuers<'a>(chain: &[u8], candidates: impl Iterator<Item = &'a [u8
     (!found.is_empty()).then(|| Pem { file: None, source, bytes: bytes.into_bytes() })
 }
 
-/// Whether TLS can prove with the public key of a certificate that the client has the private key.
-/// Of every other one nothing is proven, and [`ClientCa::verify`] takes no certificate with it.
+/// Whether TLS can prove, with the public key of this certificate, that the client has the private
+/// key. [`ClientCa::verify`] refuses a certificate with any other kind of key.
 fn is_provable(leaf: &Leaf) -> bool {
     KeyKind::of_public(&leaf.public_key).is_some_and(|key| key.verifies())
 }
 
-/// Takes any certificate, and verifies that the client has its key, unless that can be verified of
-/// no client. The names of the CA are a hint: a client with several certificates chooses by it.
+/// Takes any certificate. Verifies that the client has the private key, if the kind of key allows
+/// that. The names of the CA are a hint: a client with several certificates chooses by these names.
 #[derive(Debug)]
 pub(super) struct AnyClient {
     ca_names: Vec<DistinguishedName>,
@@ -169,8 +172,8 @@ pub(super) struct AnyClient {
 }
 
 impl AnyClient {
-    /// Nothing is proven without a key that [`is_provable`], and nothing follows from the
-    /// certificate then.
+    /// Calls `verify` for a key that [`is_provable`]. For any other key nothing is proven, which is
+    /// safe: [`ClientCa::verify`] refuses the certificate later.
     fn prove(
         certificate: &CertificateDer<'_>,
         verify: impl FnOnce() -> Result<HandshakeSignatureValid, Error>,

@@ -1,8 +1,8 @@
 //! The serving certificate that the cluster signs: with a CertificateSigningRequest, which a person
 //! or a controller approves, or at the supervisor of k3s.
 //!
-//! It is renewed as the client certificate is, by `credentials::rotation`. The names are those of
-//! the Node on the server, because its clients connect to them. Upstream:
+//! It is renewed as the client certificate is, by `credentials::rotation`. The certificate has the
+//! names and addresses of the Node in the API server, because clients connect to these. Upstream:
 //! `pkg/kubelet/certificate/kubelet.go`.
 
 use std::net::IpAddr;
@@ -29,9 +29,10 @@ use crate::kube::x509::{AltName, Subject};
 
 /// How often the Node's addresses are read.
 const READ_EVERY: Duration = Duration::from_secs(600);
-/// The same after the start: whoever started the process is answered first.
+/// The first read of the addresses comes this long after the start, so that the client that started
+/// the process is answered first.
 const FIRST_READ: Duration = Duration::from_secs(1);
-/// The same after a failure, or while the Node has no address.
+/// The time to the next read after a failure, or while the Node has no address.
 const RETRY: Duration = Duration::from_secs(60);
 
 /// The certificate and its renewal.
@@ -41,9 +42,9 @@ pub(super) struct ClusterCertificate {
     kind: CertificateKind,
     pki: ServingPki,
     jitter: Jitter,
-    /// The Node is read then.
+    /// When the Node is read next.
     read_at: Mono,
-    /// Of the reads of the Node.
+    /// Logs failed reads of the Node.
     read_log: OutageLog,
     /// Without a certificate until the addresses are known.
     rotation: Rotation,
@@ -128,7 +129,8 @@ impl ClusterCertificate {
         self.take_names(names, reviews.now());
     }
 
-    /// Takes the names of the Node. Begins anew if they are others.
+    /// Takes the names of the Node. If the names have changed, a new rotation begins, for a
+    /// certificate with the new names.
     fn take_names(&mut self, names: Result<Vec<AltName>, String>, now: Mono) {
         self.read_log.ended(names.as_ref().err().map(String::as_str), now);
         self.read_at = now.after(if names.is_ok() { READ_EVERY } else { RETRY });

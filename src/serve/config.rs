@@ -1,5 +1,5 @@
-//! The flags of `nodelet serve`. The agent reads only `--state-file` and `--port` of them, so a
-//! value that only this command refuses never stops it.
+//! The flags of `nodelet serve`. Of these flags, the agent reads only `--state-file` and `--port`.
+//! So a value that only `nodelet serve` refuses never stops the agent.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::config::flags::Values;
 const STATE_FILE: &str = "/run/nodelet/state";
 /// Where, below `--host-root`, `nodelet serve` finds the socket of `nodelet logs`.
 const LOG_SOCKET: &str = "run/nodelet-logs.sock";
-/// Shortest `--idle-exit` but 0.
+/// Shortest `--idle-exit` other than 0.
 const SHORTEST_IDLE: Duration = Duration::from_secs(1);
 
 /// The configuration of `nodelet serve`.
@@ -23,7 +23,8 @@ pub struct ServeConfig {
     pub(super) client_ca_file: Option<PathBuf>,
     /// `--authentication-token-webhook`, and how long answers of the API server are kept.
     pub(super) access: AccessConfig,
-    /// `--tls-cert-file` and `--tls-private-key-file`; `None` is another serving certificate.
+    /// `--tls-cert-file` and `--tls-private-key-file`; without them, the serving certificate is the
+    /// cluster's, or self-signed.
     pub(super) tls_files: Option<(PathBuf, PathBuf)>,
     /// `--rotate-server-certificates`: the cluster signs the serving certificate.
     pub(super) rotate_server_certificates: bool,
@@ -57,7 +58,8 @@ impl ServeConfig {
             }
         }
         let only_tls13 = match values.tls_min_version.as_str() {
-            // A kubelet speaks the older ones then; nothing older than 1.2 is spoken here.
+            // With the first two versions a kubelet also accepts TLS 1.0 or 1.1; here 1.2 is the
+            // oldest.
             "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => false,
             "VersionTLS13" => true,
             other => {

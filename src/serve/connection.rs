@@ -1,7 +1,7 @@
 //! The connections. Each is a state with a time limit, TLS, and the bytes of one head.
 //!
-//! It reads 4 KiB at most when its turn comes, so no client keeps the others waiting, and reads
-//! nothing while an answer is under way. Time is an argument, so the tests need no waiting.
+//! A connection reads at most 4 KiB in a turn, so no client keeps the other clients waiting. It
+//! reads nothing while an answer is sent. Time is an argument, so the tests need no waiting.
 
 use std::cell::OnceCell;
 use std::io::{self, ErrorKind, Read, Write};
@@ -22,8 +22,8 @@ use crate::kube::time::Wall;
 
 /// Most connections. A scraper keeps one.
 pub(super) const MOST: usize = 8;
-/// In the first 2 s of a handshake or a head a connection is not closed to make room for another
-/// one: its link may be slow. Nor is one whose client had no answer yet.
+/// A connection is not closed to make room for another one in the first 2 s of a handshake, of a
+/// head, or of the wait for its first request: its link may be slow.
 const YOUNG: Duration = Duration::from_secs(2);
 /// Most bytes of one read.
 const READ: usize = 4 << 10;
@@ -49,15 +49,17 @@ pub(super) enum ConnectionState {
     Journal,
     /// Nothing is asked.
     Idle,
-    /// The last answer is sent. What the client still sends is dropped until its end: a socket that
-    /// is closed with unread bytes takes the answer back (RFC 9112, section 9.6).
+    /// The last answer is sent. What the client still sends is read and dropped: if a socket is
+    /// closed with unread bytes, the kernel sends a reset, and the client can lose the answer (RFC
+    /// 9112, section 9.6).
     Closing,
 }
 
 impl ConnectionState {
-    /// How long it may last. That of a journal begins anew with each 4 KiB that the client takes,
-    /// and is longer than `nodelet logs` may take; after that only a socket's buffer is left of a
-    /// journal. So the slowest client that counts takes 100 bytes a second, for half an hour.
+    /// How long a connection may be in this state. The 40 s of `Journal` begin anew each time the
+    /// client has taken 4 KiB, and are longer than the 30 s of `nodelet logs`. After these 30 s
+    /// only the content of the socket's buffer is left to send. So the slowest client that is
+    /// served takes 100 bytes a second (4 KiB in 40 s), for half an hour.
     pub(super) fn limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Handshake | Self::Answer => 10,
@@ -88,11 +90,11 @@ pub(super) struct PortConnection {
     pub(super) peer: IpAddr,
     tls: ServerConnection,
     pub(super) state: ConnectionState,
-    /// Since when.
+    /// From when on the limit of the state counts.
     pub(super) since: Mono,
     /// Bytes of the handshake.
     received: usize,
-    /// It may have a token.
+    /// The bytes of the head so far. Erased when dropped: a head may have a token.
     head: Zeroizing<Vec<u8>>,
     /// An answer has begun.
     pub(super) was_answered: bool,
@@ -134,7 +136,8 @@ impl PortConnection {
         self.since.after(self.state.limit())
     }
 
-    /// From when on it may be closed for another one.
+    /// From when on this connection may be closed to make room for a new one; `None` while it is
+    /// sent an answer.
     fn spare_from(&self) -> Option<Mono> {
         match self.state {
             ConnectionState::Answer | ConnectionState::Journal => None,
@@ -157,7 +160,8 @@ impl PortConnection {
         self.journal.is_some()
     }
 
-    /// What it waits for instead of the client: the next bytes of the journal.
+    /// The descriptor of the journal, if the connection waits for bytes of the journal and not for
+    /// its client.
     pub(super) fn awaited(&self) -> Option<BorrowedFd<'_>> {
         self.journal.as_ref().filter(|_| !self.wants_write()).map(Journal::as_fd)
     }
@@ -172,7 +176,7 @@ impl PortConnection {
         sent.and_then(|()| self.receive(now)).unwrap_or(ConnectionNext::Close)
     }
 
-    /// Sends the end of the stream; it can still be read.
+    /// Shuts down the sending side. The client's bytes can still be read.
     fn finish(&mut self, now: Mono) {
         let _ = self.stream.shutdown(Shutdown::Write);
         self.enter(ConnectionState::Closing, now);
@@ -201,8 +205,8 @@ impl PortConnection {
         Ok(())
     }
 
-    /// Sends the next bytes of the journal when those before are sent, so that no more are in
-    /// memory.
+    /// Reads the next bytes of the journal and sends them, if all bytes before are sent. So at most
+    /// one read of 4 KiB is in memory.
     fn pass_on(&mut self, now: Mono) -> io::Result<()> {
         let is_busy = self.wants_write();
         let Some(journal) = self.journal.as_mut().filter(|_| !is_busy) else {
@@ -221,8 +225,9 @@ impl PortConnection {
         self.send(now)
     }
 
-    /// Its time is over. A journal that `nodelet logs` did not end gets its last line; false if the
-    /// connection is to be closed.
+    /// Called when the time limit is over. If the connection waits for a journal that
+    /// `nodelet logs` has not ended, the journal is cut and its last line is sent. Returns false if
+    /// the connection must be closed.
     pub(super) fn outlives(&mut self, now: Mono) -> bool {
         let is_awaited = self.awaited().is_some();
         if let Some(journal) = self.journal.as_mut().filter(|_| is_awaited) {
@@ -250,7 +255,8 @@ impl PortConnection {
         }
         if self.state == ConnectionState::Handshake {
             if self.received == 0 && bytes.first() != Some(&HANDSHAKE_RECORD) {
-                // The socket has room for the first bytes, or the client misses a hint.
+                // The buffer of a new socket has room for this hint. If it has none, the client
+                // only misses the hint.
                 let _ = self.stream.write(NOT_TLS)?;
                 self.was_answered = true;
                 self.finish(now);
@@ -270,7 +276,7 @@ impl PortConnection {
         while !bytes.is_empty() && !is_over {
             is_over = self.tls.read_tls(&mut bytes)? == 0;
             if let Err(e) = self.tls.process_new_packets() {
-                // The alert; the client may be gone.
+                // Sends the alert of TLS. An error changes nothing: the connection ends.
                 let _ = self.tls.write_tls(&mut self.stream);
                 return Err(io::Error::new(ErrorKind::InvalidData, e));
             }
@@ -332,8 +338,8 @@ impl PortConnection {
         self.verified = OnceCell::new();
     }
 
-    /// Begins to send the answer, rendered, to [`PortConnection::head`]. One with a journal behind
-    /// it is the last one.
+    /// Begins to send `bytes`, the rendered answer to the request in [`PortConnection::head`]. An
+    /// answer with a journal is the last one of its connection.
     pub(super) fn answer(
         &mut self,
         bytes: &[u8],
@@ -366,7 +372,8 @@ impl Connections {
         Self(Vec::with_capacity(MOST))
     }
 
-    /// From when on another connection has room; `None` while each one is busy.
+    /// From when on there is room for a new connection; `None` while each of [`MOST`] connections
+    /// is sent an answer.
     pub(super) fn room(&self) -> Option<Mono> {
         if self.0.len() < MOST {
             return Some(Mono::START);
@@ -374,8 +381,10 @@ impl Connections {
         self.0.iter().filter_map(PortConnection::spare_from).min()
     }
 
-    /// Adds a connection. Of those that had an answer the one that does nothing for the longest
-    /// time makes room, else the one of the others that waits for the longest time.
+    /// Adds a connection. If there is no room, a connection is closed: the one that has been idle
+    /// longest after an answer, or, if none is idle, the one that has been longest in its
+    /// handshake, its head or the wait for its first request. If none may be closed yet, the new
+    /// connection is closed.
     pub(super) fn add(&mut self, new: PortConnection, now: Mono) {
         if self.0.len() >= MOST {
             let is_spare = |c: &PortConnection| c.spare_from().is_some_and(|from| from <= now);
@@ -389,15 +398,16 @@ impl Connections {
         self.0.push(new);
     }
 
-    /// Does not count the time since `start`, in which none of them had a turn: what a client sent
-    /// meanwhile is not read yet.
+    /// Does not count the time from `start` to `now` for any connection: no connection had a turn
+    /// in this time, so what its client has sent is not read yet.
     pub(super) fn skip_time(&mut self, start: Mono, now: Mono) {
         for connection in &mut self.0 {
             connection.since = connection.since.after(now.since(start));
         }
     }
 
-    /// Closes those whose time is over. Returns when the next one's is.
+    /// Closes the connections whose time limit is over. Returns the earliest end of the other
+    /// connections' limits.
     pub(super) fn expire(&mut self, now: Mono) -> Option<Mono> {
         self.0.retain_mut(|connection| now < connection.deadline() || connection.outlives(now));
         self.0.iter().map(PortConnection::deadline).min()

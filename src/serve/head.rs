@@ -1,7 +1,7 @@
 //! The head of a request in HTTP/1.1 (RFC 9112).
 //!
-//! The first bytes of a stranger that this program reads by itself. No request has a body here:
-//! one with a body is refused, so where the next head begins is never a question.
+//! These are the first bytes of an unknown client that this program parses itself. A request with a
+//! body is refused, so the next head always begins where the last one ends.
 
 use crate::serve::answers::Asked;
 
@@ -19,8 +19,8 @@ pub enum Head<'a> {
     Whole {
         /// What is asked.
         asked: Asked<'a>,
-        /// This is the last request of the connection: the client says so, or bytes follow the
-        /// head, and no answer to them would be in its order.
+        /// This is the last request of the connection: the client asks to close it, or bytes follow
+        /// the head. Such bytes, as of pipelined requests, are not answered.
         is_last: bool,
     },
     /// The status that refuses it: 400, or 431 if it is too large.
@@ -74,7 +74,7 @@ pub fn parse(bytes: &[u8]) -> Head<'_> {
 }
 
 /// Whether `bytes` may have a whole head: an empty line ends in the bytes from `from` on. Without
-/// this, a head of single bytes would be parsed once for each.
+/// this check, a head that arrives byte by byte would be parsed once for each byte.
 pub(super) fn may_end(bytes: &[u8], from: usize) -> bool {
     let rest = bytes.get(from.saturating_sub(3)..).unwrap_or_default();
     rest.windows(2).any(|pair| pair == b"\n\n") || rest.windows(3).any(|end| end == b"\n\r\n")

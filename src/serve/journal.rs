@@ -25,11 +25,12 @@ const NOTHING: &[u8] = b"\nerror: journal output not available\n";
 #[derive(Debug)]
 pub(super) struct Journal {
     stream: UnixStream,
-    /// When `nodelet logs` has ended journalctl, since boot.
+    /// The time since boot at which `nodelet logs` ends journalctl at the latest.
     end: Duration,
-    /// Bytes until it is cut.
+    /// Bytes that may still be read before the journal is cut.
     left: usize,
-    /// journalctl has ended before that. A slow client reads the rest of its output later.
+    /// journalctl has ended before `end`: its output is complete, even if a slow client takes the
+    /// rest of it after `end`.
     is_complete: bool,
     is_over: bool,
 }
@@ -42,7 +43,7 @@ impl Journal {
         Ok(Self::new(stream))
     }
 
-    /// Of a stream that never blocks.
+    /// The journal of `stream`, which must not block.
     pub(super) fn new(stream: UnixStream) -> Self {
         let end = since_boot() + Duration::from_secs(LIMIT.into());
         Self { stream, end, left: MOST, is_complete: false, is_over: false }
@@ -52,26 +53,26 @@ impl Journal {
         self.stream.as_fd()
     }
 
-    /// Its end is now, and it was cut.
+    /// Ends the journal now. Its last line then says that it was cut.
     pub(super) fn cut(&mut self) {
         (self.end, self.is_complete) = (Duration::ZERO, false);
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// The next bytes; none at the end; `None` if there are none yet.
+    /// The next bytes; empty at the end; `None` if no bytes have arrived yet.
     pub(super) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
         if self.is_over {
             return Some(&[]);
         }
         self.is_complete |= since_boot() < self.end && has_hung_up(&self.stream);
-        // One byte more shows whether there is anything to cut.
+        // With `left` at 0, one byte is still read: it shows whether there is more to cut.
         let room = self.left.clamp(1, buffer.len());
         let length = match self.stream.read(buffer.get_mut(..room)?) {
             Ok(length) => length,
             Err(e) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&e.kind()) => {
                 return None;
             }
-            // As when systemd refuses a second process.
+            // For example, systemd refuses to start a second process.
             Err(_) => 0,
         };
         self.is_over = length == 0 || self.left == 0;

@@ -1,8 +1,9 @@
 //! What may be asked of the journal: a query of the kubelet's NodeLogQuery, and the arguments of
 //! journalctl that it becomes.
 //!
-//! `pkg/kubelet/kubelet_server_journal.go` and `kubelet_server_journal_linux.go`. There are no log
-//! files here, and journalctl checks the pattern: it reads PCRE2, Go would not.
+//! `pkg/kubelet/kubelet_server_journal.go` and `kubelet_server_journal_linux.go`. Unlike in the
+//! kubelet, no log files are served, and journalctl checks the pattern, which is PCRE2 and not Go's
+//! syntax.
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ const MOST_LINES: i64 = 100_000;
 /// Why a query is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedQuery {
-    /// Status code of HTTP: 400 of a value that cannot be read, 406 of one that is not allowed.
+    /// Status code of HTTP: 400 for a value that cannot be parsed, 406 for a value that is not
+    /// allowed.
     pub code: u16,
     /// One line: the value, and what to write.
     pub text: String,
@@ -44,7 +46,8 @@ struct LogQuery {
 }
 
 impl LogQuery {
-    /// newNodeLogQuery. A file of /var/log is no name of a unit.
+    /// Upstream: newNodeLogQuery. Here each `query` is the name of a unit, never a file of
+    /// /var/log.
     fn parse(query: &str) -> Result<Self, String> {
         let is_named = values(query, "query").next().is_some();
         let units: Vec<String> =
@@ -77,7 +80,7 @@ impl LogQuery {
         })
     }
 
-    /// validate, without what needs the log files.
+    /// Upstream: validate, without its checks of log files.
     fn check(&self) -> Result<(), String> {
         let is_unit = |unit: &String| {
             let is_known = |b: u8| b.is_ascii_alphanumeric() || b"-_.:@".contains(&b);
@@ -101,8 +104,9 @@ impl LogQuery {
         Ok(())
     }
 
-    /// getLoggingCmd. Each value is part of an argument that begins with its option. Times are
-    /// seconds since 1970: journalctl would read the kubelet's form in the time zone of the board.
+    /// Upstream: getLoggingCmd. A value is in one argument with its option (`--unit=NAME`), so
+    /// journalctl takes no value for an option. Times are seconds since 1970: journalctl would read
+    /// the kubelet's form in the time zone of the board.
     fn arguments(self) -> Vec<String> {
         let time = |option, time: Option<Wall>| time.map(|t| format!("{option}=@{}", t.seconds()));
         let fixed = ["--utc", "--no-pager", "--output=short-precise"].map(str::to_owned);

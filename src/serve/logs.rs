@@ -1,7 +1,8 @@
 //! The journal of a unit: the side of `nodelet serve`, which may not read it, and `nodelet logs`,
 //! which systemd starts for one query and which becomes journalctl.
 //!
-//! Both check the query. `nodelet logs` limits the time, `nodelet serve` the size.
+//! `nodelet serve` and `nodelet logs` both check the query. `nodelet logs` limits the time of
+//! journalctl, and `nodelet serve` limits the size of its output.
 
 use std::io::{self, BufRead, Read};
 use std::os::fd::AsFd;
@@ -23,7 +24,7 @@ const KIND: &str = "text/plain;charset=UTF-8";
 /// Answers the query that is a line of stdin, on stdout: this process becomes journalctl. Returns
 /// only if it cannot, with the reason.
 pub fn answer_one() -> String {
-    // It outlives exec, and ends the process by SIGALRM.
+    // The alarm stays set after exec, and ends journalctl by SIGALRM.
     alarm::set(LIMIT);
     let mut line = String::new();
     let read = io::stdin().lock().take(LONGEST).read_line(&mut line);
@@ -39,8 +40,8 @@ pub fn answer_one() -> String {
     }
 }
 
-/// Its errors are for whoever asked, so they go where its output goes; so does the reason why it
-/// cannot be started, because exec has moved stderr by then.
+/// Becomes journalctl. Its errors are for the client, so its stderr is stdout. Returns only if it
+/// cannot be started; the reason also goes to stdout, because exec has moved stderr by then.
 fn journalctl(arguments: &[String]) -> String {
     let failed = match io::stdout().as_fd().try_clone_to_owned() {
         Ok(output) => {
@@ -69,7 +70,7 @@ pub(super) fn answer(
     };
     PortAnswer::to(&["GET"], asked, || match arguments(asked.query) {
         Err(refused) => PortAnswer::plain(refused.code, refused.text + "\n"),
-        // A path below /var/log: there are none.
+        // In a kubelet this is a path below /var/log; no log files are served here.
         Ok(None) => PortAnswer::refusal(404),
         Ok(Some(_)) if path.len() > 1 => {
             PortAnswer::plain(406, "a query has no path behind /logs/\n")

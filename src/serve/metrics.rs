@@ -1,4 +1,5 @@
-//! The metrics, in Prometheus' text format. What a kubelet has, too, has its name and unit.
+//! The metrics, in Prometheus' text format. A metric that a kubelet also has keeps the kubelet's
+//! name and unit.
 //!
 //! `pkg/kubelet/metrics/collectors/resource_metrics.go`, component-base
 //! `metrics/processstarttime.go`. Values are plain decimals, where Go writes an exponent from 1e6.
@@ -36,8 +37,9 @@ impl Text {
     }
 }
 
-/// `/metrics/resource`: what metrics-server asks for. The time is that of the reading, so that two
-/// scrapes of one reading are not taken for two; without it the scraper takes its own.
+/// `/metrics/resource`: what metrics-server asks for. Each value has the time of its reading, so
+/// that two scrapes of one reading do not count as two readings. If the clock is not right, there
+/// is no time, and the scraper uses its own.
 pub(super) fn resource(readings: &mut Readings, now: Now) -> String {
     let (usage, age) = readings.usage(now.mono);
     let read = wall(now).map(|wall| wall.before(age));
@@ -69,8 +71,8 @@ pub(super) fn resource(readings: &mut Readings, now: Now) -> String {
     text.text
 }
 
-/// `/metrics/cadvisor`, `/metrics/probes` and `/metrics/slis`, which are about containers: a
-/// scraper finds a target that is up.
+/// `/metrics/cadvisor`, `/metrics/probes` and `/metrics/slis`, which are about containers: they
+/// have only the start time, so that a scraper sees a target that is up.
 pub(super) fn start_time(now: Now) -> String {
     let mut text = Text::default();
     text.one(
@@ -131,7 +133,8 @@ pub(super) fn own(readings: &Readings, now: Now) -> String {
         text.text += &format!("{name}{{kind=\"{kind}\"}} {count}\n");
     }
     text.one("process_resident_memory_bytes", "Resident memory size in bytes.", resident_bytes());
-    // As client_golang has it, which registers it here in a kubelet: without a stability.
+    // In a kubelet, client_golang registers this metric for `/metrics`, so its help has no
+    // stability.
     text.one(
         "process_start_time_seconds",
         "Start time of the process since unix epoch in seconds.",

@@ -1,8 +1,9 @@
 //! `nodelet serve`: the kubelet's port, in a process of its own.
 //!
-//! systemd listens and starts this process at the first connection; after a while without one it
-//! exits. It answers what a kubelet answers about its Node, to those whom the API server knows and
-//! allows. It never renews a Lease and never writes the Node, so a fault here costs no heartbeat.
+//! systemd listens on the port and starts this process at the first connection. The process exits
+//! after `--idle-exit` without a connection. It answers what a kubelet answers about its Node, to
+//! clients that the API server knows and allows. It never renews a Lease and never writes the Node,
+//! so a fault here costs no heartbeat.
 
 mod access;
 pub mod answers;
@@ -39,8 +40,9 @@ use crate::os::command::{CommandFailure, End, credentials_folder, systemd_folder
 use crate::os::read::cause;
 use crate::os::root::HostRoot;
 
-/// A start that fails at once would follow itself 15 times a second, because systemd keeps the
-/// socket and its waiting connection: it is delayed to six a minute.
+/// Pause before the exit of a start that failed. The client's connection still waits at systemd's
+/// socket, so systemd starts the process again at once: without this pause 15 times a second, with
+/// it six times a minute.
 const RESTART_DELAY: Duration = Duration::from_secs(10);
 
 /// Connections that wait to be accepted, as in `nodelet-serve.socket`.
@@ -52,8 +54,8 @@ pub fn run(flags: Box<Flags>) -> End {
     Ok(())
 }
 
-/// The port, which listens already. Not inlined, and boxed: what a start takes of the stack would
-/// lie below the loop for the life of the process.
+/// Opens the port. Not inlined, and the port is boxed: otherwise the stack that the start has used
+/// would stay below the frame of the loop for the life of the process.
 #[inline(never)]
 fn open(mut flags: Box<Flags>) -> Result<Box<Port>, CommandFailure> {
     let ignored = std::mem::take(&mut flags.ignored);
@@ -69,7 +71,7 @@ fn open(mut flags: Box<Flags>) -> Result<Box<Port>, CommandFailure> {
     })?;
     let source = IdentitySource::new(&config, path, credentials_folder());
     log_ignored(ignored);
-    // Not the agent's folder, where this process may not write.
+    // The unit has a folder of its own, because this process may not write to the agent's folder.
     let own = systemd_folder("STATE_DIRECTORY");
     let cert_dir = own.as_ref().unwrap_or(&config.cert_dir);
     let port = Port::open(&config, &serve, &source, host, cert_dir);
@@ -87,7 +89,7 @@ fn is_listening() -> bool {
     getsockopt(&io::stdin().as_fd(), sockopt::AcceptConn).unwrap_or_default()
 }
 
-/// The socket of `--listen`, or that of systemd.
+/// A new socket at `--listen`, or the socket that systemd passed as stdin.
 fn listener(serve: &ServeConfig) -> Result<(TcpListener, SocketAddr), String> {
     let (opened, what) = match (serve.listen, is_listening()) {
         (Some(address), false) => (bound(address), format!("--listen {address}")),
@@ -117,7 +119,7 @@ fn listener(serve: &ServeConfig) -> Result<(TcpListener, SocketAddr), String> {
 
 fn bound(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
-    // Again, because std's backlog is 128.
+    // `bind` has listened with std's backlog of 128; this call replaces it.
     listen(&listener, Backlog::new(BACKLOG)?)?;
     Ok(listener)
 }

@@ -32,24 +32,24 @@ use crate::kube::text::Fault;
 use crate::os::clock::{Clock, pause};
 use crate::os::read::cause;
 
-/// Pause after an accept or a poll that failed, as without memory or descriptors.
+/// Pause after an accept or a poll that failed, for example because there is no free memory.
 const ERROR_PAUSE: Duration = Duration::from_secs(1);
 
 /// The port and what it needs to answer.
 pub(super) struct Port {
     listener: TcpListener,
-    /// The listener is not polled before.
+    /// After a failed accept, the listener is not polled before this time.
     rests: Mono,
     accept_log: OutageLog,
     connections: Connections,
     tls: Arc<ServerConfig>,
     ca: ClientCa,
     certificates: Certificates,
-    /// Client certificates that are no credential.
+    /// Logs client certificates that are not accepted.
     client_log: OutageLog,
     responder: Responder,
     clock: Clock,
-    /// `None` is never.
+    /// Exit after this time without a connection; `None` is never.
     idle_exit: Option<Duration>,
 }
 
@@ -64,8 +64,9 @@ struct Responder {
 }
 
 impl Port {
-    /// Listens already. `cert_dir` is for the certificate that the cluster issues. With `--listen`
-    /// there is no idle exit: nothing would start the process again.
+    /// Opens the port; it listens from now on. `cert_dir` is the folder of the certificate that the
+    /// cluster issues. With `--listen` there is no idle exit, because nothing would start the
+    /// process again.
     pub(super) fn open(
         config: &Config,
         serve: &ServeConfig,
@@ -106,7 +107,8 @@ impl Port {
 
     /// Answers until nobody has asked for `--idle-exit`.
     pub(super) fn run(mut self: Box<Self>) {
-        // The last time with a connection. The start may have taken longer than the idle time.
+        // The last time at which there was a connection. It begins after the start, because a start
+        // may take longer than `--idle-exit`.
         let mut busy = self.clock.now().mono;
         loop {
             let start = self.clock.now();
@@ -125,7 +127,7 @@ impl Port {
             let ready = self.wait(accepts, wake.map(|wake| wake.since(now)));
             let now = self.clock.now().mono;
             if deadline.is_some() {
-                // A turn may close the last one.
+                // Set before the turns, because a turn may close the last connection.
                 busy = now;
             }
             let reviews = &mut self.responder.reviews;
@@ -135,7 +137,8 @@ impl Port {
             };
             let new = self.certificates.refresh(cluster_ca, now);
             self.use_certificates(new);
-            // From the last one: the one that takes the place of a closed one had its turn.
+            // Backwards: `swap_remove` moves the last connection to the place of a closed one, and
+            // the last connection has had its turn.
             for index in (0..self.connections.0.len()).rev() {
                 if ready.get(index) == Some(&true) && self.turn(index) == ConnectionNext::Close {
                     self.connections.0.swap_remove(index);
@@ -151,7 +154,8 @@ impl Port {
         }
     }
 
-    /// Uses another serving certificate for new connections, and another CA for all.
+    /// Uses the new serving certificate for new connections, and the new CA for all connections:
+    /// open ones verify their client certificate again at the next request.
     fn use_certificates(&mut self, new: Option<(Arc<ServerConfig>, ClientCa)>) {
         if let Some((tls, ca)) = new {
             (self.tls, self.ca) = (tls, ca);
@@ -160,7 +164,8 @@ impl Port {
         }
     }
 
-    /// Which connections have something to do, and at last the listener.
+    /// Waits for at most `limit`. Returns for each connection whether it is ready, and as the last
+    /// element whether the listener is ready; empty if the wait was interrupted or failed.
     fn wait(&self, accepts: bool, limit: Option<Duration>) -> Vec<bool> {
         let flag = |flag, is_set| if is_set { flag } else { PollFlags::empty() };
         let connections = self.connections.0.iter().map(|connection| {
@@ -193,7 +198,8 @@ impl Port {
         });
         let opened = match opened {
             Ok((stream, peer)) => PortConnection::new(stream, peer, self.tls.clone(), now),
-            // Another client may wait behind one that is gone.
+            // The client has gone before the accept. The next poll shows whether another client
+            // waits.
             Err(e) if [ErrorKind::WouldBlock, ErrorKind::ConnectionAborted].contains(&e.kind()) => {
                 return;
             }
@@ -239,7 +245,7 @@ impl Port {
         let now = self.clock.now();
         let bytes = answer.render(is_head, is_last, wall(now));
         let next = connection.answer(&bytes, is_last, answer.journal, now.mono);
-        // A judgement takes up to 4 s.
+        // A judgement takes up to 4 s. This time counts for no connection.
         self.connections.skip_time(start.mono, now.mono);
         next
     }

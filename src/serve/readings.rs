@@ -1,4 +1,5 @@
-//! What the answers are made of: the machine's use of itself, the agent's Lease, this process.
+//! The values in the answers: use of CPU and memory, the agent's Lease, and what this process has
+//! done.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::kube::time::Wall;
 use crate::os::clock::{self, boot_number, is_other_boot, since_boot};
 use crate::os::guard::read;
 
-/// A reading is used for so long: three scrapers at once cost one.
+/// How long a reading is used: three scrapers at the same time cost one reading.
 const FRESH: Duration = Duration::from_secs(1);
 /// `pkg/kubelet/server/server.go` syncLoopHealthCheck: minDuration.
 const SYNC_LOOP: Duration = Duration::from_secs(300);
@@ -28,7 +29,7 @@ pub(super) struct Readings {
     boot: u64,
     /// The last reading, and when it was made.
     last: Option<(Mono, Usage)>,
-    /// The reading before, for the rate.
+    /// The reading before `last`, for the rate of CPU time.
     before: Option<(Mono, Usage)>,
     /// What this process has done.
     pub(super) served: Served,
@@ -85,7 +86,7 @@ impl Readings {
         (usage, Duration::ZERO)
     }
 
-    /// CPU time a second, in billionths of a core, between the last two readings.
+    /// Average use of CPU between the last two readings, in billionths of a core.
     pub(super) fn nano_cores(&self) -> Option<u64> {
         let ((from, before), (to, last)) = (self.before.as_ref()?, self.last.as_ref()?);
         let used = last.cpu.as_ref().ok()?.checked_sub(*before.cpu.as_ref().ok()?)?;
@@ -97,7 +98,8 @@ impl Readings {
     /// Lease since the boot, or has another `--state-file`.
     pub(super) fn lease_report(&self) -> Option<LeaseReport> {
         let parsed = || read(&self.state_file).ok().and_then(|line| LeaseReport::parse(&line));
-        // A torn line is whole when it is read again. A file on a disk may be of the last boot.
+        // Read twice: a line that was read while the agent wrote it is whole at the second read. A
+        // state file on a disk may be from an earlier boot, and does not count.
         parsed().or_else(parsed).filter(|report| {
             report.attempted <= since_boot() && !is_other_boot(report.boot, self.boot)
         })
@@ -114,8 +116,8 @@ impl Readings {
     }
 }
 
-/// The wall time, while it can be right. The timekeeper is another process, and its rule is the
-/// build time: without NTP and RTC, a board shows 1970.
+/// The wall time; `None` if it is before this program's build, as on a board that shows 1970
+/// because it has neither NTP nor RTC.
 pub(super) fn wall(now: Now) -> Option<Wall> {
     Some(now.wall).filter(|wall| *wall >= clock::built())
 }
@@ -130,7 +132,8 @@ pub(super) fn booted(now: Now) -> Option<Wall> {
     Some(wall(now)?.before(since_boot()))
 }
 
-/// The last attempt was a moment ago. With a long Lease the attempts are rare.
+/// The loop is alive if the last attempt to renew the Lease was within 5 minutes, or within the
+/// Lease's duration if that is longer: with a long Lease the attempts are rare.
 fn sync_loop(report: Option<LeaseReport>, now: Duration) -> Result<(), String> {
     let is_alive = report.is_some_and(|report| {
         now.saturating_sub(report.attempted) <= report.lease_duration.max(SYNC_LOOP)

@@ -1,6 +1,6 @@
 //! The API server, which says who a client is and what it may: one request at a time.
 //!
-//! The other connections wait meanwhile. Another process renews the credentials.
+//! All connections wait during a request. The agent, another process, renews the credentials.
 
 use ring::hmac;
 use ring::rand::SystemRandom;
@@ -21,7 +21,7 @@ use crate::os::clock::Clock;
 pub(super) struct Reviews {
     credentials: Credentials,
     clock: Clock,
-    /// Of the digests of tokens.
+    /// The key of the digests of tokens.
     key: hmac::Key,
     /// The end of the node's certificate.
     pub(super) client_not_after: Option<Wall>,
@@ -47,9 +47,9 @@ impl Reviews {
         Ok(Self { credentials, clock, key, client_not_after })
     }
 
-    /// The CA that has signed the board's own certificate, if the credentials that are in use have
-    /// it: in the kubeconfig, or behind the certificate, as k3s sends it. Any other CA there signs
-    /// servers, and perhaps everybody's.
+    /// The CA that has signed the board's own client certificate, if the current credentials have
+    /// it: in the kubeconfig, or in the chain behind the certificate, as k3s sends it. Any other CA
+    /// of the kubeconfig only verifies servers, and may sign for everybody.
     pub(super) fn client_ca(&self) -> Option<Pem> {
         let config = &self.credentials.current.api.config;
         let chain = &config.certificate.as_ref()?.chain;
@@ -87,7 +87,8 @@ impl ReviewContext for Reviews {
         tag.as_ref().try_into().unwrap_or_default()
     }
 
-    /// Reads credentials that were replaced first, once a minute, and after a 401 at once.
+    /// Before the request, reads credentials that were replaced, at most once a minute. After a
+    /// 401, looks for them at once, and sends the request again if there are others.
     fn call(&mut self, request: &Request, deadline: Mono) -> Answer {
         self.refresh();
         let answer = self.send(request, deadline);

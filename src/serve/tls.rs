@@ -1,5 +1,6 @@
-//! The serving certificate, and the CA of client certificates: from files that may be replaced, of
-//! the cluster, or made here; and the TLS configuration of both.
+//! The serving certificate, the CA of client certificates, and the TLS configuration that is made
+//! of these two. The serving certificate is read from files that may be replaced, issued by the
+//! cluster, or self-signed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,9 +38,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(60);
 pub(super) struct Certificates {
     only_tls13: bool,
     cluster: Option<ClusterCertificate>,
-    /// That of the cluster, once there is one.
+    /// The serving certificate that the cluster has issued, once there is one.
     issued: Option<ClientCertificate>,
-    /// Until then.
+    /// The serving certificate while `issued` is `None`: of the flags, or self-signed.
     certificate: ClientCertificate,
     certificate_files: Option<StampedFiles<2>>,
     /// `None` accepts no client certificate.
@@ -51,16 +52,16 @@ pub(super) struct Certificates {
 }
 
 impl Certificates {
-    /// Reads the files of the flags, or makes a certificate. `cluster_ca` is the CA of client
-    /// certificates without a flag, if there is one, and `cert_dir` the folder for the cluster's
-    /// certificate.
+    /// Reads the files of the flags, or makes a certificate. Without `--client-ca-file`,
+    /// `cluster_ca` is the CA of client certificates. `cert_dir` is the folder of the certificate
+    /// that the cluster issues.
     pub(super) fn open(
         node: &Config,
         config: &ServeConfig,
         cluster_ca: Option<Pem>,
         cert_dir: &Path,
     ) -> Result<Self, Fault> {
-        // A supervisor needs nobody's approval.
+        // The supervisor of k3s signs without an approval, so it is asked without a flag.
         let is_at_supervisor = node.k3s_supervisor.is_some() && config.tls_files.is_none();
         let rotates = config.rotate_server_certificates || is_at_supervisor;
         let jitter = Jitter::new(random());
@@ -169,7 +170,7 @@ impl Certificates {
     }
 }
 
-/// Says that no client certificate counts, if there is no CA.
+/// Logs that client certificates are not accepted, if there is no CA.
 fn log_without(ca: Option<&Pem>) {
     if ca.is_none() {
         log::info!(
@@ -210,7 +211,7 @@ pub(super) fn server_config(
         .with_client_cert_verifier(Arc::new(ca.any_client()))
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // Nothing is kept for a client that is gone.
+    // No TLS sessions are kept for clients that may never return.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))

@@ -51,7 +51,7 @@ impl Tokens {
     }
 }
 
-/// Drops the first one in an order if there are more than `most`.
+/// Drops the element with the smallest key of `order`, if there are more than `most` elements.
 fn drop_first<T, K: Ord>(all: &mut Vec<T>, most: usize, order: impl Fn(&T) -> K) {
     let first = all.iter().enumerate().min_by_key(|(_, one)| order(one)).map(|(at, _)| at);
     if let Some(first) = first.filter(|_| all.len() > most) {
@@ -90,7 +90,7 @@ impl Verdicts {
         known.map(|known| known.allowed)
     }
 
-    /// Adds an answer. If the table is full, it evicts the one that counts for the shortest time.
+    /// Adds an answer. If the table is full, it evicts the answer that expires first.
     pub(super) fn insert(
         &mut self,
         user: &User,
@@ -99,7 +99,8 @@ impl Verdicts {
         until: Mono,
         allowed: bool,
     ) {
-        // Before: a refusal counts for a shorter time than what it replaces.
+        // Makes room before the push: a new refusal may be the answer that expires first, and must
+        // not be evicted at once.
         drop_first(&mut self.0, MAX_VERDICTS - 1, |known| known.until);
         self.0.push(CachedVerdict { user: user.clone(), verb, subresource, until, allowed });
     }
@@ -109,7 +110,7 @@ impl Verdicts {
 #[derive(Debug)]
 pub(super) struct Buckets {
     peers: Vec<(IpAddr, TokenBucket)>,
-    /// For all further addresses.
+    /// The shared bucket of all addresses beyond [`MAX_PEERS`].
     others: TokenBucket,
 }
 
@@ -133,7 +134,7 @@ impl Buckets {
     }
 }
 
-/// One machine has all addresses of a /64 of IPv6.
+/// An IPv6 address without its last 64 bits, because one machine can use all addresses of a /64.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),

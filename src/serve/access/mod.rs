@@ -1,9 +1,9 @@
 //! Who may ask `nodelet serve`, and what: the API server decides, and its answers are cached.
 //!
-//! As in the kubelet: a client certificate, else a bearer token (TokenReview), then one
-//! SubjectAccessReview for each subresource of the Node, until one is allowed.
-//! `cmd/kubelet/app/auth.go`, `pkg/kubelet/server/server.go` InstallAuthFilter and `auth.go`
-//! GetRequestAttributes, with KubeletFineGrainedAuthz.
+//! As in the kubelet, a client certificate names the user, or else a bearer token does, by a
+//! TokenReview. Then a SubjectAccessReview is sent for each subresource of the Node that the path
+//! belongs to, until one is allowed. `cmd/kubelet/app/auth.go`, `pkg/kubelet/server/server.go`
+//! InstallAuthFilter and `auth.go` GetRequestAttributes, with KubeletFineGrainedAuthz.
 //!
 //! Unlike in the kubelet, an invalid token is cached, too, and an address can cause one review of
 //! unknown tokens a second: neither a scraper with an old token nor an attacker makes the API
@@ -37,10 +37,11 @@ const ANONYMOUS: &str = "system:anonymous";
 pub(super) const BUDGET: Duration = Duration::from_secs(4);
 /// How long an invalid token is cached.
 const BAD_TOKEN_TTL: Duration = Duration::from_secs(30);
-/// After a review without an answer, the next one is not sent for this time: each would block.
+/// After a review that failed, no review is sent for this time: each one could take the whole
+/// [`BUDGET`], while all connections wait.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Longest user in bytes, of a TokenReview as JSON: sixteen are cached, and in answers twice as
-/// many.
+/// Longest user in bytes: the JSON of a TokenReview's user, or a client certificate. Up to 16 users
+/// are cached with tokens, and up to 32 with verdicts.
 pub(super) const MAX_USER: usize = 16 << 10;
 
 /// `--authentication-token-webhook`, and how long answers of the API server are kept.
@@ -48,7 +49,7 @@ pub(super) const MAX_USER: usize = 16 << 10;
 pub(super) struct AccessConfig {
     /// `--authentication-token-webhook`: bearer tokens are accepted.
     pub(super) accepts_tokens: bool,
-    /// `--authentication-token-webhook-cache-ttl`: of a valid token.
+    /// `--authentication-token-webhook-cache-ttl`: how long a valid token is cached.
     pub(super) token_ttl: Duration,
     /// `--authorization-webhook-cache-authorized-ttl`.
     pub(super) authorized_ttl: Duration,
@@ -72,7 +73,7 @@ pub(super) struct User {
 /// Who asks. Without Debug: the token is a secret.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
-    /// Of a client certificate that the CA has signed.
+    /// The user of a client certificate that the CA has signed.
     pub(super) user: Option<&'a User>,
     /// The bearer token; used without a `user`.
     pub(super) token: Option<&'a str>,
@@ -83,11 +84,11 @@ pub(super) struct Asker<'a> {
 /// Whether an asker gets an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It does.
+    /// The asker gets an answer.
     Allowed,
     /// 401: not known to the API server.
     Unauthorized,
-    /// 403, with who may not do what.
+    /// 403; the text says which user lacks which permission.
     Forbidden(String),
     /// 500: the API server did not say; the log has the reason.
     Failed,
@@ -120,22 +121,23 @@ pub(super) struct Access {
     tokens: Tokens,
     verdicts: Verdicts,
     buckets: Buckets,
-    /// No review is sent before.
+    /// No review is sent before this time.
     pause_until: Mono,
     pub(super) counts: ReviewCounts,
     token_log: OutageLog,
     access_log: OutageLog,
-    /// Of users that are too long. Nothing ends it: a token is reviewed again and again.
+    /// Logs users that are longer than [`MAX_USER`]. It is never told of a success, so the repeated
+    /// reviews of one such token do not make one line each.
     user_log: OutageLog,
 }
 
 /// What became of a review.
 enum Review {
-    /// Its status.
+    /// The member `status` of the review.
     Status(Value),
-    /// The API server refuses its content: a token of a strange form.
+    /// The API server refuses the content of a TokenReview, for example for the form of its token.
     Malformed,
-    /// No answer, or one about something else.
+    /// There is no answer, or the answer is no review.
     Failed,
 }
 
@@ -194,7 +196,8 @@ impl Access {
         {
             return user.cloned();
         }
-        // Only a token that was never valid can be one of many.
+        // Only these tokens are limited: an attacker can invent any number of tokens that were
+        // never valid.
         let was_valid = cached.is_some_and(|(_, user)| user.is_some());
         if !was_valid && self.buckets.of(peer, now).tokens(now) == 0 {
             return None;
@@ -214,7 +217,8 @@ impl Access {
         let ttl = match user {
             Some(_) => self.config.token_ttl,
             None => {
-                // Everybody waits for a review: a slow one costs more.
+                // All connections wait during a review, so a slow review takes more from the
+                // address's bucket.
                 self.buckets.of(peer, now).take_for(now, context.now());
                 BAD_TOKEN_TTL
             }
@@ -315,13 +319,13 @@ impl Access {
     }
 }
 
-/// The body is written by hand: the token is in it once.
+/// The body is written by hand, so that only one copy of the token is made; `review` erases it.
 fn token_review(token: &str) -> Request {
     const HEAD: &[u8] =
         br#"{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"#;
     let mut body = Vec::with_capacity(HEAD.len() + token.len() + 16);
     body.extend_from_slice(HEAD);
-    // A text has a JSON form, and a Vec takes every byte.
+    // This cannot fail: each text has a JSON form, and a Vec takes every byte.
     let _ = serde_json::to_writer(&mut body, token);
     body.extend_from_slice(b"}}");
     Request { method: Method::Post, path: TOKEN_REVIEWS.to_owned(), accept: Accept::List, body }
@@ -365,7 +369,7 @@ fn user_of_status(status: &Value) -> Result<Option<User>, String> {
         return Ok(None);
     };
     let name = object::text(user, &["username"]);
-    // A kube-apiserver refuses a token by an error, and one of no user is of no use.
+    // A token is also invalid if the status has an error, or a user without a name.
     if name.is_empty() || !object::text(status, &["error"]).is_empty() {
         return Ok(None);
     }

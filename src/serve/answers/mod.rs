@@ -1,8 +1,9 @@
-//! What is answered on which path: the kubelet's bytes, where a node without pods has any. A
-//! refusal has the kubelet's code, and a text of its own.
+//! What is answered on which path, as by a kubelet without pods. A refusal has the kubelet's status
+//! code and a text of its own.
 //!
-//! `pkg/kubelet/server/server.go`, apiserver `pkg/server/healthz/healthz.go`. Whoever asks was
-//! allowed to. A path is compared as it was sent: what is encoded in it has no answer.
+//! `pkg/kubelet/server/server.go`, apiserver `pkg/server/healthz/healthz.go`. The caller has
+//! checked that the client may ask. A path is compared as it was sent, without percent-decoding:
+//! `/%70ods` gets 404.
 
 use std::fmt;
 
@@ -41,7 +42,7 @@ pub struct PortAnswer {
     pub code: u16,
     /// The header `Content-Type`.
     pub content_type: &'static str,
-    /// Headers but those of every answer.
+    /// Headers beyond those that every answer has.
     pub headers: Vec<(&'static str, String)>,
     /// The body.
     pub body: Vec<u8>,
@@ -49,10 +50,10 @@ pub struct PortAnswer {
     pub(super) journal: Option<Journal>,
 }
 
-/// What Go says of a text without a type.
+/// The type that Go's server gives to a text without a `Content-Type`.
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 pub(super) const JSON: &str = "application/json";
-/// Of the text format of metrics.
+/// The type of Prometheus' text format.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// No pods: the bytes of a kubelet.
 const NO_PODS: &str =
@@ -86,7 +87,7 @@ impl PortAnswer {
         }
     }
 
-    /// The answer of a path that has these methods.
+    /// The result of `answer` if the request has one of `methods`, else 405.
     pub(super) fn to(methods: &[&str], asked: &Asked<'_>, answer: impl FnOnce() -> Self) -> Self {
         if methods.contains(&asked.method) {
             return answer();
@@ -96,8 +97,8 @@ impl PortAnswer {
         refusal
     }
 
-    /// The answer as bytes, without its journal. One to HEAD has no body. Without a date the time
-    /// is not known.
+    /// The answer as bytes, without its journal. The answer to HEAD has no body. `date` is `None`
+    /// if the time is not known; then there is no header `Date`.
     pub(super) fn render(&self, is_head: bool, is_last: bool, date: Option<Wall>) -> Vec<u8> {
         let (code, reason, kind) = (self.code, reason(self.code), self.content_type);
         let mut text = format!("HTTP/1.1 {code} {reason}\r\nContent-Type: {kind}\r\n");

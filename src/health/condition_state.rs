@@ -16,8 +16,9 @@ pub(super) const ADOPTED: u32 = 0;
 /// Why a condition is True.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// While the condition is True, a higher rank replaces reason and message at once, and another
-    /// one when there was no sign of this problem for its clear time.
+    /// While the condition is True, a problem with a higher rank replaces reason and message at
+    /// once. Any other problem with another message replaces them when this problem had no sign for
+    /// its clear time.
     pub(super) rank: u32,
     pub(super) reason: &'static str,
     pub(super) message: String,
@@ -33,7 +34,7 @@ impl RuleResult {
             0 => cut(message, MAX_MESSAGE),
             more => format!("{}, and {more} more", cut(message, MAX_MESSAGE - 16)),
         };
-        // Further devices rank below a worse reason.
+        // 99 further devices of rank 1 make 199, which is below 200, the rank 2 of a worse reason.
         let more = u32::try_from(more.min(99)).unwrap_or_default();
         debug_assert!(message.chars().count() <= MAX_MESSAGE, "{message}");
         let rank = rank * 100 + more;
@@ -63,9 +64,11 @@ pub(super) enum RuleResult {
     Waiting,
     /// The condition is True.
     Problem(Problem),
-    /// Too close to a problem to end it: a True stays, everything else is False.
+    /// Too close to a problem to end it: a condition that is True stays True, any other one becomes
+    /// False.
     NearProblem,
-    /// No sign of a problem: the condition is False, a True one after its time.
+    /// No sign of a problem: the condition becomes False, but if it is True, only after its clear
+    /// time.
     NoProblem,
 }
 
@@ -102,8 +105,9 @@ pub(super) struct ConditionState {
 }
 
 impl ConditionState {
-    /// Takes over the condition that an earlier process wrote, perhaps in the place of an older
-    /// copy of the condition. A True stays until it has been quiet for the rule's time.
+    /// Takes over the condition that an earlier process wrote, also if an older copy of it was
+    /// taken over before. A problem that this process has found is kept. A condition that is True
+    /// stays True until its problem had no sign for its clear time.
     pub(super) fn adopt(&mut self, known: Known) {
         if self.known.problem().is_none_or(|old| old.rank == ADOPTED) {
             self.known = known;
@@ -150,8 +154,8 @@ impl ConditionState {
         self.unread_since = None;
     }
 
-    /// Whether there was no sign of a problem for the clear time of the known one; there is none
-    /// now.
+    /// Called when there is no sign of the known problem now: whether that has been so for its
+    /// clear time.
     fn has_ended(&mut self, clear: impl Fn(&str) -> Duration, now: Mono) -> bool {
         let since = *self.no_problem_since.get_or_insert(now);
         self.known.problem().is_none_or(|problem| now.since(since) >= clear(problem.reason))

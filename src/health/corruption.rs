@@ -70,13 +70,14 @@ fn damages(reader: &mut HealthReader) -> Vec<Damage> {
     damages
 }
 
-/// The counters are kept on disk, so the condition needs no memory, but the event does.
+/// The counters are kept on disk, so the condition needs nothing from earlier looks. The event of a
+/// new ext4 error needs `last`.
 #[derive(Debug, Default)]
 pub(super) struct FilesystemCorruption {
     /// What `filesystems.rs` found in this look.
     filesystems: Presence<Rc<[Filesystem]>>,
     damages: Vec<Damage>,
-    /// It is not known whether there are others.
+    /// The last discovery could not read all folders, so further files may exist.
     is_unread: bool,
     /// The errors of each ext4 at the last look, by the number of the device.
     last: Vec<(String, u64)>,
@@ -126,7 +127,7 @@ impl Source for FilesystemCorruption {
                 }
             });
         }
-        // One that is unmounted is forgotten.
+        // A file system that was unmounted is forgotten.
         if filesystems.found().is_some() {
             self.last.retain(|(number, _)| mounted.iter().any(|fs| fs.number == *number));
         }
@@ -141,7 +142,7 @@ impl Source for FilesystemCorruption {
                 let reason = "FilesystemCorruptionDetected";
                 RuleResult::problem(rank, reason, &message, found.more)
             }
-            // The problem may be that of the record which was not read.
+            // The problem may be in the record that could not be read.
             None if found.is_unread && (!found.is_read || input.problem.is_some()) => {
                 RuleResult::Unread
             }
@@ -183,9 +184,9 @@ fn f2fs_cp(text: &str) -> Option<u64> {
 struct ErrorRecords {
     /// Number of errors and title of the first damaged file system.
     first: Option<(u64, String)>,
-    /// Number of the further ones.
+    /// Number of the further damaged file systems.
     more: usize,
-    /// A record was read; another one was not.
+    /// At least one record was read; `is_unread`: at least one could not be read.
     is_read: bool,
     is_unread: bool,
 }

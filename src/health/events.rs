@@ -1,4 +1,5 @@
-//! What has events alone, and no condition: `proc/vmstat`, EDAC, network interfaces, the watchdog.
+//! Sources that make events and no condition: `proc/vmstat`, EDAC, network interfaces, the
+//! watchdog.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,8 +36,8 @@ pub(super) struct EventSources {
     memory_errors: Vec<RereadFile>,
     links: Vec<(String, RereadFile)>,
     pub(super) found: Counters,
-    /// Bit 5 of `bootstatus` of `watchdog0`, and not on a Raspberry Pi; false once it was judged,
-    /// `None` before it was read.
+    /// Whether bit 5 of `bootstatus` of `watchdog0` is set, which is not read on a Raspberry Pi.
+    /// False once it was judged, `None` before it was read.
     was_reset: Option<bool>,
     /// The counters at the last look.
     last_oom_kills: Option<u64>,
@@ -62,7 +63,7 @@ impl EventSources {
             let file = |name: &str| RereadFile::new(format!("{NET}/{name}/carrier_changes"));
             self.links = names.map(|name| (name.clone(), file(&name))).collect();
         }
-        // A Raspberry Pi reboots by its watchdog.
+        // A Raspberry Pi uses its watchdog for each reboot, so there the bit says nothing.
         if reader.is_pi == Some(false) && self.was_reset.is_none() {
             let status = reader.whole(|reader| reader.value(WATCHDOG, "bootstatus"));
             let is_reset = |status: Option<i64>| status.is_some_and(|bits| bits & CARD_RESET != 0);
@@ -71,7 +72,8 @@ impl EventSources {
     }
 
     pub(super) fn look(&mut self, reader: &mut HealthReader) {
-        // A sum without one of its parts would grow when that part returns.
+        // If one controller cannot be read, there is no sum: it would grow when that controller can
+        // be read again.
         let has_any = !self.memory_errors.is_empty();
         let errors = self.memory_errors.iter_mut().map(|file| count(reader.reread_number(file)));
         let sum = errors.sum::<Read<u64>>().ok().filter(|_| has_any);
@@ -87,7 +89,8 @@ impl EventSources {
     }
 
     /// The events of what happened since the last look. `is_new_boot`: no earlier process of this
-    /// boot wrote the Node, so none told what ended the last boot; `None`: that is not known yet.
+    /// boot wrote the Node, so a reset by the watchdog was not reported yet. `None`: it is not
+    /// known yet whether there was such a process.
     pub(super) fn judge(&mut self, is_new_boot: Option<bool>, now: Mono) -> Vec<Sign> {
         let (found, mut signs) = (&self.found, Vec::new());
         let has_killed = grew(found.oom_kills, self.last_oom_kills);

@@ -1,9 +1,9 @@
 //! ReadonlyFilesystem: the mounted file systems, of `proc/self/mountinfo`, `sys/fs/ext4/DEV` and
 //! `proc/fs/ext4/DEV/options`.
 //!
-//! Since Linux 6.12 (d3476f3dad4a) an error of ext4 leaves the superblock option `rw`, so its error
-//! counter is compared with the time of boot. Per-mount options are not used: inside the hardened
-//! unit every mount is `ro`.
+//! Since Linux 6.12 (d3476f3dad4a) an error of ext4 leaves the superblock option `rw`, so the time
+//! of its last error is compared with the time of boot. Per-mount options are not used: inside the
+//! hardened unit every mount is `ro`.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -31,7 +31,8 @@ pub(super) const KIND: ConditionKind = ConditionKind {
     },
 };
 
-/// An error that makes a superblock read-only reports no change of the table.
+/// How often the mount table is read without a report: the kernel reports no change of the table if
+/// an error makes a superblock read-only.
 const TABLE_EVERY: Duration = Duration::from_secs(295);
 
 /// Types that are writable unless something is wrong, and need no server or process. Never
@@ -81,7 +82,7 @@ impl Source for ReadonlyFilesystem {
     fn look(&mut self, reader: &mut HealthReader) {
         let now = reader.now().mono;
         let is_due = self.read_at.is_none_or(|at| now.since(at) >= TABLE_EVERY);
-        // Asked in any case, because the question ends the report.
+        // `has_changed` is called in any case, because the call ends the report.
         if self.table.has_changed() || is_due || self.mounted.is_err() {
             self.read_at = self.read_table(reader).then_some(now);
         }
@@ -95,7 +96,8 @@ impl Source for ReadonlyFilesystem {
                     grew |= before != one.fs.ext4 && before != Presence::Absent;
                 }
                 if grew {
-                    // An error may have changed the superblock; seen at the next look.
+                    // The error may have made the superblock read-only, so the next look reads the
+                    // table.
                     self.read_at = None;
                 }
                 let found: Rc<[Filesystem]> = mounted.iter().map(|one| one.fs.clone()).collect();
@@ -107,7 +109,8 @@ impl Source for ReadonlyFilesystem {
 
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
         let (wall, now) = (input.now.wall.seconds(), input.now.mono);
-        // A clock that was not set began an earlier boot with the same time.
+        // A clock that was not set shows the same times at each boot, so an error of an earlier
+        // boot may have a time soon after now. With a wrong clock there is no tolerance.
         let step = if input.clock_is_wrong { 0 } else { CLOCK_STEP };
         let filesystems = match value_or_result(&self.found) {
             Ok(filesystems) => filesystems,
@@ -119,8 +122,8 @@ impl Source for ReadonlyFilesystem {
         for fs in filesystems.iter() {
             let place = old.iter().position(|memory| memory.number == fs.number);
             let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_default();
-            // After a restart, the condition says what has stopped in this boot. It is known from
-            // the second look on.
+            // After a restart of the agent, the condition of the Node says which file system has
+            // stopped. The condition is known from the second look on.
             let told = input.problem.filter(|told| told.message.starts_with(&stopped(fs)));
             let told = told.map(|told| told.is_of_this_boot);
             let was_told = told.is_some_and(|in_this_boot| in_this_boot != Some(false));
@@ -133,7 +136,9 @@ impl Source for ReadonlyFilesystem {
                     None => is_of_this_boot(errors, wall.saturating_add(step)),
                     Some(before) => errors.count > before,
                 };
-                // Without the id of the boot: after a boot it is writable, in spite of the errors.
+                // Without a boot id, the condition may be of an earlier boot. Then it counts only
+                // while the file system is read-only: after a boot it is writable, in spite of its
+                // errors.
                 memory.has_failed |= told == Some(Some(true)) || (was_told && fs.is_read_only);
                 memory.has_failed &= errors.count > 0;
             }
@@ -154,14 +159,14 @@ impl Source for ReadonlyFilesystem {
             is_unread |= fs.ext4.is_unread();
             self.memories.push(memory);
         }
-        // An ext4 has a record of its errors. What else has stopped, only this condition tells the
-        // next process.
+        // A file system without a record of errors is named first, because only this message tells
+        // the next process that it has stopped. An ext4 has its record.
         match failed.iter().find(|fs| fs.ext4 == Presence::Absent).or(failed.first()) {
             Some(fs) => {
                 RuleResult::problem(1, "FilesystemIsReadOnly", &stopped(fs), failed.len() - 1)
             }
             None if is_close => RuleResult::NearProblem,
-            // The problem may be that of the record which was not read.
+            // The problem may be in the record that could not be read.
             None if is_unread && input.problem.is_some() => RuleResult::Unread,
             None if is_watched => RuleResult::NoProblem,
             None => RuleResult::NoSource,
@@ -182,7 +187,7 @@ impl ReadonlyFilesystem {
         let mut take = |line: &str| superblocks.extend(parse_superblock(line, is_wanted));
         let table = reader.reread_bytes(&mut self.table, LARGE, &mut each_line(&mut take));
         let old = std::mem::replace(&mut self.mounted, Ok(Vec::new())).unwrap_or_default();
-        // A root that can block is only asked at the start.
+        // On a root that can block, fstab is read only until that succeeds once.
         if !reader.root_can_block || self.read_only.is_none() {
             let mut file = RereadFile::new("etc/fstab");
             let bytes = reader.reread_bytes(&mut file, SMALL, &mut is_end(SMALL));
@@ -200,7 +205,8 @@ impl ReadonlyFilesystem {
         }
         let read_only = self.read_only.as_deref().unwrap_or_default();
         self.mounted = table.map(|_| mounted(superblocks, old, read_only, reader));
-        // Without its file of sys/dev a device has another name, whose errors are not found.
+        // The look ended before all files of sys/dev were read. Without its file a device has
+        // another name, under which its errors are not found.
         if let Some(unread) = reader.cut_off(MOUNTINFO) {
             self.mounted = Err(unread);
         }
@@ -237,7 +243,7 @@ fn mounted(
             one.fs.number == number && one.fs.fs_type == fs_type && one.source == superblock.source
         };
         let former = old.iter_mut().find(is_it);
-        // Under another name than the kernel's its record of errors would not be found.
+        // The record of errors is found only under the kernel's name of the device.
         let (device, is_named, unread) = match (name, &former) {
             (Presence::Found(name), _) => (name, true, None),
             (_, Some(former)) if former.is_named => (former.fs.device.clone(), true, None),
@@ -278,7 +284,7 @@ fn device_name(superblock: &Superblock, reader: &mut HealthReader) -> Presence<S
         not_found => return not_found,
     };
     let name = uevent.lines().find_map(|line| line.strip_prefix("DEVNAME="));
-    // As in sysfs.
+    // In sysfs, `!` stands for `/`.
     name.map_or(Presence::Absent, |name| Presence::Found(name.replace('/', "!")))
 }
 
@@ -326,20 +332,21 @@ const CLOCK_STEP: u64 = 60;
 #[derive(Debug, Default)]
 struct FilesystemHistory {
     number: String,
-    /// Its superblock was writable at the first look. One that was read-only may be that again,
-    /// after an edit.
+    /// Its superblock was writable at the first look. If it was read-only then, it may become
+    /// writable for an edit and then read-only again, which is no problem.
     was_writable: bool,
-    /// Its superblock turned read-only.
+    /// When its superblock turned read-only.
     read_only_since: Option<Mono>,
     /// Errors of ext4 at the last look.
     errors: Option<u64>,
-    /// It has an error of this boot: by its time at the first look, or the errors grew since. Later
-    /// the clock, and so the time of the boot, may be set.
+    /// It has an error of this boot: the error's time said so at the first look, or the errors grew
+    /// since. The time is compared only at the first look, because the clock, and with it the time
+    /// of the boot, may be set later.
     has_failed: bool,
 }
 
-/// Whether the last error is of this boot, until a time that the clock may have shown. One of an
-/// earlier life of the card does not count.
+/// Whether the last error is of this boot: not before the boot, and not after `until`. An error of
+/// an earlier boot does not count.
 fn is_of_this_boot(errors: &Ext4Errors, until: u64) -> bool {
     errors.booted.is_some_and(|booted| (booted..=until).contains(&errors.last))
 }

@@ -70,7 +70,8 @@ pub(super) struct Policy {
 const THERMAL: &str = "sys/class/thermal";
 const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
 
-/// m°C of real trips; 0, -273250 and 125000 of unused ones are common, and 150 °C is the highest.
+/// m°C that a trip may have. Unused trips often have 0 or -273250, which are outside, or 125000,
+/// which is inside: real trips have up to 150 °C.
 const TRIPS: std::ops::RangeInclusive<i64> = 20_000..=150_000;
 /// m°C that a sensor can show.
 const TEMPS: std::ops::RangeInclusive<i64> = -40_000..=200_000;
@@ -82,7 +83,7 @@ const PI_CPU: [&str; 4] = ["cpu-thermal", "cpu_thermal", "bcm2835_thermal", "soc
 const PI_LIMIT: i64 = 80_000;
 /// A critical trip up to 90 °C of a Raspberry Pi's device tree is no limit of its CPU.
 const PI_FILLER: i64 = 90_000;
-/// Distance below which the looks come every 10 s.
+/// From this much below a limit on, the looks come every 10 s.
 const WARM: i64 = 10_000;
 /// A problem ends this much below its limit.
 const HYSTERESIS: i64 = 5_000;
@@ -104,7 +105,8 @@ pub(super) struct ThermalThrottling {
     hot: Vec<String>,
     /// A source was readable before.
     was_seen: bool,
-    /// One bit for each look, the last one lowest.
+    /// One bit for each look, the last look in the lowest bit. `near`: a zone was close to its
+    /// shutdown; `slow`: heat slowed the CPU down.
     near: u8,
     slow: u8,
     /// By the policy's name the last cap while the CPU was not throttled, in kHz.
@@ -136,8 +138,9 @@ impl Source for ThermalThrottling {
         self.hot.retain(|path| paths.contains(path));
     }
 
-    /// `None` if the board has no file for the rule. A file that cannot be read is left out, and
-    /// ends no problem that it showed; if the look did not come to all of them, they are unread.
+    /// Finds `Absent` if the board has no file for the rule, and `Unread` if the look ended before
+    /// all files were read. A file that cannot be read is left out, but a problem that it showed
+    /// does not end.
     fn look(&mut self, reader: &mut HealthReader) {
         let mut heat = Heat::default();
         let (hot, mut is_hidden) = (&mut self.hot, false);
@@ -254,7 +257,7 @@ fn zone_of(folder: &str, reader: &mut HealthReader) -> Option<(Zone, RereadFile)
         let temp = reader.value(folder, &temp).filter(|temp| TRIPS.contains(temp));
         trips.extend(temp.map(|temp| (kind, temp)));
     }
-    // An active trip starts a fan.
+    // Active trips are left out, because they only start a fan.
     let of =
         |kind: &'static str| trips.iter().filter(move |trip| trip.0 == kind).map(|trip| trip.1);
     let critical = of("critical").min();
@@ -290,7 +293,8 @@ fn policy_of(name: String, reader: &mut HealthReader) -> Option<(Policy, RereadF
     Some((policy, RereadFile::new(join(&folder, "scaling_max_freq"))))
 }
 
-/// A cap without throttling is the administrator's.
+/// While nothing throttles the CPU, the cap of a policy is the administrator's, and counts as full
+/// speed.
 fn learn_caps(free_caps: &mut Vec<(String, u64)>, heat: &Heat) {
     if heat.coolers.is_empty() || heat.coolers.iter().any(|cooler| cooler.state != 0) {
         return;
@@ -303,8 +307,8 @@ fn learn_caps(free_caps: &mut Vec<(String, u64)>, heat: &Heat) {
     }
 }
 
-/// The speed of the most throttled policy, in percent of its full speed; without cpufreq a
-/// number from the coolers' states. Rounded up, so that 75.1 % is not 75 %.
+/// The speed of the most throttled policy, in percent of its full speed; without cpufreq, 75 if a
+/// cooling device is at a quarter of its range or above. Rounded up, so that 75.1 % is not 75 %.
 fn speed(free_caps: &[(String, u64)], heat: &Heat) -> Option<u64> {
     let percents = heat.policies.iter().map(|policy| {
         let free = free_caps.iter().find(|(name, _)| *name == policy.name);
@@ -319,7 +323,7 @@ fn speed(free_caps: &[(String, u64)], heat: &Heat) -> Option<u64> {
 }
 
 /// m°C from which on `zone` is close to its shutdown: 5 °C below the critical trip, or half of the
-/// way from the passive trip, if that is less.
+/// distance to the passive trip, if that is less. With trips at 96 and 100 °C it is 98 °C.
 fn limit(zone: &Zone) -> Option<i64> {
     let critical = zone.critical?;
     if zone.is_pi_cpu && critical <= PI_FILLER {

@@ -9,7 +9,7 @@ use crate::os::reread_file::RereadFile;
 pub(super) const KIND: ConditionKind = ConditionKind {
     name: "KernelDeadlock",
     fine: ("KernelKeepsRunning", "no oops, lockup or hung task"),
-    // The counter of oopses is 0 after a boot alone.
+    // KernelOops has no clear time, because only a boot resets its counter.
     problems: &[("KernelOops", 0), ("SoftLockup", 600), ("RCUStall", 600), ("TaskHung", 600)],
     source: Some(|| Box::new(KernelDeadlock::default())),
     check: CheckTexts {
@@ -49,10 +49,10 @@ const FAULTS: [&str; 5] = [
 /// is a warning, and 1024 is set on every Raspberry Pi with a staging driver.
 #[derive(Debug, Default)]
 pub(super) struct KernelDeadlock {
-    /// One that does not exist is left out at the discovery.
+    /// `None` for a file that did not exist at the discovery.
     files: [Option<RereadFile>; FAULTS.len()],
     pub(super) found: Presence<Kernel>,
-    /// What the looks before found.
+    /// The last known value of each counter.
     last: Option<Kernel>,
 }
 
@@ -95,7 +95,7 @@ impl Source for KernelDeadlock {
             hung_tasks: kernel.hung_tasks.or(last.hung_tasks),
         });
         let has_hung = grew(kernel.hung_tasks, last.hung_tasks);
-        // The change of the condition has an event of the same reason.
+        // If the condition is not True yet, its change to True makes an event with the same reason.
         for (grew, reason, message) in [
             (kernel.oopses > last.oopses, "KernelOops", "the kernel oopsed"),
             (has_hung, "TaskHung", "the kernel found a hung task"),

@@ -6,8 +6,8 @@
 //! puts them on the Node.
 //!
 //! A file of this folder has all that belongs to one condition: its row of [`KINDS`], its files,
-//! what a look finds in them, and its rule, which is a function of that and of the time.
-//! `monitor/mod.rs` calls them.
+//! what a look finds in them, and its rule, which judges the finding and the time. `monitor/mod.rs`
+//! calls them.
 
 mod condition_state;
 pub mod config;
@@ -35,8 +35,9 @@ use crate::kube::facts::{Presence, Sign};
 use crate::kube::instant::Now;
 use crate::kube::object;
 
-/// All types, in the order of `nodelet check`; new ones last. `corruption` takes what `filesystems`
-/// found. Messages hold no number that moves, because each change of a message is a patch.
+/// All types, in the order of `nodelet check`; new ones last. `corruption` follows `filesystems`,
+/// because it uses what `filesystems` found in the same look. Messages hold no number that moves,
+/// because each change of a message is a patch.
 pub static KINDS: &[ConditionKind] = &[
     filesystems::KIND,
     corruption::KIND,
@@ -55,12 +56,12 @@ pub struct ConditionKind {
     pub name: &'static str,
     /// Reason and message while it is False. The reason names the good state: `ClockAgrees`.
     fine: (&'static str, &'static str),
-    /// The reasons while it is True, and how many seconds it then lasts after its last sign. They
-    /// differ from the reasons of `fine`, and none changes: both say that an earlier process wrote
-    /// the condition.
+    /// The reasons while it is True, each with the seconds for which the condition stays True after
+    /// the last sign of its problem. A reason differs from the reason of `fine` and stays the same
+    /// in all releases, because a later process recognizes its own condition by the reason.
     problems: &'static [(&'static str, u64)],
-    /// Its source, which is asked at each look; `None`: `time.rs`, which is also asked at each
-    /// response of the API server.
+    /// Makes the source, whose rule is asked at each look. `None` for the conditions of `time.rs`,
+    /// whose rules are also asked at each response of the API server.
     source: Option<fn() -> Box<dyn Source>>,
     /// The lines of `nodelet check`.
     pub check: CheckTexts,
@@ -79,30 +80,32 @@ pub struct CheckTexts {
 
 /// The source of a condition, and its rule: the files (`RereadFile`), what the last look found
 /// (`Presence`), and what the rule remembers. It reads only files of /proc, /sys and /run, which
-/// cannot wait for a bus, a device or a network; of /etc more than once only if
+/// cannot wait for a bus, a device or a network; it reads a file of /etc more than once only if
 /// `HealthReader::root_can_block` is false.
 trait Source: fmt::Debug {
-    /// Finds its files: at the first look, every hour, and after the kernel told of a device. One
-    /// whose read failed makes the next look find them again (`HealthReader::unread`), and until
-    /// then no condition is deleted.
+    /// Finds the files of this source: at the first look, every hour, and after the kernel reported
+    /// a device. If a file exists and cannot be read (`HealthReader::unread`), the next look
+    /// discovers again. Until a discovery has read all files, a missing source counts as unread.
     fn discover(&mut self, _: &mut HealthReader) {}
 
-    /// Reads them and keeps what was found. That is once a minute, and every 10 s while any source
-    /// is suspect. So a rule of minutes compares times; it does not count looks.
+    /// Reads the files and keeps what was found: once a minute, and every 10 s while any source is
+    /// suspect. So a rule about minutes must compare times and not count looks.
     fn look(&mut self, _: &mut HealthReader) {}
 
-    /// A read may wait for a bus, so that all other sources are read before.
+    /// Whether a read may wait for a bus. Such a source is read after all other sources.
     fn is_slow(&self) -> bool {
         false
     }
 
     /// The rule: judges what the last look found, without a file or a clock. `nodelet inspect` and
-    /// the tests of trees ask it 12 times, 10 s apart, without a look between
-    /// (`Health::let_it_last`). So a problem that lasts is one within two minutes, and a rule that
-    /// needs several growths has the growth itself as what a look finds.
+    /// the tests of trees call it 12 times, 10 s apart, without a look between the calls
+    /// (`Health::let_it_last`). So a problem that does not go away must become True within 12
+    /// calls, which are two minutes. A rule that wants a counter to grow three times must keep the
+    /// growth since the last look as the finding (as `Voltage::dips`), because each of the 12 calls
+    /// then counts this growth again; the counter itself would not grow.
     fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult;
 
-    /// The next looks may find a problem, so that they should come every 10 s, not once a minute.
+    /// Whether the next looks may find a problem. Then they come every 10 s, not once a minute.
     fn is_suspect(&self) -> bool {
         false
     }
@@ -119,22 +122,23 @@ trait Source: fmt::Debug {
     fn on_report(&mut self, _: &mut HealthReader) {}
 }
 
-/// What a rule is asked with.
+/// The input of a rule.
 #[derive(Debug)]
 struct RuleInput<'a> {
     /// `wall` is the board's clock.
     now: Now,
-    /// That clock is known to be wrong.
+    /// The board's clock is known to be wrong.
     clock_is_wrong: bool,
-    /// Why the condition is True so far: also that of an earlier process.
+    /// Why the condition is True so far, also if an earlier process wrote it; `None` if it is not
+    /// True.
     problem: Option<&'a Problem>,
     /// Number of the last discovery.
     discovery: u64,
-    /// Takes warnings that are no condition.
+    /// Takes warnings, which become events and change no condition.
     signs: &'a mut Vec<Sign>,
 }
 
-/// What a look found, or what a rule says without it.
+/// What a look found, or the result of the rule if the look found no value.
 fn value_or_result<T>(found: &Presence<T>) -> Result<&T, RuleResult> {
     match found {
         Presence::Absent => Err(RuleResult::NoSource),
@@ -156,9 +160,9 @@ impl ConditionKind {
         Duration::from_secs(found.map_or(0, |(_, seconds)| *seconds))
     }
 
-    /// What a condition says that an earlier process of this program wrote; `None` if its reason is
-    /// none of ours. The message is not compared: another release may have another one.
-    /// `is_of_this_boot` is of the process.
+    /// The state in a condition that an earlier process of this program wrote; `None` if the reason
+    /// is not one of this program's. The message is not compared: another release may have another
+    /// one. `is_of_this_boot`: whether the earlier process wrote it in this boot.
     fn recognize(&self, condition: &Value, is_of_this_boot: Option<bool>) -> Option<Known> {
         let text = |key: &str| object::text(condition, &[key]);
         match text("status") {

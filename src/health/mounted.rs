@@ -19,7 +19,7 @@ pub(super) struct Filesystem {
     pub(super) is_read_only: bool,
     /// `etc/fstab` mounts one of its points read-only.
     pub(super) is_read_only_in_fstab: bool,
-    /// ext4's record of errors; `None` for other types, for the driver of ext2, and for a kernel
+    /// ext4's record of errors; `Absent` for other types, for the driver of ext2, and for a kernel
     /// without it.
     pub(super) ext4: Presence<Ext4Errors>,
 }

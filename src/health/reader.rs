@@ -1,8 +1,9 @@
-//! Reads of kernel files for the look at the board's health. A look ends after a second as a whole
-//! (`os/root.rs`), and what comes behind a slow file is then not read. From the third such look
-//! in a row on, each leaves out its slowest file for 50 minutes, until the rest fits into the
-//! second: a driver that waits for a bus or a firmware must neither delay the Lease nor hide other
-//! sources. Once is no sign of that: the process may have been paused, or the machine suspended.
+//! Reads of kernel files for the look at the board's health. A look ends after one second as a
+//! whole (`os/root.rs`), and files behind a slow file are then not read. A driver that waits for a
+//! bus or a firmware must neither delay the Lease nor hide the other sources. So the slowest file
+//! of the third long look in a row, and of each long look after it, is left out for 50 minutes,
+//! until the other files fit into the second. A single long look is no sign of a slow driver: the
+//! process may have been paused, or the machine suspended.
 
 use std::fmt;
 use std::rc::Rc;
@@ -18,9 +19,11 @@ use crate::os::reread_file::RereadFile;
 use crate::os::root::{HostRoot, Look, NOT_REACHED, READ_BUDGET, text, unread};
 use crate::os::scan;
 
-/// So many looks in a row may take longer than [`READ_BUDGET`] before a file is left out.
+/// After this many looks in a row that took longer than [`READ_BUDGET`], a file is left out.
 const MOST_LONG: u8 = 3;
-/// A read that took a smaller part of a long look is not why: the process may have been paused.
+/// The slowest file is left out only if its read took at least a thousandth of the long look: 10 ms
+/// if the look took 10 s. After shorter reads the files are not the reason: the process may have
+/// been paused.
 const LEAST_PART: u32 = 1000;
 /// How long a file is left out: its condition is kept until it is read again.
 const LEFT_OUT: Duration = UNREAD_KEEPS.saturating_sub(Duration::from_secs(600));
@@ -37,13 +40,13 @@ pub(super) struct HealthReader {
     long_looks: u8,
     /// Files and folders that are left out, and until when.
     left_out: Vec<(String, Mono)>,
-    /// A file of this look was not reached.
+    /// This look ended before it reached a file.
     is_cut_off: bool,
-    /// Why the last file of this look that exists could not be read.
+    /// Why a file of this look could not be read although it exists; of several, the last one.
     pub(super) unread: Option<Unread>,
     /// [`guard::root_can_block`].
     pub(super) root_can_block: bool,
-    /// The root is an initramfs: what is not there may come with the root.
+    /// The root is an initramfs: a file that is missing now may exist in the real root later.
     pub(super) is_initramfs: bool,
     /// The board is a Raspberry Pi; `None` before that was read.
     pub(super) is_pi: Option<bool>,
@@ -91,7 +94,8 @@ impl HealthReader {
         HealthLook { _look: self.root.begin_look(move || clock().mono), since }
     }
 
-    /// Ends a look. One that is no `whole` look proves nothing about the others if it is short.
+    /// Ends a look. A short look at a few sources (not `is_whole`) does not reset the count of long
+    /// looks: the slow file may be among the sources that it did not read.
     pub(super) fn end(&mut self, look: HealthLook, is_whole: bool) {
         let now = self.now().mono;
         let took = now.since(look.since);
@@ -114,7 +118,7 @@ impl HealthReader {
         }
     }
 
-    /// Why a source is unread of which a file was not reached.
+    /// Why `source` is unread, if this look ended before it reached a file of `source`.
     pub(super) fn cut_off(&self, source: &str) -> Option<Unread> {
         self.is_cut_off.then(|| Unread::new(source, NOT_REACHED))
     }
@@ -145,8 +149,8 @@ impl HealthReader {
         Ok(text(&file.path, bytes)?.trim().to_owned())
     }
 
-    /// A file that is looked at again and again, not further than `is_enough`, which gets all bytes
-    /// that are read so far.
+    /// Reads a file that is looked at again and again, until `is_enough` is true for all bytes that
+    /// are read so far.
     pub(super) fn reread_bytes(
         &mut self,
         file: &mut RereadFile,
@@ -155,7 +159,8 @@ impl HealthReader {
     ) -> Read<Vec<u8>> {
         let start = self.now().mono;
         if let Some(left_out) = self.left_out(&file.path) {
-            // While it is open, a report that only a read ends would end each wait at once.
+            // Closes the file: while it is open and not read, a report of the kernel stays pending
+            // and would end each wait at once.
             *file = RereadFile::new(std::mem::take(&mut file.path));
             return self.note(Err(left_out));
         }
@@ -209,8 +214,8 @@ impl HealthReader {
         text.parse().map_err(|_| Unread::new(file.path.as_str(), "not a number"))
     }
 
-    /// The numbers behind `prefixes`, each at the start of a line. The kernel may compute all lines
-    /// for each read, and one read less is less work, so reading stops when all are found.
+    /// The numbers behind `prefixes`, each at the start of a line. Reading stops when all numbers
+    /// are found: the kernel may compute all lines for each read, so one read less saves work.
     pub(super) fn reread_values<const N: usize>(
         &mut self,
         file: &mut RereadFile,

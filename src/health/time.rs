@@ -67,7 +67,7 @@ pub(super) struct Time {
     pub(super) history: History,
     has_timesync: bool,
     uptime: RereadFile,
-    /// When this boot began: the time since boot at a look.
+    /// The time of the last look, and the seconds since boot at that time.
     booted: Option<(Mono, u64)>,
     /// The file `boots`.
     boots: PathBuf,
@@ -116,8 +116,8 @@ impl Time {
         }
     }
 
-    /// Reads the file `boots`, until that succeeds: a file that cannot be read has the boots before
-    /// this one, and is not written over.
+    /// Reads the file `boots`, at each look until that succeeds. A file that cannot be read is not
+    /// written over, because it has the earlier boots.
     fn load(&mut self, now: Mono) {
         let bytes = guard::found(&self.boots).and_then(|path| read_found(&path));
         match Presence::from(bytes.map_err(|error| unread("boots", &error))) {
@@ -173,12 +173,12 @@ impl Time {
         self.change(text)
     }
 
-    /// The operations that write the file `boots`; `None` if its folder does not exist, which is
-    /// not created, or is that of an initramfs, which remembers no boot.
+    /// The operations that write the file `boots`; `None` if its folder does not exist (it is not
+    /// created), or is in an initramfs, whose files do not outlive a boot.
     fn change(&self, text: String) -> Option<Vec<Op>> {
         let folder = self.boots.parent().unwrap_or(&self.boots);
         let found = guard::found(folder).map_err(|error| unread("--root-dir", &error));
-        // A missing --root-dir is the default of many boards, and worth no line.
+        // Many boards have no --root-dir, so only the verbose log has a line.
         if Presence::from(found)
             .present()
             .is_ok_and(|path| path.is_none_or(|path| is_in_initramfs(&path)))
@@ -214,7 +214,8 @@ fn uptime(file: &mut RereadFile, reader: &mut HealthReader) -> Option<u64> {
     text.split(['.', ' ']).next()?.parse().ok()
 }
 
-/// The clock is wrong by more than this, in responses in a row; right below [`RIGHT`].
+/// The clock is wrong if [`RESPONSES`] responses in a row differ from it by more than this, and
+/// right if as many differ by less than [`RIGHT`].
 const WRONG: Duration = Duration::from_secs(30);
 const RIGHT: Duration = Duration::from_secs(10);
 const RESPONSES: u8 = 3;
@@ -222,7 +223,7 @@ const RESPONSES: u8 = 3;
 const ROUNDING: Duration = Duration::from_secs(1);
 /// systemd-timesyncd has this much time after a boot, in seconds.
 const AFTER_BOOT: u64 = 900;
-/// Its longest poll takes 34 min.
+/// An older answer is too old, because systemd-timesyncd asks at least every 34 min.
 const STALE: Duration = Duration::from_secs(2 * 3600);
 
 /// The rule of NTPProblem: the board's clock differs from the API server's. The `Date` of the
@@ -279,7 +280,7 @@ impl Ntp {
         self.timesync = timesync.map(|timesync| match timesync {
             Timesync::Never if uptime >= AFTER_BOOT => Daemon::Fails,
             Timesync::Never => Daemon::Starts,
-            // /run is empty at boot: an earlier time is of another clock.
+            // /run is empty at boot: a time before the boot is from a clock that was wrong.
             Timesync::At(Some(at)) if is_stale(wall.since(at), uptime) => Daemon::Fails,
             Timesync::At(_) => Daemon::Works,
         });
@@ -302,7 +303,7 @@ impl Ntp {
         }
         if self.wrong < RESPONSES {
             let is_early = self.responses < RESPONSES;
-            // Else between both limits.
+            // Otherwise the last responses disagree, or are between the two limits.
             return if is_early { RuleResult::Waiting } else { RuleResult::NearProblem };
         }
         let (band, limit) = match off.as_secs() {
@@ -366,7 +367,7 @@ pub(super) struct History {
     has_failed: bool,
     /// This boot has a line, without `orderly`.
     is_recorded: bool,
-    /// The file has other lines than `boots`.
+    /// `boots` has changed since the file was written.
     is_unsaved: bool,
 }
 
@@ -378,7 +379,7 @@ impl History {
         self.trim();
     }
 
-    /// Drops all but the last lines, which alone count.
+    /// Keeps only the last [`MAX_LINES`] lines.
     fn trim(&mut self) {
         let excess = self.boots.len().saturating_sub(MAX_LINES);
         self.boots.drain(..excess);
@@ -438,7 +439,7 @@ impl History {
             let is_recent = |at: &&u64| **at <= now && at.saturating_add(span) > now;
             times.iter().filter(is_recent).count()
         };
-        // Replayed, because a True lasts until at most two are left.
+        // The boots are replayed, because a True lasts until a day has at most two.
         let is_bad = times.iter().chain([&now]).fold(false, |was_bad, at| {
             let day = count(*at, DAY);
             count(*at, HOUR) >= 3 || day >= 4 || (was_bad && day > 2)

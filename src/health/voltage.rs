@@ -31,7 +31,7 @@ const ALARM: &str = "in0_lcrit_alarm";
 
 /// Looks in a row with the alarm on.
 const LOOKS: u32 = 4;
-/// Drops within [`WINDOW`].
+/// After this many drops within [`WINDOW`], the condition is True.
 const DIPS: usize = 3;
 const WINDOW: Duration = Duration::from_secs(600);
 
@@ -71,7 +71,8 @@ impl Source for UnderVoltage {
     fn discover(&mut self, reader: &mut HealthReader) {
         let found = reader.whole(Alarm::discover);
         self.unread = found.as_ref().err().cloned();
-        // The alarm's last value is kept. A driver that was bound again has another number.
+        // An alarm at the same path keeps its last value. A driver that was bound again has another
+        // number in its path.
         if let Ok(Some(found)) = found
             && self.alarm.as_ref().is_none_or(|alarm| alarm.file.path != found.file.path)
         {
@@ -113,7 +114,7 @@ impl Source for UnderVoltage {
     }
 
     fn is_suspect(&self) -> bool {
-        // A driver that was unbound says nothing more.
+        // If the driver was unbound, more looks would find nothing.
         self.found.found().is_some()
             && (self.looks > 0 || self.alarm.as_ref().is_some_and(|alarm| alarm.dips > 0))
     }

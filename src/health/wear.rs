@@ -57,7 +57,7 @@ pub(super) struct StorageWornOut {
 
 impl Source for StorageWornOut {
     fn discover(&mut self, reader: &mut HealthReader) {
-        // mmcblk0boot0 is the same device.
+        // The names are only those of whole devices: mmcblk0boot0 is a part of mmcblk0.
         let found = reader.whole(|reader| {
             let emmcs = reader.names("sys/block", &|name| is_numbered(name, "mmcblk"));
             let mut found: Vec<Wear> = emmcs.iter().filter_map(|name| emmc(name, reader)).collect();
@@ -110,7 +110,7 @@ fn ubi_folder(device: &str) -> String {
     join("sys/class/ubi", device)
 }
 
-/// An SD card has no such data; both estimates can be undefined.
+/// `None` for an SD card, which has no such data, and if no estimate of an eMMC is defined.
 fn emmc(device: &str, reader: &mut HealthReader) -> Option<Wear> {
     let folder = emmc_folder(device);
     if reader.word(&folder, "type") != "MMC" {

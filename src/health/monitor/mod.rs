@@ -32,11 +32,11 @@ const FILE_MISSING: &str = "FileMissing";
 /// Limit of a reason in a file (metav1.Condition allows 1024).
 const MAX_REASON: usize = 63;
 
-/// Distance of two looks: once a minute, or with each status while a source is suspect. A little
-/// less than that, because a status can be computed early.
+/// Least time between two looks: one a minute, and one every 10 s while a source is suspect. It is
+/// a little less than 60 s and 10 s, because a status can be computed early.
 const SLOW: Duration = Duration::from_secs(55);
 const FAST: Duration = Duration::from_secs(9);
-/// Distance of two discoveries; after a uevent it is that of two looks.
+/// Least time between two discoveries; after a uevent it is [`SLOW`].
 const DISCOVERY: Duration = Duration::from_secs(3600);
 /// The number of the last uevent: the kernel sends one for each device that comes or goes, and for
 /// each driver that is bound to one.
@@ -51,12 +51,12 @@ pub struct Health {
     config: HealthConfig,
     reader: HealthReader,
     looked: Option<Mono>,
-    /// The last discovery that could read all files that exist.
+    /// When the last discovery was; `None` if it could not read all files that exist.
     discovered: Option<Mono>,
     uevents: RereadFile,
     /// The last uevent before that discovery.
     last_uevent: Option<i64>,
-    /// Those that came to their end.
+    /// Number of discoveries that were not cut off by the end of a look.
     discoveries: u64,
     /// The boot id of the Node before this process wrote it.
     node_boot_id: Option<String>,
@@ -132,7 +132,7 @@ impl Health {
             self.discover();
             is_cut_off = self.reader.root.may_read().is_err();
             self.last_uevent = uevent;
-            // One that could not read all is repeated by the next look.
+            // A discovery that could not read all files is repeated at the next look.
             self.discovered = (!is_cut_off && self.reader.unread.is_none()).then_some(now);
             self.discoveries += u64::from(!is_cut_off);
         }
@@ -142,7 +142,8 @@ impl Health {
         self.look_at(true);
         self.reader.end(look, true);
         let now = self.reader.now();
-        // Without all sources, conditions would be deleted, and changes of links forgotten.
+        // A discovery that was cut off did not find all sources: the rules would delete conditions
+        // and forget changes of links.
         if !is_cut_off {
             let is_known = self.time.history.id.is_some() && self.node_boot_id.is_some();
             let is_new_boot = is_known.then(|| self.is_of_this_boot() != Some(true));
@@ -154,7 +155,7 @@ impl Health {
     }
 
     /// Whether an earlier process wrote the Node in this boot; `None` if the kernel tells no id of
-    /// the boot, and while that or the Node is not known.
+    /// the boot, and while the id or the Node is not known.
     fn is_of_this_boot(&self) -> Option<bool> {
         let (own, node) = (self.time.history.id.as_ref()?, self.node_boot_id.as_ref()?);
         (!own.is_empty() && !node.is_empty()).then(|| own == node)
@@ -192,8 +193,8 @@ impl Health {
         self.judge(false, now);
     }
 
-    /// What it means that a look found no source. Only a look at all that the board has shows that
-    /// there is none.
+    /// The result of a rule whose look found no source. Only a complete discovery shows that the
+    /// board has none.
     fn without_source(&self, now: Mono) -> RuleResult {
         if now.since(Mono::START) < DRIVERS_ARE_BOUND || self.reader.is_initramfs {
             RuleResult::Waiting
@@ -204,7 +205,7 @@ impl Health {
         }
     }
 
-    /// Asks the rules; between two looks those of the time alone.
+    /// Asks the rules. Between two looks (not `is_look`), only the rules of `time.rs` are asked.
     fn judge(&mut self, is_look: bool, now: Now) {
         let without_source = self.without_source(now.mono);
         for BoardCondition { kind, source, state } in &mut self.conditions {
@@ -257,8 +258,8 @@ impl Health {
         }
     }
 
-    /// Reads the first line of each `--node-condition` file. Ends where the look ends: what was
-    /// read of the last files is kept then, and of a file that cannot be read.
+    /// Reads the first line of each `--node-condition` file. If the time of the look is over, the
+    /// remaining files keep what was read before, as does a file that cannot be read.
     pub fn read_files(&mut self) {
         let files = self.config.files.iter();
         let lines = files.map_while(|file| {
@@ -279,9 +280,10 @@ impl Health {
         }
     }
 
-    /// Takes the conditions of the Node as the server has them, and the id of the boot in which it
-    /// was written; none if it is not known. Until a write of this process succeeds (`is_ours`),
-    /// they are those of an earlier process, each time: a server may lag.
+    /// Takes the conditions of the Node as the server has them, and the id of the boot in which the
+    /// Node was written, if it is known. Until a write of this process has succeeded (`is_ours`),
+    /// each call takes over the conditions as those of an earlier process: a server may answer with
+    /// an old Node first.
     pub fn on_node(&mut self, conditions: &[Value], boot_id: Option<&str>, is_ours: bool) {
         if !is_ours || self.node_boot_id.is_none() {
             self.node_boot_id = boot_id.map(str::to_owned);
@@ -304,7 +306,8 @@ impl Health {
         let (is_of_this_boot, began) = (self.is_of_this_boot(), self.time.began(self.reader.now()));
         for BoardCondition { kind, state, .. } in &mut self.conditions {
             let Some(condition) = find(kind.name) else { continue };
-            // An agent of this boot may only have kept the condition, as the agent of an initramfs.
+            // An agent of this boot may only have kept an older condition, as the agent of an
+            // initramfs does. So the condition's own transition is compared with the boot.
             let since = Wall::parse(object::text(condition, &["lastTransitionTime"]));
             let is_new = since.zip(began).map(|(since, began)| since >= began);
             let is_of_this_boot =
@@ -396,7 +399,7 @@ impl Health {
         if self.config.detects(REBOOTS.name) { self.time.record(now) } else { None }
     }
 
-    /// The result of recording it, or an orderly stop.
+    /// Takes the result of the write that records this boot or an orderly stop.
     pub(crate) fn on_boot_recorded(&mut self, result: Result<(), Fault>) {
         self.time.on_written(result, self.reader.now().mono);
     }
@@ -425,8 +428,8 @@ impl Health {
     }
 }
 
-/// Whether the files of a condition type are read: also those of the mounted file systems, for
-/// their errors on record.
+/// Whether the files of a condition type are read. ReadonlyFilesystem's files are also read for the
+/// errors on record of FilesystemCorruptionProblem.
 fn is_read(config: &HealthConfig, kind: &ConditionKind) -> bool {
     let is_for_errors = kind.name == filesystems::KIND.name;
     config.detects(kind.name) || (is_for_errors && config.detects(corruption::KIND.name))

@@ -120,7 +120,8 @@ fn document(flag: &str, path: &Path, left: &mut u64) -> Result<Document, Command
 }
 
 /// What is checked without a kubeconfig on the command line: the agent of nodelet.service, if it
-/// runs or has an identity. The flags on the command line follow its flags, and win.
+/// runs or has an identity. The flags of the command line come after the flags of the unit, and
+/// override them.
 fn unit_to_check(flags: &Flags) -> Result<Option<UnitAgent>, CommandFailure> {
     let values = &flags.values;
     let is_given =

@@ -31,7 +31,7 @@ pub struct Flags {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[expect(missing_docs, reason = "the help texts of SETTINGS")]
 pub struct Values {
-    /// What needs no further check. [`Config::new`] adds the rest.
+    /// The values that need no further check. [`Config::new`] adds the rest.
     pub config: Config,
     pub config_file: Option<PathBuf>,
     pub config_dir: Option<PathBuf>,
@@ -86,7 +86,7 @@ impl Default for Flags {
 }
 
 impl Flags {
-    /// Keeps the fault of a new value, and forgets that of the one before.
+    /// Keeps the fault of a new value, and forgets the fault of the value before.
     pub(super) fn note(&mut self, flag: &'static str, fault: Option<String>) {
         match fault {
             Some(fault) => self.faults.insert(flag, fault),

@@ -48,7 +48,8 @@ pub const NO_PODS: &str = "nodelet/no-pods";
 /// The taint that an external cloud controller removes after it has initialized the Node.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// The configuration of a run. [`Config::new`] validates it; `default()` has no setting's default.
+/// The configuration of a run. [`Config::new`] validates it; `default()` has zero values, not the
+/// defaults of the flags.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     /// `--kubeconfig`.
@@ -68,8 +69,9 @@ pub struct Config {
     pub update_frequency: Duration,
     /// `--node-status-report-frequency`: how often an unchanged status is sent.
     pub report_frequency: Duration,
-    /// `--node-resync-frequency`: how often there is a look for others' changes of the Node.
-    /// By default one between two reports, and with the wait for a status at most 160 s.
+    /// `--node-resync-frequency`: how often the Node is read, because another program may have
+    /// changed it. The default gives one read between two reports; with the wait for the next
+    /// status, the time between two reads is at most 160 s.
     pub resync_frequency: Duration,
     /// `--node-lease-duration-seconds`.
     pub lease_duration_seconds: u32,

@@ -1,5 +1,5 @@
 //! One row of a table of flags: how it is written, what it does, and where its value goes. The
-//! table of a run is in `flags.rs`, that of `nodelet join` in `join/command/mod.rs`.
+//! table of a run is in `flags.rs`, and the table of `nodelet join` in `join/command/mod.rs`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ pub struct Setting<T: 'static> {
     pub field: &'static str,
     /// What its value is; empty for a switch.
     pub value: &'static str,
-    /// Its value where none is given; empty for none.
+    /// Its value if none is given; empty if it has no default.
     pub default: &'static str,
     /// The kubelet does not have it.
     pub own: bool,
@@ -44,13 +44,14 @@ pub enum Kind<T: 'static> {
     Path(fn(&mut T, PathBuf)),
     /// `true` or `false`; optional on the command line.
     Switch(fn(&mut T, bool)),
-    /// A number from the first to the second one.
+    /// A number, not below the first limit and not above the second one.
     Number(i32, i32, fn(&mut T, i32)),
-    /// `10s`; at least this long, or zero where that is the default.
+    /// `10s`: at least this long. Zero is also valid if it is the default.
     Period(Duration, fn(&mut T, Duration)),
-    /// `k=v,…`, with the separator of key and value; no comma in a value. The first occurrence on
-    /// the command line clears the value of the file, the others add to it. The form for new maps:
-    /// `--node-labels` is the kubelet's exception.
+    /// `k=v,…`, with the separator between key and value. A value has no comma. The first
+    /// occurrence on the command line replaces the value of the file, and each further one adds to
+    /// it. A new flag with a map gets this form; only `--node-labels` has another one, as in the
+    /// kubelet.
     Pairs(char, fn(&mut T) -> &mut Pairs),
     /// `key=value:Effect,…`.
     Taints(fn(&mut T, Vec<Taint>)),
@@ -84,7 +85,7 @@ impl<T> Setting<T> {
         match self.kind {
             Kind::Path(set) => set(target, text.into()),
             Kind::Text(set) => {
-                // Moved, not copied: a token is erased by its owner alone.
+                // Moved, not copied: if the text is a token, its owner erases only its own copy.
                 set(target, text.into_string().map_err(|_| not_utf8())?);
             }
             Kind::Switch(set) => set(target, switch(name, utf8()?)?),
@@ -146,7 +147,7 @@ impl<T> Setting<T> {
         })
     }
 
-    /// `-o, --output json|text *`; the star is of own flags.
+    /// `-o, --output json|text *`; the star marks a flag that the kubelet does not have.
     pub fn spelling(&self) -> String {
         let short = SHORT.iter().find(|(_, flag)| *flag == self.flag);
         let short = short.map_or(String::new(), |(letter, _)| format!("-{letter}, "));
@@ -199,7 +200,7 @@ fn columns(text: &mut String, left: &str, right: &str) {
 /// Sets each setting of `table` to its default.
 pub fn set_defaults<T>(table: &[Setting<T>], target: &mut T) {
     for setting in table.iter().filter(|setting| !setting.default.is_empty()) {
-        // A test sets each of them.
+        // This cannot fail: a test sets each default.
         let _ = setting.set(target, setting.default.into(), true);
     }
 }
@@ -242,8 +243,8 @@ fn number(name: &str, text: &str) -> Result<i32, String> {
         .map_err(|_| format!("invalid argument {text:?} for --{name}: not a number in its range"))
 }
 
-/// The value of a flag. That of a switch follows `=`; a following argument is its value only if it
-/// is `true` or `false`.
+/// The value of a flag. The value of a switch stands behind `=`. The next argument is its value
+/// only if that argument is `true` or `false`.
 pub fn value(
     name: &str,
     takes_value: bool,

@@ -48,7 +48,7 @@ fn count(root: &HostRoot, list: &Read<String>) -> Read<u64> {
             CPUS,
         );
     }
-    // All are online in a kernel without CPU hotplug, which has no list.
+    // A kernel without CPU hotplug has no list, and all its CPUs are online.
     let online = Presence::from(list.as_ref().map_err(Clone::clone)).present()?;
     let mut count = 0;
     for node in nodes {

@@ -3,9 +3,9 @@
 //!
 //! statvfs and stat block for ever on a network file system whose server is down, and one blocked
 //! call loses the Lease. So each path is compared with this process's mount table first, and such
-//! file systems are refused. The root file system can be one, too. It is asked once, at the start:
-//! this program was loaded from it then. Below it a local file system is kept open, because each
-//! path leads through the root.
+//! file systems are refused. The root file system can be such a file system, too. It is measured
+//! once, at the start, because then it answers: this program was just loaded from it. A local file
+//! system below such a root is kept open, because each path to it leads through the root.
 
 use std::fs::File;
 use std::io;
@@ -34,13 +34,13 @@ pub(super) struct MeasuredPath {
 /// How a file system is measured.
 #[derive(Debug)]
 enum DiskAccess {
-    /// A path on it, resolved and compared with the mounts. No descriptor, which would pin the
-    /// mount. A component of it may be replaced by a link without a change of the mounts, so it
-    /// must not be kept for long.
+    /// A path on the file system, resolved and compared with the mounts. It is not a descriptor,
+    /// because a descriptor would pin the mount. It must not be kept for long, because a component
+    /// of the path may be replaced by a link, which changes no mount.
     Path(PathBuf),
-    /// Below a root that can block.
+    /// A local file system below a root that can block.
     Open(File),
-    /// What was read of a root that can block.
+    /// The result of the only read, on a root that can block.
     Asked(Read<FileSystem>),
 }
 
@@ -91,11 +91,11 @@ impl DiskAccess {
             let sizes = Self::Path(path).measure(folder)?;
             Ok(Self::Asked(sizes.map(|fs| FileSystem { asked_once: true, ..fs })))
         });
-        // Not looked for again either.
+        // A failure is kept, too: the path is not looked for again.
         Ok(access.unwrap_or_else(|unread| Self::Asked(Err(unread))))
     }
 
-    /// An error of statvfs, or else the sizes.
+    /// The outer error is a failure of statvfs. The inner error says why there are no sizes.
     fn measure(&self, folder: &Path) -> Read<Read<FileSystem>> {
         #[cfg(test)]
         if let Some(sizes) = sim::statvfs(folder) {
@@ -117,9 +117,9 @@ pub(super) fn ancestor(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read
     resolved.map(|path| path.existing).map_err(|error| unread(&source(folder), &error))
 }
 
-/// The mount point of the file system that holds `folder`, which need not be readable: that of
-/// containerd is below a folder of mode 0700. A folder that is missing here is on another machine,
-/// or the unit of this process hides it: its nearest ancestor says nothing about it.
+/// The mount point of the file system that holds `folder`, which need not be readable: containerd's
+/// folder is below a folder of mode 0700. A missing `folder` is an error: it is on another machine,
+/// or the unit of this process hides it, and the nearest ancestor may be on another file system.
 pub(super) fn mount_point(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<PathBuf> {
     let source = format!("mount of {}", folder.display());
     let mut below = folder.ancestors();

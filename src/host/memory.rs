@@ -1,9 +1,9 @@
 //! RAM, swap and huge pages; whether the kernel reports stalls on memory.
 //!
-//! RAM and swap are those of `proc/meminfo`, by cAdvisor's rule: the first line of the form
-//! `<name>: <n> kB` counts. So is the memory in use, for a kernel without a memory controller. Not
-//! procfs::Meminfo, which fails if one of its lines is missing: Linux before 3.14 has no
-//! MemAvailable, and some boards have no swap lines.
+//! RAM and swap are read from `proc/meminfo`, by cAdvisor's rule: the first line of the form
+//! `<name>: <n> kB` counts. For a kernel without a memory controller, the memory in use is read
+//! there, too. procfs::Meminfo is not used, because it fails if one of its lines is missing: Linux
+//! before 3.14 has no MemAvailable, and some boards have no swap lines.
 
 use nix::errno::Errno;
 use nix::sys::sysinfo::SysInfo;
@@ -20,9 +20,10 @@ pub(super) const MEMINFO: &str = "proc/meminfo";
 const HUGE_PAGES: &str = "sys/kernel/mm/hugepages";
 const PRESSURE: &str = "proc/pressure/memory";
 
-/// `proc/meminfo`. The kernel takes 20 times as long to write it as to answer sysinfo(2), so for
-/// most statuses sysinfo(2) alone tells that the totals are unchanged. Its numbers are not used
-/// themselves: in a container they can differ from those of the file, and qemu-arm truncates them.
+/// `proc/meminfo`. The kernel takes 20 times as long to write it as to answer sysinfo(2), so most
+/// statuses ask only sysinfo(2): if its totals are unchanged, the values of the last read still
+/// count. The numbers of sysinfo(2) are not reported: in a container they can differ from the
+/// file's numbers, and qemu-arm truncates them.
 #[derive(Debug)]
 pub(super) struct Meminfo {
     pub(super) file: RereadFile,
@@ -32,7 +33,8 @@ pub(super) struct Meminfo {
 /// The last read.
 #[derive(Debug)]
 struct Last {
-    /// RAM and swap by sysinfo(2), in bytes, just before it; `None` if it does not tell.
+    /// RAM and swap by sysinfo(2) in bytes, just before this read; `None` if sysinfo(2) does not
+    /// tell them.
     totals: Option<[u64; 2]>,
     values: MeminfoValues,
 }
@@ -79,8 +81,9 @@ impl Meminfo {
         }
     }
 
-    /// The values of the last read, if it succeeded and RAM and swap have the same size since, by
-    /// `sysinfo`. With `counters`, which change all the time, the file is always read.
+    /// The values of the last read, if that read succeeded and RAM and swap have the same size
+    /// since then, by `sysinfo`; else the file is read. With `counters` the file is always read,
+    /// because the counters change all the time.
     fn values(
         &mut self,
         root: &HostRoot,

@@ -1,9 +1,10 @@
 //! The facts of the kernel: one file per subsystem, each with a pure `parse` and a `read` below a
 //! [`HostRoot`]. An unreadable file makes only its own fact unread.
 //!
-//! [`Host::read`] reads all of them. The functions below it read those that change for a status,
-//! that change unannounced, and that the kernel announces; `agent::read_cache` calls them. Each
-//! calls the `refresh` of its subsystems, which sets their facts.
+//! [`Host::read`] reads all facts. [`Host::refresh_usage`] reads the facts that each status needs,
+//! [`Host::refresh_unannounced`] the facts whose change the kernel does not announce, and
+//! [`Host::refresh_network`] those whose change it announces; `agent::read_cache` calls these
+//! three. They call the `refresh` of each subsystem, which sets its facts.
 
 pub mod cgroup;
 pub mod cpu;
@@ -34,15 +35,15 @@ pub struct Host {
     /// `--ready-when-exists`: the Node is not ready while one of these paths is missing. A mounted
     /// data partition or a service's pid file can be such a path.
     pub ready_when_exists: Vec<PathBuf>,
-    /// `None` before the first read, and after a change of the mounts: then other files may be
-    /// read.
+    /// `None` before the first read, and after a change of the mounts: the same paths may then lead
+    /// to other files.
     sources: Option<Sources>,
 }
 
 /// What is kept between two reads of the facts: descriptors and resolved paths.
 #[derive(Debug)]
 struct Sources {
-    /// That of this process, with its root: it shows which paths can block.
+    /// The mount table of this process: it shows which paths can block.
     mounts: Read<Rc<[Mount]>>,
     root_can_block: bool,
     meminfo: memory::Meminfo,
@@ -51,7 +52,7 @@ struct Sources {
     node_fs: disk::MeasuredPath,
     image_fs: disk::MeasuredPath,
     online: cpu::Online,
-    /// Read only for [`Host::usage`], like the next one.
+    /// Read only for [`Host::usage`], like `stat`.
     cpu_stat: RereadFile,
     stat: RereadFile,
 }
@@ -104,9 +105,9 @@ impl Host {
         facts
     }
 
-    /// Closes all files if a mount changed: the other refreshes can read other files then. Also if
-    /// the table could not be read, and below another root than `/`, where the kernel reports no
-    /// change.
+    /// Closes all files if a mount changed, because the same paths can then lead to other files.
+    /// Files are also closed if the mount table could not be read, and always below another root
+    /// than `/`, because the kernel reports no change of its mounts.
     pub fn refresh_mounts(&mut self) {
         let is_current = |sources: &Sources| match (&sources.mounts, all_mounts()) {
             (Ok(mounts), Ok(current)) => self.root.is_real() && Rc::ptr_eq(mounts, &current),
@@ -126,7 +127,7 @@ impl Host {
         let (folder, mounts) = (&self.node_root_dir, &sources.mounts);
         facts.node_fs = sources.node_fs.read(root, folder, mounts, disk::ancestor);
         facts.pids = sources.threads.read(root);
-        // What the last look found is kept if this one did not come so far.
+        // If the time of this look is over, the lines of the last look are kept.
         if root.may_read().is_ok() {
             facts.unhealthy = self.unhealthy();
         }
@@ -176,9 +177,9 @@ impl Host {
         sources.image_fs.read(root, folder, mounts, disk::mount_point)
     }
 
-    /// One line for each missing path of `--ready-when-exists`. One that cannot be resolved counts
-    /// as missing; one on a file system that can block is not touched. Cheaper than
-    /// [`Host::refresh_usage`], for frequent calls.
+    /// One line for each missing path of `--ready-when-exists`. A path that cannot be resolved
+    /// counts as missing. So does a path on a file system that can block, which is not touched.
+    /// Cheaper than [`Host::refresh_usage`], for frequent calls.
     pub fn unhealthy(&self) -> Vec<String> {
         let line = |path: &PathBuf| {
             let cause = match guard::resolve(path).map(Resolved::found) {
@@ -197,8 +198,8 @@ impl Host {
     }
 }
 
-/// All mounts in the table below `root`, in the kernel's order. Below another root than `/`, of
-/// `proc/mounts` if `proc/self/mountinfo` is missing.
+/// All mounts in the table below `root`, in the kernel's order. The table is `proc/self/mountinfo`,
+/// or `proc/mounts` if that is missing, as it may be below another root than `/`.
 pub fn mounts(root: &HostRoot) -> Read<Vec<Mount>> {
     let table = |path: &str, parse: fn(&str) -> Option<Mount>| -> Read<Vec<Mount>> {
         let mut mounts = Vec::new();

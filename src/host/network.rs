@@ -74,7 +74,7 @@ pub fn routes(root: &HostRoot) -> Read<Option<Vec<DefaultRoute>>> {
         return Ok(None);
     };
     // The kubelet ignores every error here, such as the missing file of a kernel without IPv6. But
-    // what a look did not come to is no missing file.
+    // if the look ended before the file was read, the file is not missing.
     match default_routes(root, IPV6_ROUTE, parse_v6) {
         Err(unread) if root.may_read().is_err() => return Err(unread),
         v6 => routes.extend(v6.unwrap_or_default()),

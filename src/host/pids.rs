@@ -1,8 +1,8 @@
 //! The number of threads and its limit, from `proc/loadavg` and
 //! `proc/sys/kernel/{pid_max,threads-max}`, as in the kubelet's `pkg/kubelet/stats/pidlimit`.
 //!
-//! One of the two limits is enough. For a malformed loadavg the kubelet uses the 16-bit count of
-//! sysinfo(2); here the fact is unread.
+//! If one of the two limits cannot be read, the other limit counts. For a malformed loadavg the
+//! kubelet uses the 16-bit count of sysinfo(2); here the fact is unread.
 
 use crate::kube::facts::{Pids, Read, Unread};
 use crate::os::reread_file::RereadFile;
@@ -29,7 +29,7 @@ impl Default for Threads {
 }
 
 impl Threads {
-    /// The next read is of all files.
+    /// The next read reads all files, not only loadavg.
     pub(super) fn forget(&mut self) {
         self.max = None;
     }

@@ -8,10 +8,10 @@ use crate::os::host_name;
 use crate::os::read::SMALL;
 use crate::os::root::{HostRoot, text, unread};
 
-/// Sets what a boot or a person changes.
+/// Sets the facts that a boot or an administrator changes.
 pub(super) fn refresh(root: &HostRoot, facts: &mut Facts) {
     facts.os_image = os_image(root);
-    // The first boot of an image writes it.
+    // The first boot of an image writes machine-id, perhaps after the last read.
     let has_id = facts.machine_id.as_deref().is_ok_and(is_machine_id);
     if !has_id || is_missing(&facts.system_uuid) {
         (facts.machine_id, facts.system_uuid) = identities(root);
@@ -23,7 +23,7 @@ fn is_missing(text: &Read<String>) -> bool {
     text.as_deref().unwrap_or_default().is_empty()
 }
 
-/// Sets what kernel files alone have, which never block.
+/// Sets the facts that are only in kernel files, which never block.
 pub(super) fn refresh_kernel(root: &HostRoot, facts: &mut Facts) {
     if is_missing(&facts.boot_id) {
         facts.boot_id = line(root, "proc/sys/kernel/random/boot_id");

@@ -1,7 +1,8 @@
 //! What `nodelet serve` reports and no status needs: CPU time, memory and swap in use, traffic.
 //!
-//! CPU time is that of the root cgroup: v2's cpu.stat (Linux 5.8), else the sum of `proc/stat` that
-//! the kernel itself makes for it. Memory is cAdvisor's working set (`cgroup`).
+//! CPU time is read from cpu.stat of v2's root cgroup (Linux 5.8), else it is the sum over
+//! `proc/stat` that the kernel itself makes for that file. Memory is cAdvisor's working set
+//! (`cgroup`).
 
 use std::time::Duration;
 
@@ -24,13 +25,13 @@ const MAX_INTERFACES: usize = 32;
 /// Use of CPU, memory and swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// CPU time of all since the boot.
+    /// CPU time of all processes since the boot.
     pub cpu: Read<Duration>,
     /// Memory in use without inactive file cache, in bytes.
     pub working_set_bytes: Read<u64>,
     /// RAM in bytes.
     pub memory_bytes: Read<u64>,
-    /// Swap in bytes: all, and what is free; zero without the lines.
+    /// Swap in bytes: the total, and the free part; zero if the lines are missing.
     pub swap_bytes: Read<(u64, u64)>,
 }
 
@@ -72,8 +73,8 @@ impl Host {
         }
     }
 
-    /// Reads the sizes of the file system of `--root-dir`; below a root on a network that of the
-    /// first read.
+    /// Reads the sizes of the file system of `--root-dir`; if the root is on a network, always of
+    /// the file system that the first read found.
     pub fn node_fs(&mut self) -> Read<FileSystem> {
         self.refresh_mounts();
         let root = &self.root;
@@ -132,7 +133,7 @@ pub fn parse_stat(text: &[u8]) -> Option<Duration> {
     Some(Duration::from_millis(sum.saturating_mul(10)))
 }
 
-/// The numbers of a line, as far as its words are such.
+/// The numbers of a line, up to the first word that is no number.
 fn numbers(line: &str) -> impl Iterator<Item = u64> {
     line.split_ascii_whitespace().map_while(|word| word.parse().ok())
 }

@@ -8,8 +8,8 @@ use super::report::{FailedAt, RuntimeReport};
 use crate::kube::finding::Finding;
 use crate::kube::text::Fault;
 
-/// The findings of one question. A failed one is its last line. `offers_pods` is `--max-pods` above
-/// 0.
+/// The findings of one question. If the question failed, the failure is the last finding.
+/// `offers_pods` is `--max-pods` above 0.
 pub(super) fn question(
     config: &RuntimeConfig,
     found: &RuntimeReport,

@@ -16,8 +16,8 @@ use crate::os::read::{LARGE, cause, from_start, open};
 
 /// A runtime without success for this time is down (maxWaitForContainerRuntime of the kubelet).
 const DOWN_AFTER: Duration = Duration::from_secs(30);
-/// `nodelet runtime` writes every 10 s. After this time it is late, and the status is computed as
-/// soon as the runtime counts as down.
+/// `nodelet runtime` writes every 10 s. If the last success is older than this, the next status is
+/// computed when that success is 30 s old, because then the runtime is down.
 const LATE_AFTER: Duration = Duration::from_secs(15);
 /// For this time after the start, a first success is looked for every [`RETRY`].
 const STARTING: Duration = Duration::from_secs(120);
@@ -32,10 +32,10 @@ pub struct RuntimeFile {
     path: PathBuf,
     /// Stays open while it has not been replaced, and its time advances.
     file: Option<File>,
-    /// The text of `facts`: an equal one is not parsed again.
+    /// The JSON of `facts`. If the file has the same JSON again, it is not parsed again.
     json: String,
     facts: RuntimeFacts,
-    /// Since boot.
+    /// The last success, since boot.
     success: Option<Duration>,
     boot: u64,
     log: OutageLog,
@@ -56,7 +56,8 @@ impl RuntimeFile {
     }
 
     /// What the Node reports now, and when it may change without a change of the file. A file that
-    /// is missing, damaged or of another boot changes nothing: what was read before grows old.
+    /// is missing, damaged or of another boot changes nothing: the facts that were read before
+    /// stay, and their last success grows old.
     pub fn facts(&mut self, now: Mono, since_boot: Duration) -> (RuntimeFacts, Option<Mono>) {
         let fresh = self.fresh(since_boot);
         let mut facts = self.facts.clone();
@@ -83,7 +84,8 @@ impl RuntimeFile {
         (facts, due)
     }
 
-    /// Reads the file. The error says why the last success is not known, or 30 s old.
+    /// Reads the file. `Ok` if the last success is less than 30 s old; the error says why it is
+    /// older, or not known.
     pub fn fresh(&mut self, since_boot: Duration) -> Result<(), Fault> {
         let read = self.read(since_boot);
         let age = self.success.map(|at| since_boot.saturating_sub(at));

@@ -9,10 +9,10 @@
 //! may be of different versions: an unknown line or member is ignored, and a missing member is not
 //! known.
 //!
-//! New facts are a new file. If nothing but the time changes, it is written over the old one, which
-//! has as many digits. A reader may see some bytes of both: so the time stands there twice, and two
-//! different ones are no time. The reader then has the time of its last read, which is one pace
-//! old.
+//! New facts are a new file. If only the time changes, the new time is written over the old time in
+//! the same file; each time has 13 digits. A reader may then see some bytes of the old time and
+//! some of the new time. So the line has the time twice, and a line with two different times is not
+//! used: the reader keeps the time of its last read, which is one pace old.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::kube::facts::RuntimeFacts;
 /// Ready's line before the first success.
 pub const NOT_YET: &str = "container runtime status check may not have completed yet";
 
-/// Before the first answer.
+/// The facts before the first answer.
 pub fn unknown() -> RuntimeFacts {
     let network = Some("network state unknown".to_owned());
     RuntimeFacts { network, ..RuntimeFacts::default() }
@@ -35,8 +35,8 @@ pub fn file(facts: &RuntimeFacts, success: Option<Duration>, boot: u64) -> Strin
     format!("{time}\n{}\n{boot}\n", serde_json::to_string(facts).unwrap_or_default())
 }
 
-/// The time of the last success, the JSON of the facts, and the number of the boot, 0 of a former
-/// version; `None` if `text` is no such file.
+/// The time of the last success, the JSON of the facts, and the number of the boot, which is 0 if a
+/// former version wrote the file; `None` if `text` is no such file.
 pub fn split(text: &str) -> Option<(Option<Duration>, &str, u64)> {
     let mut lines = text.lines();
     let at = match lines.next()? {

@@ -2,8 +2,9 @@
 //! a call is a message, its answer is a message and then a status in the trailers
 //! (github.com/grpc/grpc doc/PROTOCOL-HTTP2.md).
 //!
-//! The window of a call equals the limit of its answer, and that of the connection is opened again
-//! after each call. Flow control of what is sent is not needed for some hundred bytes.
+//! The flow-control window of a call is as large as the largest answer. The window of the
+//! connection is opened again after each call. A request has some hundred bytes, so the windows of
+//! the runtime are not observed.
 
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
@@ -14,7 +15,8 @@ use super::socket::{Open, RuntimeStream, failed};
 use crate::kube::protobuf::WireValue;
 use crate::kube::text::{Fault, percent_decoded};
 
-/// Bytes of one message, as the kubelet's client allows, and of its prefix: a flag, and the length.
+/// Most bytes of one message, as in the kubelet's client. [`PREFIX`] bytes stand before a message:
+/// a flag, and the length.
 const MAX_MESSAGE: usize = 16 << 20;
 const PREFIX: usize = 5;
 /// Longest frame, because our SETTINGS have no other limit (RFC 9113 §4.2).
@@ -26,7 +28,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// HEADER_TABLE_SIZE 0, ENABLE_PUSH 0, INITIAL_WINDOW_SIZE 16 MiB and the prefix of a message,
 /// MAX_HEADER_LIST_SIZE 16 KiB.
 const SETTINGS: [(u16, u32); 4] = [(1, 0), (2, 0), (4, (16 << 20) + 5), (6, 16_384)];
-/// Of the connection, over its first window of 65,535 bytes.
+/// What is added to the connection's first window of 65,535 bytes.
 const WINDOW: u32 = 16 << 20;
 
 const DATA: u8 = 0;
@@ -75,7 +77,7 @@ pub(super) struct RuntimeConnection {
     /// What is sent with the next request: the preface, acknowledgements, and windows. They can
     /// wait: grpc-go gives an acknowledgement 20 s.
     out: Vec<u8>,
-    /// Client streams are odd.
+    /// The id of the next stream. A client's ids are odd.
     stream: u32,
     /// The first frame has arrived.
     has_begun: bool,
@@ -85,8 +87,9 @@ pub(super) struct RuntimeConnection {
     is_going_away: bool,
 }
 
-/// Calls `/package.Service/Method` over the kept connection, or over a new one: the runtime may
-/// have been restarted. Returns the answer's message.
+/// Calls `/package.Service/Method` over the kept connection. If there is none, or if it fails
+/// before a frame of the answer arrives, a new connection is opened: the runtime may have been
+/// restarted. Returns the answer's message.
 pub(super) fn call(
     kept: &mut Option<RuntimeConnection>,
     socket: &Path,
@@ -117,7 +120,7 @@ struct GrpcAnswer {
     http_status: Vec<u8>,
     status: Option<usize>,
     detail: String,
-    /// With its prefix.
+    /// The message so far, with its prefix.
     message: Vec<u8>,
 }
 
@@ -263,7 +266,8 @@ impl GrpcAnswer {
         matches!(self.http_status.as_slice(), b"200" | b"")
     }
 
-    /// Bytes of the message. One that will not be taken is refused at once.
+    /// Takes bytes of the message. A message that is compressed or too large is refused as soon as
+    /// its prefix is there.
     fn on_data(&mut self, bytes: &[u8]) -> Result<(), RuntimeFailure> {
         if !self.is_http_success() {
             // An error page is no message.
@@ -282,7 +286,7 @@ impl GrpcAnswer {
         if self.message.len() > PREFIX + length {
             return broken("the answer has more than one message");
         }
-        // At once, and not doubled again and again.
+        // Reserves the whole message once. Otherwise the buffer would be doubled again and again.
         self.message.reserve_exact(PREFIX + length - self.message.len());
         Ok(())
     }

@@ -38,9 +38,10 @@ use report::{RuntimeQuery, RuntimeReport};
 use socket::{RuntimeStream, TimedSocket, now};
 use state::RuntimeState;
 
-/// A question without an end has failed after this time.
+/// A question that has no answer after this time has failed.
 const OVERDUE: Duration = Duration::from_secs(20);
-/// What a question asks for behind the status: a list that hangs must not make the status old.
+/// Limit for the details, which are asked for after the status. With 10 s, a list that hangs does
+/// not delay the next status until the last one is 30 s old.
 const DETAILS_OVERDUE: Duration = Duration::from_secs(10);
 
 /// Asks the container runtime for the agent, until the process is ended. Its times count from the
@@ -64,7 +65,8 @@ pub fn run(config: Option<RuntimeConfig>) -> End {
                 state.on_report(report, answered)
             }
         };
-        // Otherwise the file grows old, which says that the runtime does not answer.
+        // Without news the file is not written: its time grows old, and the agent sees that the
+        // runtime does not answer.
         if is_news {
             let written = file.write(state.file(boot));
             let error = written.err().map(|why| why.to_string());
@@ -101,7 +103,7 @@ struct Client<'a> {
     config: &'a RuntimeConfig,
     cri: Cri,
     limit: Duration,
-    /// Of the current question.
+    /// The deadline of the current question.
     deadline: Rc<Cell<Mono>>,
 }
 
@@ -110,7 +112,7 @@ impl<'a> Client<'a> {
         Self { config, cri: Cri::default(), limit, deadline: Rc::default() }
     }
 
-    /// Also when the status was answered, or the question failed.
+    /// Also returns the time at which the status was answered, or at which the question failed.
     fn ask(&mut self, query: RuntimeQuery) -> (RuntimeReport, Mono) {
         self.deadline.set(now().after(self.limit));
         let (limit, deadline) = (self.limit, &self.deadline);

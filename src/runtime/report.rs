@@ -47,7 +47,7 @@ impl RuntimeReport {
         }
     }
 
-    /// The answer to a request for details; a failure is a line of the errors.
+    /// The answer to a request for details; `None` if it failed, and then `errors` gets a line.
     pub fn take<T>(&mut self, answer: Result<T, RuntimeFailure>) -> Option<T> {
         answer.map_err(|failure| self.errors.push(failure.fault.to_string())).ok()
     }
@@ -85,7 +85,8 @@ pub enum FailedAt {
     Size,
 }
 
-/// The answer to CRI's Status. Docker and Podman have only the first member: they answered.
+/// The answer to CRI's Status. For Docker and Podman, which have no Status, a default value says
+/// that they answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// Ready's line about the runtime; `None` if it is ready.
@@ -176,15 +177,16 @@ fn printed(version: &str) -> Option<String> {
     Some(values.join("."))
 }
 
-/// Names of one image (MaxNamesPerImageInNodeStatus), and digests or tags that are read of one.
+/// Most names of one image (MaxNamesPerImageInNodeStatus). It is also the most digests, and the
+/// most tags, that are read for one image.
 pub const MAX_NAMES: usize = 5;
 /// Bytes of one name; an image with a longer one is skipped.
 const MAX_NAME_BYTES: usize = 1 << 10;
-/// Without a limit of their number: images, and bytes of their names and ids.
+/// Most images, and most bytes of their names and ids, whatever `--node-status-max-images` is.
 const MAX_IMAGES: usize = 1000;
 const MAX_BYTES: usize = 256 << 10;
 
-/// The largest images of a list of any length, which is never held as a whole.
+/// The largest images of a list. Its other images are not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images {
     /// By size, then id, both descending.
@@ -196,8 +198,8 @@ pub struct Images {
 }
 
 impl Images {
-    /// An empty list. `max` is `--node-status-max-images`; negative is no limit but that of memory:
-    /// 1,000 images and 256 KiB.
+    /// An empty list. `max` is `--node-status-max-images`; a negative `max` is no limit. In any
+    /// case at most 1,000 images, and 256 KiB of names and ids, are kept.
     pub fn new(max: i32) -> Self {
         Self {
             largest: Vec::new(),
@@ -229,8 +231,8 @@ impl Images {
         }
     }
 
-    /// The images that the Node reports. A runtime may list the names of an image in another order
-    /// each time: the order of `before` is kept, so that it is no change.
+    /// The images that the Node reports. A runtime may list the same names of an image in another
+    /// order each time: then the order of `before` is kept, so that the Node does not change.
     pub fn reported(self, before: &[Image]) -> Vec<Image> {
         let mut images = self.largest;
         for image in &mut images {

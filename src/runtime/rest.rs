@@ -1,5 +1,5 @@
-//! The Docker Engine API, which Podman speaks too, over HTTP/1.0: both then answer without chunks,
-//! and close the connection.
+//! The Docker Engine API, which Podman speaks too, over HTTP/1.0: to this version Docker and Podman
+//! answer without chunks, and close the connection.
 
 use std::io::ErrorKind;
 
@@ -20,7 +20,8 @@ const MAX_BODY: usize = 4 << 20;
 /// Bytes of an error's text.
 const MAX_ERROR: usize = 200;
 
-/// Asks for `query`: a connection for each request. Calls `on_status` before it asks for details.
+/// Asks for `query`, with a new connection for each request. Calls `on_status` before it asks for
+/// details.
 pub fn ask(
     config: &RuntimeConfig,
     query: RuntimeQuery,
@@ -32,7 +33,7 @@ pub fn ask(
         Err(failure) => return RuntimeReport::new(Err(failure)),
     };
     let mut report = RuntimeReport::new(Ok(Status::default()));
-    // The ping was judged when it was read.
+    // `get` has checked that the ping succeeded.
     let ping = RestResponse::parse(&ping);
     let header = |name| ping.as_ref().map_or("", |ping| ping.header(name));
     report.version = version(header("server"), config.protocol);
@@ -113,7 +114,7 @@ struct RestResponse<'a> {
 }
 
 impl<'a> RestResponse<'a> {
-    /// `None` until the head has arrived, and where it is no head of HTTP/1.
+    /// `None` until the whole head has arrived, and if it is no head of HTTP/1.
     fn parse(bytes: &'a [u8]) -> Option<Self> {
         let searched = bytes.get(..MAX_HEAD).unwrap_or(bytes);
         let end = searched.windows(4).position(|four| four == b"\r\n\r\n")?;
@@ -165,8 +166,8 @@ impl<'a> RestResponse<'a> {
     }
 }
 
-/// `Docker/20.10.24+dfsg1 (linux)` or `Libpod/5.4.2 (linux)`. Another server has the type of the
-/// endpoint, and no known version.
+/// `Docker/20.10.24+dfsg1 (linux)` or `Libpod/5.4.2 (linux)`. A server with another name has the
+/// type of its endpoint. Without a version in the header, the version is `?`.
 fn version(server: &str, protocol: Protocol) -> Option<RuntimeVersion> {
     let (name, version) = server.split_once('/').unwrap_or((server, ""));
     let kind = match (name, protocol) {

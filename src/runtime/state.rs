@@ -10,13 +10,14 @@ use crate::kube::facts::RuntimeFacts;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 
-/// Time between two questions, and after one that failed.
+/// Time between two questions; after a question that failed it is [`RETRY`].
 const EVERY: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
 /// Time between two questions for all details: version, images, and the folder of the images.
 const DETAILS_EVERY: Duration = Duration::from_secs(60);
-/// The same if the list of images is large; for Podman, the time between all questions: its socket
-/// is usually activated by systemd, and a question would start a process.
+/// Time between two questions for all details if the list of images is large. For Podman, the time
+/// between any two questions: its socket is usually activated by systemd, so a question may start a
+/// process.
 const RARELY: Duration = Duration::from_secs(300);
 
 /// The state between questions.
@@ -48,7 +49,7 @@ impl RuntimeState {
         }
     }
 
-    /// What to ask now. `None`: the last answer still counts.
+    /// What to ask now. `None`, only for Podman: the last answer still counts.
     pub(super) fn query(&mut self, now: Mono) -> Option<RuntimeQuery> {
         let details = now >= self.details_due;
         if details {
@@ -63,13 +64,14 @@ impl RuntimeState {
 
     /// Takes what was found. Returns whether the facts, or the time of the last success, changed.
     pub(super) fn on_report(&mut self, report: RuntimeReport, now: Mono) -> bool {
-        // Also after a list that failed: it may take all of its time again.
+        // The details also wait after a list that failed: the next list may take all of its time
+        // again.
         if report.images.is_some() || report.list_is_large || !report.errors.is_empty() {
             let is_rare = report.list_is_large || self.is_podman;
             self.details_due = now.after(if is_rare { RARELY } else { DETAILS_EVERY });
         } else if report.status.is_err() && !self.has_failed {
-            // With each question from now on, until one is answered: what answers after an outage
-            // may be another version.
+            // From now on each question asks for details, until details are answered: after an
+            // outage the runtime may have another version.
             self.details_due = Mono::START;
         }
         self.errors.extend(report.errors);

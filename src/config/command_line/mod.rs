@@ -1,8 +1,8 @@
 //! The command line: the grammar of flags, which is the kubelet's, and the help, from one table.
 //!
 //! [`read_words`] reads each command line: of a run, of `nodelet join` and of `nodelet reset`. As
-//! in the kubelet, `_` in a name equals `-`, and `--flag=value` equals `--flag value`. Of a run,
-//! only the form of a value is checked here; `Config::new` validates it.
+//! in the kubelet, `_` in a name equals `-`, and `--flag=value` equals `--flag value`. For a run,
+//! only the form of a value is checked here; `Config::new` validates the value.
 
 use std::ffi::OsString;
 
@@ -70,7 +70,7 @@ pub fn read_words(
     mut flag: impl FnMut(&str, &mut Parser) -> Result<(), String>,
 ) -> Result<Option<Command>, String> {
     let mut parser = Parser::from_args(args);
-    // lexopt would quote a value that no flag took; it may be a token.
+    // lexopt's own error would quote a value without a flag, and that value may be a token.
     while let Some(arg) = parser.next().map_err(|_| "a value without a flag; see --help")? {
         let name = match arg {
             Arg::Long(name) => name.replace('_', "-"),
@@ -145,7 +145,8 @@ pub fn unknown_flag(name: &str, command: &str) -> String {
     format!("unknown flag: --{}; see {command}--help", shown(name))
 }
 
-/// An unknown word, for an error. One with a dot or a colon may be a token at the wrong place.
+/// An unknown word, for an error. A word with a dot or a colon is not shown, because it may be a
+/// token at the wrong place.
 pub fn shown(word: &str) -> &str {
     if word.contains(['.', ':']) { "…" } else { word }
 }

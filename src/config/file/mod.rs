@@ -19,7 +19,7 @@ use crate::kube::yaml;
 const API_VERSION: &str = "kubelet.config.k8s.io/v1beta1";
 const KIND: &str = "KubeletConfiguration";
 
-/// Fields with a default that depends on another one.
+/// Fields that have, or that decide, a default that depends on another field.
 const MERGE: &str = "mergeDefaultEvictionSettings";
 const HARD: &str = "evictionHard";
 const UPDATE: &str = "nodeStatusUpdateFrequency";
@@ -61,8 +61,8 @@ fn fields(bytes: &[u8]) -> Result<Fields, String> {
     }
 }
 
-/// Applies the document of `--config`, if there is one, with those of `--config-dir` merged into
-/// it. An error names the last file that has it.
+/// Applies the document of `--config`, if there is one, with the documents of `--config-dir` merged
+/// into it. An error names the last file that causes it.
 pub fn apply(
     base: Option<&Document>,
     drop_ins: &[Document],
@@ -77,9 +77,9 @@ pub fn apply(
     })
 }
 
-/// The documents as `cmd/kubelet/app/server.go` merges them: `loadConfigFile` sets defaults in that
-/// of `--config`, and `mergeKubeletConfigurations` applies the others to it as JSON merge patches,
-/// and sets the defaults again.
+/// The documents as `cmd/kubelet/app/server.go` merges them: `loadConfigFile` sets the defaults in
+/// the document of `--config`. `mergeKubeletConfigurations` applies the drop-ins to it as JSON
+/// merge patches, and sets the defaults again.
 fn merged(base: Option<&Document>, drop_ins: &[Document]) -> Fields {
     let mut fields = base.map(|document| document.fields.clone()).unwrap_or_default();
     let sets_thresholds = drop_ins.iter().any(|document| document.fields.contains_key(HARD));
@@ -107,7 +107,8 @@ fn merged(base: Option<&Document>, drop_ins: &[Document]) -> Fields {
     }
     set_report(&mut fields);
     if sets_thresholds {
-        // A null: the defaults are not set again.
+        // If a null has removed the field, an empty map takes its place: the default thresholds are
+        // not set again.
         fields.entry(HARD).or_insert_with(|| Value::Object(Fields::new()));
     }
     fields
@@ -133,7 +134,7 @@ fn merge(fields: &mut Fields, patch: &Fields) {
     }
 }
 
-/// Whether a field has no value, or that of a duration which is its default.
+/// Whether a field has no value, or is a duration of zero, for which the default is used.
 fn is_unset(fields: &Fields, key: &str) -> bool {
     match fields.get(key) {
         None | Some(Value::Null) => true,
@@ -179,7 +180,7 @@ fn apply_fields(prefix: &str, fields: &Fields, flags: &mut Flags, errors: &mut V
         let inside = [&name, "."].concat();
         let has_fields = SETTINGS.iter().any(|s| s.field.starts_with(&inside));
         match (setting, value) {
-            // A dot of its own is no path.
+            // A name with a dot in it is no path to a nested field.
             _ if key.contains('.') => flags.unknown.push(name),
             (Some(setting), _) => match set(&mut flags.values, setting, value) {
                 Ok(fault) => flags.note(setting.flag, fault),

@@ -44,7 +44,8 @@ impl Reservation {
 
 const RESERVABLE: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
-/// The sum of both flags.
+/// The sum of `--system-reserved` and `--kube-reserved`. A CPU count from `--reserved-cpus`
+/// replaces their `cpu`.
 pub(super) fn declared(values: &Values) -> Result<Resources, String> {
     let mut system = values.system_reserved.clone();
     let mut kube = values.kube_reserved.clone();

@@ -17,7 +17,8 @@ pub enum Signal {
     NodefsAvailable,
     /// Inodes on the file system of `--root-dir`.
     NodefsInodesFree,
-    /// Bytes for images: the same file system, with its own threshold.
+    /// Bytes on the file system of the runtime's images; without a runtime, on that of
+    /// `--root-dir`.
     ImagefsAvailable,
     /// Inodes for images.
     ImagefsInodesFree,
@@ -137,8 +138,8 @@ fn observed(name: &str) -> Option<Signal> {
     })
 }
 
-/// A value for each signal of a map, in the map's order. A map of each type of value would be 1 KB
-/// of code.
+/// A value for each signal of a map, in the map's order. It is a list, because a map for each type
+/// of value would be 1 KB of code.
 type Each<'a, T> = Vec<(&'a str, T)>;
 
 /// The value of the signal `name`.

@@ -117,10 +117,14 @@ impl UnitProcess {
     /// else, such as a boot loader. What the process read of `--config` and `--config-dir` at its
     /// start is not known.
     pub(crate) fn find(root: &HostRoot) -> Self {
-        match agent_process(root) {
+        Self::of(root, &agent_process(root))
+    }
+
+    fn of(root: &HostRoot, process: &Result<Option<(String, Vec<String>)>, Fault>) -> Self {
+        match process {
             Ok(None) => Self::NotRunning,
-            Ok(Some((process, _))) => Self::compare(root, &process).unwrap_or_else(Self::Unknown),
-            Err(why) => Self::Unknown(why),
+            Ok(Some((process, _))) => Self::compare(root, process).unwrap_or_else(Self::Unknown),
+            Err(why) => Self::Unknown(why.clone()),
         }
     }
 
@@ -194,7 +198,8 @@ pub(crate) struct UnitAgent {
 /// The agent of the unit. `None` if it does not run, and has no identity that this user can see.
 pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault> {
     const CHECK: &str = "unit";
-    let process = UnitProcess::find(root);
+    let running = agent_process(root);
+    let process = UnitProcess::of(root, &running);
     let finding = match (&process, process.why_stale()) {
         (UnitProcess::Unknown(_), Some(why)) => Finding::note(CHECK, why, "run it with sudo"),
         (_, Some(why)) => Finding::failed(CHECK, why, RESTART),
@@ -206,7 +211,7 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
             Finding::ok(CHECK, "nodelet.service runs with the credentials and flags of this board")
         }
     };
-    if let Some((_, flags)) = agent_process(root)? {
+    if let Some((_, flags)) = running? {
         return Ok(Some(UnitAgent { flags, finding }));
     }
     let exists = |name| guard::exists(&root.path().join(format!("{FILES}{name}")));

@@ -142,9 +142,8 @@ pub enum Presence<T> {
 impl<T> From<Read<T>> for Presence<T> {
     fn from(read: Read<T>) -> Self {
         match read {
-            Ok(value) => Self::Found(value),
             Err(unread) if unread.absent => Self::Absent,
-            Err(unread) => Self::Unread(unread),
+            read => Self::of_known(read),
         }
     }
 }

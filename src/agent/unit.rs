@@ -440,6 +440,20 @@ mod tests {
         }
     }
 
+    /// It runs in the cgroup before the agent, with another environment.
+    #[test]
+    fn a_helper_of_systemd_is_not_the_agent() {
+        let tree = board();
+        tree.write("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--v=2");
+        tree.write("proc/6/cmdline", b"(sd-mkdcreds)\0");
+        tree.write("proc/6/environ", b"");
+        let root = HostRoot::new(tree.path());
+        for (processes, want) in [("6\n7\n", UnitProcess::Same), ("6\n", UnitProcess::NotRunning)] {
+            tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", processes.as_bytes());
+            assert_eq!(UnitProcess::find(&root), want, "{processes:?}");
+        }
+    }
+
     #[test]
     fn what_cannot_be_read_is_unknown() {
         let tree = board();

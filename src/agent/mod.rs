@@ -28,6 +28,7 @@ use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::VERBOSE;
+use crate::node::Effect;
 use crate::node::kubelet::{FAST_TICK, Kubelet, OtherWork};
 use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
@@ -180,10 +181,6 @@ impl Agent {
                 Action::Connect(budget) => self.connect(budget),
                 Action::Send(kind, budget) => self.send(kind, budget, start),
                 Action::ReadFacts => self.read_facts(),
-                Action::Disconnect(kind) => self.api_for(kind).disconnect(),
-                Action::TryOtherAddress(kind) => self.api_for(kind).try_other_address(),
-                Action::Registered => self.registered(),
-                Action::PodCidrs(cidrs) => self.take_pod_cidrs(cidrs),
                 Action::Credentials(budget) => self.step_credentials(budget, start),
                 Action::Change if self.credentials.rotation.has_change() => {
                     self.step_credentials(Duration::ZERO, start);
@@ -281,13 +278,6 @@ impl Agent {
         }
     }
 
-    /// Records this boot, once a response has shown that the clock is right.
-    fn write_boots(&mut self, now: Now) {
-        if let Some(ops) = self.health.record_boot(now) {
-            self.changes.add(FilePurpose::Boots, ops);
-        }
-    }
-
     /// Opens the connection of the first request.
     fn connect(&mut self, budget: Duration) {
         if let Err(why) = self.credentials.current.api.connect(budget) {
@@ -301,11 +291,8 @@ impl Agent {
             return;
         };
         let (answer, now) = self.call(kind, &request, budget, start.mono);
-        self.kubelet.on_response(kind, answer, start.mono, now);
-        if let (RequestKind::Lease, Some(file)) = (kind, &mut self.state_file) {
-            file.write(&self.kubelet.lease_report(start.mono), now.mono);
-        }
-        self.write_boots(now);
+        let effects = self.kubelet.on_response(kind, answer, start.mono, now);
+        self.carry_out(effects, kind, now.mono);
     }
 
     /// Takes one step of the credentials: one request, or one operation on a file.
@@ -320,9 +307,8 @@ impl Agent {
         let (answer, now) = self.call(kind, &request, budget, start.mono);
         self.kubelet.on_answer(kind, &answer, now.mono);
         let taken = self.credentials.on_response(answer, self.kubelet.cluster_seen(now));
-        self.write_boots(now);
         if let Err((error, failures)) = taken {
-            self.kubelet.leave_server(kind, &error, failures);
+            self.carry_out(self.kubelet.leave_server(&error, failures), kind, now.mono);
         }
     }
 
@@ -347,7 +333,33 @@ impl Agent {
         {
             self.health.on_date(date, start, now);
         }
+        // This boot is recorded once a response has shown that the clock is right.
+        if let Some(ops) = self.health.record_boot(now) {
+            self.changes.add(FilePurpose::Boots, ops);
+        }
         (answer, now)
+    }
+
+    /// Carries out what follows from the response to a request of this kind.
+    fn carry_out(
+        &mut self,
+        effects: impl IntoIterator<Item = Effect>,
+        kind: RequestKind,
+        now: Mono,
+    ) {
+        for effect in effects {
+            match effect {
+                Effect::Registered => self.registered(),
+                Effect::PodCidrs(cidrs) => self.take_pod_cidrs(cidrs),
+                Effect::LeaseAttempted(report) => {
+                    if let Some(file) = &mut self.state_file {
+                        file.write(&report, now);
+                    }
+                }
+                Effect::Disconnect => self.api_for(kind).disconnect(),
+                Effect::TryOtherAddress => self.api_for(kind).try_other_address(),
+            }
+        }
     }
 
     fn api_for(&mut self, kind: RequestKind) -> &mut Api {

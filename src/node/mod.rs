@@ -5,6 +5,8 @@
 //! `events` each build their next request and take its response, by `due`, `request` and
 //! `on_response`.
 
+use crate::kube::lease_report::LeaseReport;
+
 pub mod conditions;
 pub mod events;
 pub mod eviction;
@@ -35,4 +37,20 @@ pub enum Progress {
     Done,
     /// The object was deleted on the server.
     Gone,
+}
+
+/// What the agent must do after a response. No effect waits for anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Tell systemd and the log that the Node is registered, for the first time since the start.
+    Registered,
+    /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
+    PodCidrs(String),
+    /// Write the state of the Lease after this attempt to `--state-file`.
+    LeaseAttempted(LeaseReport),
+    /// Open a new connection for the next request, to another address of the server's name if it
+    /// has one.
+    Disconnect,
+    /// As [`Self::Disconnect`], but only if the server's name has another address.
+    TryOtherAddress,
 }

@@ -148,21 +148,12 @@ pub enum RequestKind {
 }
 
 /// What the loop does in one turn.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Open the connection of the first request, which is not due yet; within the duration.
     Connect(Duration),
     /// Send the next request of this kind; the whole request must end within the duration.
     Send(RequestKind, Duration),
-    /// After a refusal of this kind: open a new connection, to another address of the server's name
-    /// if it has one.
-    Disconnect(RequestKind),
-    /// As [`Self::Disconnect`], but only if the server's name has another address.
-    TryOtherAddress(RequestKind),
-    /// Tell systemd and the log that the Node is registered, for the first time since the start.
-    Registered,
-    /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
-    PodCidrs(String),
     /// Read the facts for the next status, within [`READ_BUDGET`](crate::os::root::READ_BUDGET)
     /// and one read of a file.
     ReadFacts,

@@ -48,7 +48,8 @@ const UNSEEN: &[(&str, &str)] = &[
 /// Classes that change nothing, and why they are there.
 const DEAD: &[(&str, &str)] = &[];
 
-/// Each [`Action`](crate::node::schedule::Action), with the trace that shows it.
+/// Each [`Action`](crate::node::schedule::Action) and each [`Effect`](crate::node::Effect) that a
+/// trace shows.
 const ACTIONS: [&str; 11] = [
     "Connect",
     "Send",

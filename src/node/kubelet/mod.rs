@@ -19,7 +19,6 @@ use crate::kube::lease_report::LeaseReport;
 use crate::kube::message::{Answer, Request, RequestError, Response};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::VERBOSE;
-use crate::node::Progress;
 use crate::node::events::{Event, EventQueue};
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::lease::Lease;
@@ -28,6 +27,7 @@ use crate::node::pods::Pods;
 use crate::node::schedule::{Action, DueTimes, LeaseTimings, RequestKind, Schedule};
 use crate::node::server_version::ServerVersion;
 use crate::node::wall_clock::{ClusterNow, WallClock};
+use crate::node::{Effect, Progress};
 
 use self::shutdown::Shutdown;
 
@@ -76,8 +76,6 @@ pub struct Kubelet {
     /// When a fact may change that nothing announces, until the status is computed from these
     /// facts.
     facts_change: Option<Mono>,
-    /// What the next turn does first: it follows from the last response, and waits for nothing.
-    follow_up: Option<Action>,
     /// The first turn is over.
     has_begun: bool,
     /// This process has created the Node.
@@ -128,7 +126,6 @@ impl Kubelet {
             registered: false,
             facts_at: None,
             facts_change: None,
-            follow_up: None,
             has_begun: false,
             has_created: false,
             shutdown: None,
@@ -160,9 +157,6 @@ impl Kubelet {
         other_work: OtherWork,
         connected: impl FnOnce() -> bool,
     ) -> Action {
-        if let Some(action) = self.follow_up.take() {
-            return action;
-        }
         self.follow_shutdown(now.mono);
         let turn = match (self.next_turn(now, other_work, connected), self.has_begun) {
             // The first registration waits: its connection is opened meanwhile.
@@ -356,7 +350,7 @@ impl Kubelet {
     }
 
     /// The state of the Lease after the attempt that began at `start`, for `nodelet serve`.
-    pub fn lease_report(&self, start: Mono) -> LeaseReport {
+    fn lease_report(&self, start: Mono) -> LeaseReport {
         let since_boot = |at: Mono| self.wall_clock.boot_to_start + at.since(Mono::START);
         LeaseReport {
             attempted: since_boot(start),
@@ -409,15 +403,23 @@ impl Kubelet {
         }
     }
 
-    /// Takes the answer to the request that was sent at `start`.
-    pub fn on_response(&mut self, kind: RequestKind, answer: Answer, start: Mono, now: Now) {
+    /// Takes the answer to the request that was sent at `start`, and returns what the agent must
+    /// do.
+    pub fn on_response(
+        &mut self,
+        kind: RequestKind,
+        answer: Answer,
+        start: Mono,
+        now: Now,
+    ) -> Vec<Effect> {
         self.on_answer(kind, &answer, now.mono);
+        let mut effects = Vec::new();
         let result = match kind {
             RequestKind::Lease => self.on_lease_response(answer, start, now.mono),
             // `credentials` takes it.
             RequestKind::Certificate { .. } => Ok(()),
             RequestKind::ReadNode | RequestKind::WriteNode => {
-                self.on_node_response(answer, now.mono)
+                self.on_node_response(answer, now.mono, &mut effects)
             }
             RequestKind::Version => self.on_version_response(answer),
             RequestKind::Pods => self.on_pods_response(answer, now.mono),
@@ -427,14 +429,18 @@ impl Kubelet {
                 answer.map(drop).map_err(RequestError::from)
             }
         };
-        if let Err(error) = result {
-            self.on_error(kind, &error, now.mono);
+        if kind == RequestKind::Lease {
+            effects.push(Effect::LeaseAttempted(self.lease_report(start)));
         }
+        if let Err(error) = result {
+            effects.extend(self.on_error(kind, &error, now.mono));
+        }
+        effects
     }
 
     /// Logs why a request failed. A failure with the pods, the version or an event closes no
     /// connection, because the Lease needs it.
-    fn on_error(&mut self, kind: RequestKind, error: &RequestError, now: Mono) {
+    fn on_error(&mut self, kind: RequestKind, error: &RequestError, now: Mono) -> Option<Effect> {
         let RequestError { why, refused } = error;
         let log = match kind {
             RequestKind::Lease => &mut self.lease_log,
@@ -443,23 +449,25 @@ impl Kubelet {
             }
             RequestKind::Pods => {
                 self.pods_log.failed(&why.to_string(), now);
-                return;
+                return None;
             }
             RequestKind::Version => {
                 let reported = &self.config.node.kubelet_version;
-                return log::warn!("version: {why}; {reported} is reported");
+                log::warn!("version: {why}; {reported} is reported");
+                return None;
             }
             RequestKind::Event if refused.is_some() => {
-                return log::info!(target: VERBOSE, "event: {why}");
+                log::info!(target: VERBOSE, "event: {why}");
+                return None;
             }
-            RequestKind::Event | RequestKind::Certificate { .. } => return,
+            RequestKind::Event | RequestKind::Certificate { .. } => return None,
         };
         let failures = log.failed(&why.to_string(), now);
-        self.leave_server(kind, error, failures);
+        self.leave_server(error, failures)
     }
 
-    /// Decides after a refusal whether the next turn leaves the server. `failures` is the number of
-    /// failures of this kind in a row.
+    /// Decides after a refusal whether the agent leaves the server. `failures` is the number of
+    /// failures of the same kind of request in a row.
     ///
     /// - A final refusal keeps the connection. So does a first refusal without a long
     ///   `Retry-After`.
@@ -469,18 +477,16 @@ impl Kubelet {
     ///   is at least a new connection, which a gateway may forward to another server.
     /// - A busy server (429) is left only for another address, because a new connection would add
     ///   to its load.
-    pub fn leave_server(&mut self, kind: RequestKind, error: &RequestError, failures: u32) {
-        let Some(refused) = error.refused.as_deref() else {
-            return;
-        };
+    pub fn leave_server(&self, error: &RequestError, failures: u32) -> Option<Effect> {
+        let refused = error.refused.as_deref()?;
         let patience = self.timings.call_budget();
         let is_late = refused.retry_after.is_some_and(|delay| delay > patience);
-        self.follow_up = match refused.code {
+        match refused.code {
             _ if refused.is_final() || (failures < 2 && !is_late) => None,
-            429 => Some(Action::TryOtherAddress(kind)),
-            _ if failures < 2 => Some(Action::TryOtherAddress(kind)),
-            _ => Some(Action::Disconnect(kind)),
-        };
+            429 => Some(Effect::TryOtherAddress),
+            _ if failures < 2 => Some(Effect::TryOtherAddress),
+            _ => Some(Effect::Disconnect),
+        }
     }
 
     fn on_lease_response(
@@ -547,8 +553,12 @@ impl Kubelet {
         Ok(())
     }
 
-    fn on_node_response(&mut self, answer: Answer, now: Mono) -> Result<(), RequestError> {
-        debug_assert!(self.follow_up.is_none(), "{:?}", self.follow_up);
+    fn on_node_response(
+        &mut self,
+        answer: Answer,
+        now: Mono,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), RequestError> {
         let jitter = self.schedule.jitter();
         let owner = self.node.uid().map(str::to_owned);
         let result = self.node.on_response(&self.config, answer, now, jitter);
@@ -562,7 +572,7 @@ impl Kubelet {
                     // The Node exists, so its Lease can be created again.
                     self.schedule.lease_continues(now);
                 }
-                self.follow_up = self.node.new_pod_cidrs().map(Action::PodCidrs);
+                effects.extend(self.node.new_pod_cidrs().map(Effect::PodCidrs));
             }
             Ok(Progress::Created | Progress::Adopted | Progress::Done) => {
                 self.node_log.succeeded(now);
@@ -571,7 +581,7 @@ impl Kubelet {
                     shutdown.is_reported = true;
                 }
                 if !std::mem::replace(&mut self.registered, true) {
-                    self.follow_up = Some(Action::Registered);
+                    effects.push(Effect::Registered);
                 }
             }
             Ok(Progress::Continue | Progress::Note(_)) | Err(_) => {}

@@ -367,7 +367,9 @@ impl Node {
         now: Mono,
         jitter: Jitter,
     ) -> Result<Progress, RequestError> {
-        let sent = std::mem::replace(&mut self.state, NodeState::Create);
+        // Until the answer tells otherwise, the next request is a read.
+        let next = self.state.read_again();
+        let sent = std::mem::replace(&mut self.state, next);
         self.last_noop = None;
         self.times.computed(now);
         let is_partial = self.wants_uid;
@@ -391,7 +393,6 @@ impl Node {
         match sent {
             NodeState::Create => {
                 let Some(node) = body.and_then(whole) else {
-                    self.state = sent.read_again();
                     self.times.back_off(now);
                     return Err(not_whole(&response.body).into());
                 };
@@ -402,7 +403,6 @@ impl Node {
                 Ok(Progress::Created)
             }
             NodeState::Read(round) => {
-                self.state = NodeState::Read(round);
                 let Some(node) = body.and_then(whole) else {
                     self.times.back_off(now);
                     if let Some(uid) = uid(&response.body, name) {
@@ -446,7 +446,7 @@ impl Node {
                 Ok(if round.adopts { Progress::Adopted } else { Progress::Done })
             }
             NodeState::Patch(_) => {
-                self.state = sent;
+                debug_assert!(false, "no request was sent");
                 Ok(Progress::Continue)
             }
         }
@@ -471,7 +471,6 @@ impl Node {
 
     /// The server may have applied the request: the Node is read before the next write.
     fn on_silence(&mut self, sent: NodeState, now: Mono) {
-        self.state = sent.read_again();
         if let NodeState::Patching { want, .. } = sent {
             self.unconfirmed = Some(want);
         }
@@ -489,7 +488,6 @@ impl Node {
             // The Node may exist all the same, or another client must create it: it is read at
             // once. After a `Retry-After` the last arm delays the read.
             (NodeState::Create, ..) if refused.retry_after.is_none() => {
-                self.state = NodeState::Read(Round::ADOPTION);
                 self.times.due = now;
                 self.refused_create = Some(refused);
                 Ok(Progress::Continue)
@@ -497,22 +495,7 @@ impl Node {
             (NodeState::Read(_) | NodeState::Patching { .. }, 404, _)
                 if refused.is_missing("nodes", &config.node.name) =>
             {
-                self.partial_uid = None;
-                let existed = self.seen.take().is_some();
-                let refused_create = self.refused_create.take();
-                if !config.node.register {
-                    self.state = NodeState::Read(Round::default());
-                } else if existed || refused_create.is_some() {
-                    self.times.back_off(now);
-                } else {
-                    self.times.due = now;
-                    return Ok(Progress::Continue);
-                }
-                match existed {
-                    true => Ok(Progress::Gone),
-                    // The refusal of the create is the cause of the 404.
-                    false => Err(refused_create.unwrap_or(refused).into()),
-                }
+                self.on_missing(config, refused, now)
             }
             (NodeState::Patching { mut round, .. }, 409, _) => {
                 round.conflicts = (round.conflicts + 1) % CONFLICT_TRIES;
@@ -523,12 +506,39 @@ impl Node {
                 self.times.due = now;
                 Ok(Progress::Continue)
             }
-            (sent, ..) => {
-                self.state = sent.read_again();
+            _ => {
                 self.times.refused(refused.retry_after, now);
                 Err(refused.into())
             }
         }
+    }
+
+    /// The server has no Node. It is created at once if this process has neither seen it nor been
+    /// refused to create it.
+    fn on_missing(
+        &mut self,
+        config: &Config,
+        refused: Refused,
+        now: Mono,
+    ) -> Result<Progress, RequestError> {
+        self.partial_uid = None;
+        let existed = self.seen.take().is_some();
+        let refused_create = self.refused_create.take();
+        if config.node.register {
+            self.state = NodeState::Create;
+            if !existed && refused_create.is_none() {
+                self.times.due = now;
+                return Ok(Progress::Continue);
+            }
+            self.times.back_off(now);
+        } else {
+            self.state = NodeState::Read(Round::default());
+        }
+        if existed {
+            return Ok(Progress::Gone);
+        }
+        // The refusal of the create is the cause of the 404.
+        Err(refused_create.unwrap_or(refused).into())
     }
 
     /// Records the events of a change that the server has stored.

@@ -72,7 +72,7 @@ struct World {
     ended: bool,
     /// What each request was for, and its method and path.
     sent: Vec<(RequestKind, String)>,
-    /// Turns that waited, and those that told the supervisor of the registration.
+    /// Turns that waited, and how often the supervisor was told of the registration.
     waits: usize,
     registered: usize,
     /// Time from a read of facts until they change without an announcement.
@@ -285,11 +285,6 @@ impl World {
                 return;
             }
             Action::Send(work, budget) => (work, budget),
-            Action::Disconnect(_) | Action::TryOtherAddress(_) | Action::PodCidrs(_) => return,
-            Action::Registered => {
-                self.registered += 1;
-                return;
-            }
             Action::End => {
                 self.ended = true;
                 return;
@@ -339,7 +334,8 @@ impl World {
             self.kubelet.on_answer(work, &outcome, end.mono);
             let _ = self.rotation.on_response("", outcome, self.kubelet.cluster_seen(end));
         } else {
-            self.kubelet.on_response(work, outcome, start.mono, end);
+            let effects = self.kubelet.on_response(work, outcome, start.mono, end);
+            self.registered += usize::from(effects.contains(&Effect::Registered));
         }
         if self.kubelet.node.uid().is_none() {
             // Without a Node there is no Lease.
@@ -777,9 +773,9 @@ fn the_second_server_error_in_a_row_opens_a_new_connection() {
             if let (503, Ok(response)) = (code, &mut outcome) {
                 response.retry_after = Some(Duration::from_secs(6));
             }
-            world.kubelet.on_response(work, outcome, world.now, now);
-            let next = world.next(now, true);
-            matches!(next, Action::Disconnect(_) | Action::TryOtherAddress(_)).then_some(next)
+            let effects = world.kubelet.on_response(work, outcome, world.now, now);
+            let leaves = |it: &Effect| matches!(it, Effect::Disconnect | Effect::TryOtherAddress);
+            effects.into_iter().find(leaves)
         })
     };
     // Nothing that is optional closes the connection of the Lease.
@@ -790,8 +786,8 @@ fn the_second_server_error_in_a_row_opens_a_new_connection() {
     world.kubelet.on_response(RequestKind::Event, silent, world.now, now(&world));
     assert_eq!(world.kubelet.node_log.last_error(), None);
     for work in [RequestKind::Lease, RequestKind::ReadNode] {
-        let disconnect = Some(Action::Disconnect(work));
-        let try_other = Some(Action::TryOtherAddress(work));
+        let disconnect = Some(Effect::Disconnect);
+        let try_other = Some(Effect::TryOtherAddress);
         for (codes, want) in [
             ([500, 500, 403], [&None, &disconnect, &None]),
             ([500, 502, 401], [&None, &disconnect, &disconnect]),

@@ -269,7 +269,7 @@ impl Agent {
         self.health.read_files();
         self.facts.set_health(self.health.conditions());
         self.kubelet.on_signs(self.health.take_signs(), now.mono);
-        let (node, may_wait) = (self.kubelet.node_config(), self.kubelet.may_wait());
+        let (node, may_wait) = (self.kubelet.node_config(), self.kubelet.has_no_lease());
         let watched = self.wakeup.watches_network();
         let change = self.facts.refresh(node, may_wait, watched, || clock.now().mono);
         self.kubelet.on_facts(change, self.clock.now().mono);

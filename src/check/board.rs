@@ -9,7 +9,7 @@ use crate::kube::facts::{FileSystem, HealthConditions, Read, is_machine_id, no_m
 use crate::kube::finding::{Finding, Mark};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, NODE, NODES, Subject};
+use crate::kube::x509::{Leaf, NODE_USER_PREFIX, NODES_GROUP, Subject};
 
 /// The cgroup version.
 pub fn cgroups(mode: Mode) -> Finding {
@@ -160,7 +160,7 @@ pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
     let check = "certificate";
     let (user, groups) = (&leaf.subject.common_name, &leaf.subject.organizations);
     let subject = format!("CN={user}, O={}", groups.join(", "));
-    let is_node = groups.iter().any(|group| group == NODES);
+    let is_node = groups.iter().any(|group| group == NODES_GROUP);
     if let Some(other) = leaf.subject.other_node(&Subject::of_node(node_name)) {
         return Finding::failed(check, other.at(subject), "");
     }
@@ -168,13 +168,15 @@ pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
         Some(_) if is_node => Finding::ok(check, subject),
         None if is_node => Finding::failed(
             check,
-            format!("{subject}: in the group {NODES}, CN must be {NODE}<name>"),
-            &format!("request one with CN={NODE}{node_name}"),
+            format!("{subject}: in the group {NODES_GROUP}, CN must be {NODE_USER_PREFIX}<name>"),
+            &format!("request one with CN={NODE_USER_PREFIX}{node_name}"),
         ),
         _ => Finding::note(
             check,
             format!("{subject}: not a node, see its permissions below"),
-            &format!("for a node, request one with O={NODES}, CN={NODE}{node_name}"),
+            &format!(
+                "for a node, request one with O={NODES_GROUP}, CN={NODE_USER_PREFIX}{node_name}"
+            ),
         ),
     }
 }

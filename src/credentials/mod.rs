@@ -56,7 +56,7 @@ impl Credentials {
         if let Some(Replaced::Certificate(leaf)) = &replaced
             && !self.rotation.is_missing()
         {
-            self.rotation.replaced(leaf.clone(), at);
+            self.rotation.on_replaced(leaf.clone(), at);
             self.current.own_replaced();
             self.log.succeeded(at.now.mono);
         }

@@ -185,9 +185,9 @@ impl Rotation {
     }
 
     /// Another program put this certificate into the files; it is in use.
-    pub(crate) fn replaced(&mut self, leaf: Leaf, at: ClusterSeen) {
+    pub(crate) fn on_replaced(&mut self, leaf: Leaf, at: ClusterSeen) {
         if let Some(certificate) = &mut self.certificate {
-            certificate.replaced(leaf, now_of(certificate, at));
+            certificate.on_replaced(leaf, now_of(certificate, at));
         }
     }
 }

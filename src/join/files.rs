@@ -15,7 +15,7 @@ use crate::os::root::HostRoot;
 use crate::os::write::{self, Op, PRIVATE, PUBLIC};
 
 /// The kubeconfigs of a kubelet.
-const KUBECONFIGS: [&str; 3] = [
+const KUBELET_KUBECONFIGS: [&str; 3] = [
     "etc/kubernetes/kubelet.conf",
     "var/lib/rancher/k3s/agent/kubelet.kubeconfig",
     "var/lib/rancher/rke2/agent/kubelet.kubeconfig",
@@ -226,7 +226,7 @@ impl JoinPaths {
 
     /// A kubelet on this machine: its kubeconfig, which may be at another path, or its process.
     pub(super) fn kubelet(&self) -> Option<String> {
-        let mut paths = KUBECONFIGS.iter().map(|path| self.at(path));
+        let mut paths = KUBELET_KUBECONFIGS.iter().map(|path| self.at(path));
         let path = paths.find(|path| guard::exists(path));
         let path = path.map(|path| path.display().to_string());
         path.or_else(|| self.process(&|_, name| KUBELETS.contains(&name)))

@@ -41,9 +41,9 @@ const SELF_SIGNED_FROM: &str = "200101000000Z";
 const SELF_SIGNED_UNTIL: &str = "491231235959Z";
 
 /// The group of all nodes (`pkg/auth/nodeidentifier/default.go`).
-pub const NODES: &str = "system:nodes";
+pub const NODES_GROUP: &str = "system:nodes";
 /// What the user name of a node begins with.
-pub const NODE: &str = "system:node:";
+pub const NODE_USER_PREFIX: &str = "system:node:";
 
 /// The subject of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,21 +80,21 @@ impl Subject {
     /// The subject of the node `name`.
     pub fn of_node(name: &str) -> Self {
         Self {
-            common_name: format!("{NODE}{name}"),
-            organizations: vec![NODES.to_owned()],
+            common_name: format!("{NODE_USER_PREFIX}{name}"),
+            organizations: vec![NODES_GROUP.to_owned()],
             alt_names: Vec::new(),
         }
     }
 
     /// The name of the node; `None` if the user is not a node.
     pub fn node_name(&self) -> Option<&str> {
-        self.common_name.strip_prefix(NODE)
+        self.common_name.strip_prefix(NODE_USER_PREFIX)
     }
 
     /// Why a certificate of this subject is no credential of the node `own`: it is another node's.
     /// Any other user may be allowed to do the work of a node.
     pub fn other_node(&self, own: &Self) -> Option<Fault> {
-        let is_node = self.organizations.iter().any(|group| group == NODES);
+        let is_node = self.organizations.iter().any(|group| group == NODES_GROUP);
         let name = self.node_name().filter(|_| is_node && self.common_name != own.common_name)?;
         let own = own.node_name()?;
         let what = format!("the certificate is for the node {name}, but this node is {own}");
@@ -174,14 +174,14 @@ impl Leaf {
 
 /// The unsigned content of a PKCS#10 request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RequestInfo {
     /// Requested subject.
     pub subject: Subject,
     /// SubjectPublicKeyInfo, DER.
     pub public_key: Vec<u8>,
 }
 
-impl Wanted {
+impl RequestInfo {
     /// CertificationRequestInfo (RFC 2986), DER, byte for byte as Go encodes it.
     pub fn encode(&self) -> Vec<u8> {
         let version = element(INTEGER, &[&[0]]);
@@ -257,7 +257,7 @@ impl CertificatePurpose {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SigningRequest {
     /// Content of the request.
-    pub wanted: Wanted,
+    pub info: RequestInfo,
     /// The PKCS#10 request, DER.
     pub der: Vec<u8>,
     /// What the certificate is for.
@@ -562,14 +562,16 @@ mod tests {
 
     #[test]
     fn a_request_survives_a_round_trip() {
-        let wanted =
-            Wanted { subject: Subject::of_node("pi-3"), public_key: element(SEQUENCE, &[b"key"]) };
-        let whole = element(SEQUENCE, &[&wanted.encode()]);
+        let info = RequestInfo {
+            subject: Subject::of_node("pi-3"),
+            public_key: element(SEQUENCE, &[b"key"]),
+        };
+        let whole = element(SEQUENCE, &[&info.encode()]);
         let text = pem("CERTIFICATE REQUEST", &whole);
-        assert_eq!(Wanted::of_pem(text.as_bytes()), Some(wanted));
-        assert_eq!(Wanted::of_pem(b"CERTIFICATE REQUEST"), None);
+        assert_eq!(RequestInfo::of_pem(text.as_bytes()), Some(info));
+        assert_eq!(RequestInfo::of_pem(b"CERTIFICATE REQUEST"), None);
         let other = pem("CERTIFICATE", &whole);
-        assert_eq!(Wanted::of_pem(other.as_bytes()), None);
+        assert_eq!(RequestInfo::of_pem(other.as_bytes()), None);
     }
 
     #[test]

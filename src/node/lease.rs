@@ -314,7 +314,7 @@ impl Lease {
     /// The uid of the Node has changed, or the Node is gone: the Lease may be deleted, or may need
     /// another owner. The next request reads the Lease, and a refused repair or owner reference is
     /// tried again. The latest `renewTime` is kept.
-    pub fn forget(&mut self) {
+    pub fn on_new_uid(&mut self) {
         self.state = LeaseState::Unknown;
         self.may_own = true;
         self.renewals_until_read = None;

@@ -182,7 +182,7 @@ pub struct Schedule {
     silent: bool,
     /// The last request other than the Lease's was not answered, and the Lease may be renewed early
     /// for its retry.
-    retries: bool,
+    awaits_retry: bool,
     /// State of a xorshift generator, which spreads boards that were powered on together.
     random: u64,
 }
@@ -191,7 +191,7 @@ impl Schedule {
     /// A schedule with no Lease yet. `seed` is any number that differs between boards.
     pub fn new(timings: LeaseTimings, seed: u64) -> Self {
         let (lease_due, random) = (None, seed | 1);
-        Self { timings, lease_due, silent: true, retries: false, random }
+        Self { timings, lease_due, silent: true, awaits_retry: false, random }
     }
 
     /// The request that is due, or a wait. `connected` returns whether the connection is still
@@ -246,7 +246,7 @@ impl Schedule {
         use RequestKind::{Certificate, ReadNode, Version, WriteNode};
         let waits = matches!(first, Some(Certificate { .. } | ReadNode | WriteNode | Version));
         let is_close = due.since(now) < self.timings.renew_interval() / 2;
-        self.retries && !self.silent && waits && is_close
+        self.awaits_retry && !self.silent && waits && is_close
     }
 
     /// A Node exists that owns the Lease: the Lease's first request is due.
@@ -268,7 +268,7 @@ impl Schedule {
         self.silent = false;
         // At most one early renewal for each retry.
         let was_early = self.lease_due.is_some_and(|due| start < due);
-        self.retries &= !was_early;
+        self.awaits_retry &= !was_early;
         let interval = self.timings.renew_interval();
         let spread = self.jitter().of(self.timings.longest_renew_interval() - interval);
         self.lease_due = Some(start.after(interval + spread));
@@ -284,7 +284,7 @@ impl Schedule {
     /// The server refused the Lease request that was sent at `start`.
     pub fn lease_refused(&mut self, start: Mono, retry_after: Option<Duration>) {
         self.silent = false;
-        self.retries = false;
+        self.awaits_retry = false;
         let delay = self.retry_delay(retry_after);
         debug_assert!(delay <= self.timings.renew_interval(), "{delay:?}");
         self.lease_due = Some(start.after(delay));
@@ -300,13 +300,13 @@ impl Schedule {
     /// The server answered a request other than the Lease's.
     pub fn request_answered(&mut self) {
         self.silent = false;
-        self.retries = false;
+        self.awaits_retry = false;
     }
 
     /// The server did not answer a request other than the Lease's: the Lease is due at once.
     pub fn request_silent(&mut self, now: Mono) {
         self.silent = true;
-        self.retries = true;
+        self.awaits_retry = true;
         if let Some(due) = &mut self.lease_due {
             *due = now.min(*due);
         }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use nodelet::credentials::pki::key::Key;
 use nodelet::kube::x509::{
-    self, AltName, CertificatePurpose, Leaf, SigningRequest, Subject, Wanted,
+    self, AltName, CertificatePurpose, Leaf, RequestInfo, SigningRequest, Subject,
 };
 use support::skip;
 
@@ -55,7 +55,7 @@ fn holds(request: &SigningRequest, key: &Key, algorithm: &str) -> Option<()> {
     // The public key of the request is that of the private key.
     let public = openssl(&["req", "-noout", "-pubkey"], &request.pem())?;
     assert_eq!(public, openssl(&["pkey", "-pubout"], key.pem())?, "{text:#?}");
-    let ours = x509::pem("PUBLIC KEY", &request.wanted.public_key);
+    let ours = x509::pem("PUBLIC KEY", &request.info.public_key);
     assert_eq!(public, ours.lines().collect::<Vec<_>>());
     // OpenSSL writes the same bytes that it read.
     let again = openssl(&["req"], &request.pem())?;
@@ -70,7 +70,7 @@ fn openssl_reads_our_certificate_request() {
     let request = key.request(subject(), CertificatePurpose::CLIENT).unwrap();
     assert_eq!(request.usages, ["digital signature", "client auth"]);
     assert!(key.pem().starts_with("-----BEGIN PRIVATE KEY-----\n"));
-    assert_eq!(Wanted::of_pem(request.pem().as_bytes()).unwrap(), request.wanted);
+    assert_eq!(RequestInfo::of_pem(request.pem().as_bytes()).unwrap(), request.info);
     if holds(&request, &key, "ecdsa-with-SHA256").is_none() {
         return;
     }
@@ -137,7 +137,7 @@ fn openssl_reads_the_request_for_a_serving_certificate() {
     let key = Key::generate().unwrap();
     let request = key.request(of_a_server(), CertificatePurpose::SERVING).unwrap();
     assert_eq!(request.usages, ["digital signature", "server auth"]);
-    assert_eq!(Wanted::of_pem(request.pem().as_bytes()).unwrap(), request.wanted);
+    assert_eq!(RequestInfo::of_pem(request.pem().as_bytes()).unwrap(), request.info);
     // Other addresses are another request.
     let names = of_a_server().alt_names.split_off(1);
     let other = Subject { alt_names: names, ..subject() };

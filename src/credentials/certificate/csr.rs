@@ -12,7 +12,7 @@ use crate::kube::message::{Accept, Refused, Request};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{SigningRequest, Wanted};
+use crate::kube::x509::{RequestInfo, SigningRequest};
 
 pub(super) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
@@ -154,16 +154,12 @@ fn is_compatible(ours: &SigningRequest, csr: &Value) -> Result<(), String> {
         return Err(format!("csr signerNames differ: {wanted}, {signer}"));
     }
     let pem = STANDARD.decode(object::text(csr, &["spec", "request"])).ok();
-    let wanted = pem.and_then(|pem| Wanted::of_pem(&pem));
-    let wanted = wanted.ok_or("its request cannot be read")?;
-    if wanted.subject != ours.wanted.subject {
+    let info = pem.and_then(|pem| RequestInfo::of_pem(&pem));
+    let info = info.ok_or("its request cannot be read")?;
+    if info.subject != ours.info.subject {
         return Err("csr subjects differ".to_owned());
     }
-    if wanted.public_key == ours.wanted.public_key {
-        Ok(())
-    } else {
-        Err("its key differs".to_owned())
-    }
+    if info.public_key == ours.info.public_key { Ok(()) } else { Err("its key differs".to_owned()) }
 }
 
 /// The fault of a refused create.

@@ -137,10 +137,10 @@ const CLOCK: &str = "set the clock of this board, or that of the signer";
 /// Whether the first certificate of the chain has our key and subject and is valid, or why not.
 pub(super) fn usable(request: &SigningRequest, chain: &str, now: Wall) -> Result<(), Fault> {
     let leaf = Leaf::of_pem(chain.as_bytes()).ok_or("it is not X.509")?;
-    if leaf.public_key != request.wanted.public_key {
+    if leaf.public_key != request.info.public_key {
         return Err("it is for another key".into());
     }
-    let wanted = &request.wanted.subject;
+    let wanted = &request.info.subject;
     if !leaf.subject.satisfies(wanted) {
         let name = leaf.subject.common_name;
         return Err(if name == wanted.common_name {

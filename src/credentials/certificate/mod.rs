@@ -224,7 +224,7 @@ impl Certificate {
     }
 
     /// Another certificate is in use now: takes it as the held one.
-    pub fn replaced(&mut self, leaf: Leaf, now: Now) {
+    pub fn on_replaced(&mut self, leaf: Leaf, now: Now) {
         let pause = self.hold(leaf, now);
         self.backoff.reset();
         self.continue_with(CertificateState::Idle, now.mono.after(pause));
@@ -273,7 +273,7 @@ impl Certificate {
                 self.signed_at = Some(now);
                 self.continue_with(CertificateState::Signed(request), now.mono);
             }
-            TaskResult::InUse(leaf) => self.replaced(leaf, now),
+            TaskResult::InUse(leaf) => self.on_replaced(leaf, now),
             // Another attempt stores it later, unless the next certificate is due before that.
             TaskResult::NotStored(leaf, why) => {
                 let pause = self.hold(leaf, now);

@@ -73,7 +73,7 @@ pub fn issued(signed: &SigningRequest, response: Response, now: Wall) -> Result<
     }
     let remedy = match refused.code {
         _ if refuses_password(&refused) => {
-            let subject = &signed.wanted.subject;
+            let subject = &signed.info.subject;
             let name = subject.node_name().unwrap_or(&subject.common_name);
             "the server has another password for this name: use nodelet join --node-name, or "
                 .to_owned()

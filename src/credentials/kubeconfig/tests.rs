@@ -515,7 +515,7 @@ fn certificates_and_keys_of_every_common_form_are_read() {
             let leaf = Leaf::of_pem(chain.as_bytes()).unwrap();
             assert_eq!(leaf.subject.common_name, "pi", "{what}, {form}");
             let request = read.unwrap().request(leaf.subject, CertificatePurpose::CLIENT).unwrap();
-            assert_eq!(request.wanted.public_key, leaf.public_key, "{what}, {form}");
+            assert_eq!(request.info.public_key, leaf.public_key, "{what}, {form}");
         }
     }
 }

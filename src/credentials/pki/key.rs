@@ -19,7 +19,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 use crate::client::tls::private_key;
 use crate::kube::keys::UNUSABLE;
 use crate::kube::text::Fault;
-use crate::kube::x509::{self, CertificatePurpose, SigningRequest, Subject, Wanted, element};
+use crate::kube::x509::{self, CertificatePurpose, RequestInfo, SigningRequest, Subject, element};
 
 /// Signature schemes, and their identifiers in a request.
 const ALGORITHMS: [(SignatureScheme, AlgorithmIdentifier); 4] = [
@@ -84,20 +84,20 @@ impl Key {
         subject: Subject,
         purpose: CertificatePurpose,
     ) -> Result<SigningRequest, Fault> {
-        let wanted = Wanted { subject, public_key: self.public.clone() };
-        let der = self.signed(|_| wanted.encode())?;
+        let info = RequestInfo { subject, public_key: self.public.clone() };
+        let der = self.signed(|_| info.encode())?;
         let mut usages = vec!["digital signature", purpose.usage];
         if self.signing.algorithm() == SignatureAlgorithm::RSA {
             usages.push("key encipherment");
         }
-        Ok(SigningRequest { name: name(&wanted, &usages), der, purpose, usages, wanted })
+        Ok(SigningRequest { name: name(&info, &usages), der, purpose, usages, info })
     }
 
     /// A server's certificate that this key signs itself, PEM. It proves nothing: it is for clients
     /// that do not verify.
     pub fn self_signed(&self, subject: Subject) -> Result<String, Fault> {
-        let wanted = Wanted { subject, public_key: self.public.clone() };
-        let der = self.signed(|algorithm| wanted.self_signed(algorithm))?;
+        let info = RequestInfo { subject, public_key: self.public.clone() };
+        let der = self.signed(|algorithm| info.self_signed(algorithm))?;
         Ok(x509::pem("CERTIFICATE", &der))
     }
 
@@ -118,14 +118,14 @@ impl Key {
 
 /// The same request always has the same name, so a restarted board finds its request again.
 /// Upstream: `digestedName` in `pkg/kubelet/certificate/bootstrap/bootstrap.go`.
-fn name(wanted: &Wanted, usages: &[&str]) -> String {
+fn name(info: &RequestInfo, usages: &[&str]) -> String {
     let mut digest = digest::Context::new(&SHA512_256);
-    let subject = &wanted.subject;
+    let subject = &info.subject;
     let mut add = |field: &[u8]| {
         digest.update(URL_SAFE_NO_PAD.encode(field).as_bytes());
         digest.update(b"|");
     };
-    add(&wanted.public_key);
+    add(&info.public_key);
     add(subject.common_name.as_bytes());
     subject.organizations.iter().for_each(|name| add(name.as_bytes()));
     usages.iter().for_each(|usage| add(usage.as_bytes()));

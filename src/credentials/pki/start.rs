@@ -27,7 +27,7 @@ fn is_new(given: &ClientCertificate, stored: &ClientCertificate, now: Wall) -> b
     };
     now <= leaf.not_after
         && given.chain.bytes != stored.chain.bytes
-        && match Marks::of_stored(stored).has(given) {
+        && match Marks::of_stored(stored).has_mark_of(given) {
             Some(is_known) => !is_known,
             None => leaf.not_before > stored_leaf.not_before,
         }
@@ -92,7 +92,7 @@ impl Pki {
         };
         if self.source.bootstrap.is_none() {
             let kubeconfig = self.load(&self.source.kubeconfig)?;
-            let marks = Marks::of(kubeconfig.certificate.as_ref(), None);
+            let marks = Marks::for_new_pair(kubeconfig.certificate.as_ref(), None);
             return Ok((self.seed(kubeconfig, &marks, now), marks));
         }
         let bootstrap = self.load_bootstrap();
@@ -137,13 +137,13 @@ impl Pki {
         let (kubeconfig, leaf) = match state {
             KubeconfigState::Usable(kubeconfig, leaf) => (kubeconfig, leaf),
             unusable @ KubeconfigState::Unusable(_) => {
-                let mut marks = Marks::of(None, bootstrap);
+                let mut marks = Marks::for_new_pair(None, bootstrap);
                 marks.replaced = replaced;
                 return Ok((unusable, marks));
             }
         };
         let given = kubeconfig.certificate.as_ref();
-        let mut marks = Marks::of(given, bootstrap);
+        let mut marks = Marks::for_new_pair(given, bootstrap);
         let of_stored = given.map(Marks::of_stored).unwrap_or_default();
         let why = match (bootstrap, &replaced) {
             (Some(bootstrap), Some(_)) if is_of_former_bootstrap(&kubeconfig, bootstrap) => {

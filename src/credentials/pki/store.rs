@@ -417,7 +417,7 @@ pub(in crate::credentials) struct Marks {
 }
 
 impl Marks {
-    pub(super) fn of(
+    pub(super) fn for_new_pair(
         kubeconfig: Option<&ClientCertificate>,
         bootstrap: Option<&ApiConfig>,
     ) -> Self {
@@ -473,7 +473,7 @@ impl Marks {
     }
 
     /// Whether the kubeconfig had this certificate; `None` if that is not known.
-    pub(super) fn has(&self, certificate: &ClientCertificate) -> Option<bool> {
+    pub(super) fn has_mark_of(&self, certificate: &ClientCertificate) -> Option<bool> {
         let mark = mark(certificate)?;
         (!self.certificates.is_empty()).then(|| self.certificates.contains(&mark))
     }

@@ -219,7 +219,7 @@ impl EventQueue {
 
     /// The uid of the Node has changed: an event that was sent for the old Node is created anew,
     /// and its count begins at 1.
-    pub fn forget(&mut self) {
+    pub fn on_new_uid(&mut self) {
         self.sent.clear();
     }
 

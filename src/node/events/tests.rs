@@ -178,7 +178,7 @@ fn names_increase_even_if_the_clock_does_not() {
         let now =
             ClusterNow::test(at(1), Wall::from_epoch(Duration::from_secs(1_800_000_000 + ahead)));
         queue.push(Event::cordoned("pi", ahead > 8), at(1));
-        queue.forget();
+        queue.on_new_uid();
         let request = queue.request("u1", now).unwrap();
         queue.on_response(answered(201, Value::Null));
         let body: Value = serde_json::from_slice(&request.body).unwrap();

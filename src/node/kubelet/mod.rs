@@ -236,7 +236,7 @@ impl Kubelet {
     }
 
     /// Whether there is no Lease to renew: a read of facts may then block for longer.
-    pub fn may_wait(&self) -> bool {
+    pub fn has_no_lease(&self) -> bool {
         self.node.uid().is_none()
     }
 
@@ -607,8 +607,8 @@ impl Kubelet {
 
     /// Starts or stops the Lease: it is owned by the Node, whose uid has changed.
     fn follow_node_uid(&mut self, now: Mono) {
-        self.lease.forget();
-        self.events.forget();
+        self.lease.on_new_uid();
+        self.events.on_new_uid();
         self.lease_gone = false;
         match self.node.uid() {
             Some(_) => {

@@ -277,7 +277,7 @@ impl Node {
             (Some(seen), Some(round)) => {
                 let change = patch::diff(seen, &node);
                 let differs = change.as_ref().is_some_and(|change| needs_patch(seen, change));
-                let may_change = report || self.times.changes.tokens(now.mono()) > 0;
+                let may_change = report || self.times.change_limit.tokens(now.mono()) > 0;
                 waits = differs && !may_change;
                 let content = if round.adopts || (differs && may_change) {
                     Some(Content::Change)
@@ -440,7 +440,7 @@ impl Node {
                 self.seen = node.or(self.seen.take());
                 let is_changed = content == Content::Change;
                 if is_changed {
-                    self.times.changes.take(now);
+                    self.times.change_limit.take(now);
                 }
                 self.times.reported(is_changed, now, jitter);
                 Ok(if round.adopts { Progress::Adopted } else { Progress::Done })

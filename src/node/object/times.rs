@@ -55,7 +55,7 @@ pub(super) struct Times {
     pub(super) health_sent_at: Option<Mono>,
     pub(super) backoff: Backoff,
     /// Limits the patches for a changed status.
-    pub(super) changes: TokenBucket,
+    pub(super) change_limit: TokenBucket,
 }
 
 impl Times {
@@ -72,7 +72,7 @@ impl Times {
             frequent_checks_end: now,
             health_sent_at: None,
             backoff,
-            changes: TokenBucket::new(config.update_frequency, CHANGES_BURST),
+            change_limit: TokenBucket::new(config.update_frequency, CHANGES_BURST),
         }
     }
 

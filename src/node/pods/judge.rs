@@ -30,7 +30,7 @@ pub(super) struct StrayPods {
     /// The changes of the pods that no kubelet has started since this boot.
     pub(super) changes: Vec<PodChange>,
     /// The names of the pods that stay, because their containers may still run here.
-    pub(super) left: Vec<String>,
+    pub(super) kept: Vec<String>,
 }
 
 /// A change of one pod.
@@ -110,7 +110,7 @@ impl StrayPods {
         }
         let name = format!("{namespace}/{pod_name}");
         if may_run(pod, boot) {
-            return self.left.push(name);
+            return self.kept.push(name);
         }
         let is_deleted = !text(&["metadata", "deletionTimestamp"]).is_empty();
         let is_mirror = object::at(pod, &["metadata", "annotations", MIRROR]).is_some();

@@ -70,12 +70,12 @@ fn limited_path(node_name: &str, limit: usize) -> String {
     )
 }
 
-/// How many of the pods in a list would be ended, and how many left; `None` if `body`
+/// How many of the pods in a list would be ended, and how many kept; `None` if `body`
 /// is no PodList.
 pub fn count(body: &[u8], node_name: &str, boot: Option<Wall>) -> Option<(usize, usize)> {
     let list = json::parse_without(body, &UNREAD).ok()?;
     let strays = StrayPods::of_list(&list, node_name, boot)?;
-    Some((strays.changes.len(), strays.left.len()))
+    Some((strays.changes.len(), strays.kept.len()))
 }
 
 /// The pods of one Node, and when to list them.
@@ -251,8 +251,8 @@ impl Pods {
 
     fn on_list(&mut self, strays: StrayPods, now: Mono) -> Result<Progress, RequestError> {
         (self.is_forbidden, self.is_told) = (false, false);
-        let StrayPods { mut changes, left } = strays;
-        if changes.is_empty() && left.is_empty() {
+        let StrayPods { mut changes, kept } = strays;
+        if changes.is_empty() && kept.is_empty() {
             self.limit = PODS_A_LIST;
         }
         let waits =
@@ -277,9 +277,9 @@ impl Pods {
         if now < self.lists_until && tokens > 0 {
             self.due = Some(now.after(LIST_PERIOD));
         }
-        Err(match (left.as_slice(), waiting) {
+        Err(match (kept.as_slice(), waiting) {
             ([first, ..], _) => {
-                let number = left.len();
+                let number = kept.len();
                 let what = format!(
                     "{number} may still be running, such as {first}: a kubelet started them since this \
                      boot"

@@ -3,7 +3,7 @@
 
 use nodelet::credentials::pki::key::Key;
 use nodelet::kube::chain::{Plain, permits};
-use nodelet::kube::x509::{Leaf, Wanted, pem};
+use nodelet::kube::x509::{Leaf, RequestInfo, pem};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = Leaf::parse(bytes);
@@ -20,7 +20,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         pem("PRIVATE KEY", bytes).as_bytes(),
     ] {
         let _ = Leaf::of_pem(text);
-        let _ = Wanted::of_pem(text);
+        let _ = RequestInfo::of_pem(text);
         let _ = Key::of_pem(text);
     }
 });

@@ -11,7 +11,7 @@ use super::csr::CSRS;
 use super::*;
 
 use crate::kube::message::{Method, Request, Response, answered, not_found};
-use crate::kube::x509::{self, CertificatePurpose, Wanted, element, pem};
+use crate::kube::x509::{self, CertificatePurpose, RequestInfo, element, pem};
 use crate::node::patch::tests::apply;
 
 /// The time now in these tests.
@@ -93,11 +93,11 @@ impl Certificate {
 }
 
 pub(crate) fn signed(number: u8) -> SigningRequest {
-    let wanted = Wanted { subject: subject(), public_key: key(number) };
+    let info = RequestInfo { subject: subject(), public_key: key(number) };
     SigningRequest {
         purpose: CertificatePurpose::CLIENT,
-        der: element(x509::SEQUENCE, &[&wanted.encode()]),
-        wanted,
+        der: element(x509::SEQUENCE, &[&info.encode()]),
+        info,
         usages: vec!["digital signature", "client auth"],
         name: format!("node-csr-{number}"),
     }
@@ -562,7 +562,7 @@ fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credential
         assert_eq!(certificate.file_task(late.wall), Some(FileTask::Find));
         assert_eq!(new_key(&certificate), Some(false));
         // An operator renews the files: the old expiry means nothing any more.
-        certificate.replaced(leaf(noon(), noon().after(hours(9))), late);
+        certificate.on_replaced(leaf(noon(), noon().after(hours(9))), late);
         assert!(certificate.due(late) > late.mono.after(hours(5)));
         assert_eq!(certificate.expiry_to_log(late.wall), None);
         assert!(!certificate.needs_bootstrap(late.wall));

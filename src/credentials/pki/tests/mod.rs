@@ -107,8 +107,8 @@ impl Signer {
         day: u8,
         days: u64,
     ) -> String {
-        let params = Self::params(&request.wanted.subject.common_name, day, days);
-        self.signed(params, &request.wanted.public_key)
+        let params = Self::params(&request.info.subject.common_name, day, days);
+        self.signed(params, &request.info.public_key)
     }
 
     /// The certificate for this name and key, valid from and until so long after 1970.

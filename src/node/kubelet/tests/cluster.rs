@@ -13,7 +13,7 @@ use crate::credentials::certificate::tests::certificate;
 use crate::kube::message::{Answer, Method, Request, Response, answered, not_found};
 use crate::kube::object;
 use crate::kube::time::Wall;
-use crate::kube::x509::{Leaf, Wanted, pem};
+use crate::kube::x509::{Leaf, RequestInfo, pem};
 use crate::node::patch::tests::apply;
 
 /// Seconds since 1970 at the start.
@@ -66,9 +66,9 @@ pub(super) struct Csr {
 }
 
 impl Csr {
-    fn wanted(&self) -> Wanted {
+    fn info(&self) -> RequestInfo {
         let pem = STANDARD.decode(object::text(&self.object, &["spec", "request"])).unwrap();
-        Wanted::of_pem(&pem).unwrap()
+        RequestInfo::of_pem(&pem).unwrap()
     }
 }
 
@@ -291,7 +291,7 @@ impl Cluster {
         }
         if path == "/v1-k3s/client-kubelet.crt" {
             let pem = pem("CERTIFICATE REQUEST", &request.body);
-            return match Wanted::of_pem(pem.as_bytes()).filter(|_| self.pi.node.is_some()) {
+            return match RequestInfo::of_pem(pem.as_bytes()).filter(|_| self.pi.node.is_some()) {
                 Some(wanted) => Ok(Response::test(200, self.sign(&wanted, now))),
                 None => answered(401, json!({"message": "unable to verify node identity"})),
             };
@@ -311,7 +311,7 @@ impl Cluster {
                 return not_found(CSRS, name);
             };
             if csr.object.get("status").is_none() {
-                let chain = STANDARD.encode(self.sign(&csr.wanted(), now));
+                let chain = STANDARD.encode(self.sign(&csr.info(), now));
                 let status = json!({"conditions": [{"type": "Approved"}], "certificate": chain});
                 csr.object["status"] = status;
             }
@@ -334,13 +334,13 @@ impl Cluster {
         answered(201, object)
     }
 
-    fn sign(&self, wanted: &Wanted, now: Duration) -> String {
+    fn sign(&self, info: &RequestInfo, now: Duration) -> String {
         let until = Duration::from_secs((epoch(now) + self.life).as_secs());
         certificate(&Leaf {
-            subject: wanted.subject.clone(),
+            subject: info.subject.clone(),
             not_before: Wall::from_epoch(epoch(now) - self.backdated),
             not_after: Wall::from_epoch(until),
-            public_key: wanted.public_key.clone(),
+            public_key: info.public_key.clone(),
         })
     }
 }

@@ -21,7 +21,7 @@ use crate::kube::time::parse_http_date;
 use super::api_config::{ApiConfig, Authorization};
 pub use super::failure::Distrust;
 use super::failure::{AT_PROXY, Failure, Stage};
-use super::link::Link;
+use super::route::Route;
 use super::transport::{Connection, Dialer, HEAD_LIMIT, NoLookup};
 
 /// Longer than any interval between two requests. The server may close the connection earlier.
@@ -41,7 +41,7 @@ const RECEIPT: &str = "application/vnd.kubernetes.protobuf";
 #[derive(Debug)]
 pub struct Api {
     agent: Agent,
-    link: Arc<Link>,
+    route: Arc<Route>,
     /// The path of the last request, and its URI: most requests renew the same Lease.
     last: Option<(String, Uri)>,
     authorization: Option<HeaderValue>,
@@ -55,11 +55,11 @@ pub struct Api {
 impl Api {
     /// Checks certificates and keys; does not connect.
     pub fn new(config: &ApiConfig) -> Result<Self, Fault> {
-        let link = Arc::new(Link::new(config)?);
+        let route = Arc::new(Route::new(config)?);
         let authorization = config.authorization.as_ref().map(Authorization::header_value);
         Ok(Self {
-            agent: agent(&link),
-            link,
+            agent: agent(&route),
+            route,
             last: None,
             authorization: authorization.transpose()?,
             more: Vec::new(),
@@ -70,8 +70,8 @@ impl Api {
     /// Opens the connection of the next call, within `budget`, which includes the name lookup. If
     /// the server closes this connection before that call, the call opens another one.
     pub fn connect(&mut self, budget: Duration) -> Result<(), Fault> {
-        Connection::open_early(&self.link, budget).map_err(|failure| {
-            self.link.failed();
+        Connection::open_early(&self.route, budget).map_err(|failure| {
+            self.route.failed();
             self.fault(failure.into(), Stage::Connecting).at(&self.config.endpoint)
         })
     }
@@ -84,8 +84,8 @@ impl Api {
             // A 5xx or a 429 is about the server and not about the request. It neither proves that
             // this address works, nor that it has failed.
             Ok(response) if response.code >= 500 || response.code == 429 => {}
-            Ok(_) => self.link.answered(),
-            Err(_) => self.link.failed(),
+            Ok(_) => self.route.answered(),
+            Err(_) => self.route.failed(),
         }
         answer.map_err(|fault| fault.at(&self.config.endpoint))
     }
@@ -93,7 +93,7 @@ impl Api {
     /// Copies from `old` the addresses of the server's name, which of them answered last and which
     /// failed, if `old` has the same server and the same proxy.
     pub fn keep_addresses_of(&mut self, old: &Self) {
-        self.link.keep_addresses_of(&old.link);
+        self.route.keep_addresses_of(&old.route);
     }
 
     /// Uses the credentials and the CA of `config` from the next request on, over a new connection.
@@ -129,37 +129,37 @@ impl Api {
     /// from the open connection. Without this limit, such an answer may take what the connection
     /// has left of the call's budget: 19 of 20 s, if the connection took 1 s.
     pub fn set_answer_budget(&mut self, budget: Option<Duration>) {
-        self.link.set_answer_budget(budget);
+        self.route.set_answer_budget(budget);
     }
 
     /// Closes the kept connection. The next call opens one to another address of the server's name,
     /// where there is one.
     pub fn disconnect(&mut self) {
-        self.link.failed();
-        self.agent = agent(&self.link);
+        self.route.failed();
+        self.agent = agent(&self.route);
     }
 
     /// Does what [`Api::disconnect`] does, but only if the server's name is known to have another
     /// address.
     pub fn try_other_address(&mut self) {
-        if self.link.has_other_address() {
+        if self.route.has_other_address() {
             self.disconnect();
         }
     }
 
     /// Whether the next call will find a connection that the server has not closed.
     pub fn is_connected(&self) -> bool {
-        self.link.is_connected()
+        self.route.is_connected()
     }
 
     /// Whether the last connection was set up, TLS included, even if it is closed by now.
     pub fn was_connected(&self) -> bool {
-        self.link.was_connected()
+        self.route.was_connected()
     }
 
     /// Why the last attempt to connect could not verify the server's certificate, if that failed.
     pub fn distrust(&self) -> Option<Distrust> {
-        self.link.distrust()
+        self.route.distrust()
     }
 
     fn exchange(&mut self, request: &Request, budget: Duration) -> Result<Response, Fault> {
@@ -229,7 +229,7 @@ impl Api {
         let secret = |(name, value): (&HeaderName, &HeaderValue)| {
             if value.is_sensitive() { name.as_str().len() + value.len() } else { 0 }
         };
-        self.link.credentials.store(headers.iter().map(secret).sum(), Ordering::Relaxed);
+        self.route.credentials.store(headers.iter().map(secret).sum(), Ordering::Relaxed);
         headers.append(USER_AGENT, HeaderValue::from_static(NAME));
         Ok(head)
     }
@@ -252,7 +252,7 @@ impl Api {
         request: http::Request<impl ureq::AsSendBody>,
         budget: Duration,
     ) -> Result<http::Response<ureq::Body>, Fault> {
-        self.link.deadline.begin(budget);
+        self.route.deadline.begin(budget);
         self.agent.run(request).map_err(|e| self.fault(e, Stage::Answer))
     }
 
@@ -260,7 +260,7 @@ impl Api {
     /// shorter than the call's budget, because one address gets only a share of the budget.
     fn fault(&self, error: ureq::Error, stage: Stage) -> Fault {
         let timed_out = |stage| {
-            let passed = self.link.deadline.passed() + Duration::from_millis(500);
+            let passed = self.route.deadline.passed() + Duration::from_millis(500);
             let what = format!("timed out after {} s while {stage}", passed.as_secs());
             Fault::new(what, if stage == Stage::Proxy { AT_PROXY } else { "" })
         };
@@ -285,7 +285,7 @@ impl Api {
     }
 }
 
-fn agent(link: &Arc<Link>) -> Agent {
+fn agent(route: &Arc<Route>) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -296,5 +296,5 @@ fn agent(link: &Arc<Link>) -> Agent {
         .max_idle_connections(1)
         .max_idle_age(IDLE_AGE)
         .build();
-    Agent::with_parts(config, Dialer(link.clone()), NoLookup)
+    Agent::with_parts(config, Dialer(route.clone()), NoLookup)
 }

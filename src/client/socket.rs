@@ -40,7 +40,7 @@ pub(super) struct Socket {
     limit: Option<Duration>,
 }
 
-/// Shared by [`Socket`] and [`super::link::Link`], which only peeks.
+/// Shared by [`Socket`] and [`super::route::Route`], which only peeks.
 #[derive(Debug)]
 pub(super) struct Stream {
     tcp: Tcp,

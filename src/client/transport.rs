@@ -16,7 +16,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
 use super::failure::{Failure, Stage};
-use super::link::{Link, Opened};
+use super::route::{Opened, Route};
 use super::socket::{Peek, Socket, Tcp};
 use super::tunnel;
 use crate::os::clock::since_boot;
@@ -35,7 +35,7 @@ const NOT_THE_LAST: Duration = Duration::from_millis(2500);
 
 /// Opens connections for ureq.
 #[derive(Debug)]
-pub(super) struct Dialer(pub(super) Arc<Link>);
+pub(super) struct Dialer(pub(super) Arc<Route>);
 
 impl Connector for Dialer {
     type Out = Connection;
@@ -67,28 +67,28 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Opens the connection of the next request, within `budget`.
-    pub(super) fn open_early(link: &Link, budget: Duration) -> Result<(), Failure> {
-        link.deadline.begin(budget);
-        let mut connection = Self::open(link)?;
+    pub(super) fn open_early(route: &Route, budget: Duration) -> Result<(), Failure> {
+        route.deadline.begin(budget);
+        let mut connection = Self::open(route)?;
         // Sends the last message of the handshake, so that the server can check our certificate
         // before the request comes.
         connection.flush()?;
-        link.set_early((connection.socket, connection.tls));
+        route.set_early((connection.socket, connection.tls));
         Ok(())
     }
 
-    fn open(link: &Link) -> Result<Self, Failure> {
-        link.connect(|address, shares| Self::open_to(link, address, shares))
+    fn open(route: &Route) -> Result<Self, Failure> {
+        route.connect(|address, shares| Self::open_to(route, address, shares))
     }
 
     /// TCP, the proxy's tunnel and TLS, within the time that is left divided by `shares`.
-    fn open_to(link: &Link, address: SocketAddr, shares: usize) -> Result<Self, Failure> {
+    fn open_to(route: &Route, address: SocketAddr, shares: usize) -> Result<Self, Failure> {
         let failure = |e| {
             let failure = Failure::io(&e, Stage::Connecting);
-            link.at_first_hop(failure.or_loopback(address, link.proxy.is_some()))
+            route.at_first_hop(failure.or_loopback(address, route.proxy.is_some()))
         };
         let shares = u32::try_from(shares).unwrap_or(u32::MAX).max(1);
-        let share = link.deadline.left().map_err(failure)? / shares;
+        let share = route.deadline.left().map_err(failure)? / shares;
         let share = share.max(Duration::from_millis(1));
         let start = since_boot();
         // Another address follows: one that leads nowhere must not delay it.
@@ -98,21 +98,22 @@ impl Connection {
         // TLS may take what TCP has left of the share, or more after a slow TCP.
         let opens_in =
             share.saturating_sub(tcp).max(tcp.saturating_mul(TLS_PER_TCP - 1) + TLS_EXTRA);
-        let mut socket = Socket::new(stream, link.deadline.clone(), opens_in).map_err(failure)?;
-        if let Some(proxy) = &link.proxy {
-            tunnel::open(&mut socket, proxy, &link.endpoint).map_err(|e| e.via(proxy))?;
+        let mut socket = Socket::new(stream, route.deadline.clone(), opens_in).map_err(failure)?;
+        if let Some(proxy) = &route.proxy {
+            tunnel::open(&mut socket, proxy, &route.endpoint).map_err(|e| e.via(proxy))?;
         }
-        let tls = match &link.tls {
+        let tls = match &route.tls {
             Some((config, name)) => Some(handshake(config.clone(), name, &mut socket)?),
             None => None,
         };
         socket.opened();
-        link.opened(&socket.stream);
-        Ok(Self::over(link, (socket, tls)))
+        route.opened(&socket.stream);
+        Ok(Self::over(route, (socket, tls)))
     }
 
-    fn over(link: &Link, (socket, tls): Opened) -> Self {
-        let buffers = ConnectionBuffers { credentials: link.credentials.clone(), ..<_>::default() };
+    fn over(route: &Route, (socket, tls): Opened) -> Self {
+        let buffers =
+            ConnectionBuffers { credentials: route.credentials.clone(), ..<_>::default() };
         Self { buffers, socket, tls, has_answered: false }
     }
 
@@ -381,7 +382,7 @@ fn resize(buffer: &mut Vec<u8>, length: usize) {
 /// The resolver for ureq, which finds no address; the connector needs none.
 ///
 /// ureq asks its resolver before every request, even over a kept connection, and its own resolver
-/// starts a thread each time. `link` looks names up instead, when it connects.
+/// starts a thread each time. `route` looks names up instead, when it connects.
 #[derive(Debug)]
 pub(super) struct NoLookup;
 

@@ -29,7 +29,7 @@ const LOOKUP_PART_WHERE_KNOWN: u32 = 4;
 /// Shared between `Api` and ureq's connector. ureq lends the connector as `&self` and wants it
 /// `Sync`: that is the only reason for the lock, because there is one thread.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Route {
     pub(super) endpoint: Endpoint,
     pub(super) proxy: Option<Proxy>,
     /// None for `http`.
@@ -40,14 +40,14 @@ pub(super) struct Link {
     pub(super) deadline: Deadline,
     /// Bytes of the credentials in the head of a request.
     pub(super) credentials: Arc<AtomicUsize>,
-    state: Mutex<LinkState>,
+    state: Mutex<RouteState>,
 }
 
 /// A connection over which nothing was sent yet: TCP, and TLS where the URL says so.
 pub(super) type Opened = (Socket, Option<Box<ClientConnection>>);
 
 #[derive(Debug, Default)]
-struct LinkState {
+struct RouteState {
     addresses: Addresses,
     /// The address to which the last attempt to connect opened a connection; none if it failed.
     peer: Option<SocketAddr>,
@@ -63,7 +63,7 @@ struct LinkState {
     answer_budget: Option<Duration>,
 }
 
-impl LinkState {
+impl RouteState {
     /// Ends a round in which no server answered. The address that was tried first becomes the last
     /// one of the next round. The first address of a round gets the largest share of the time, so
     /// each address gets that share once.
@@ -74,7 +74,7 @@ impl LinkState {
     }
 }
 
-impl Link {
+impl Route {
     pub(super) fn new(config: &ApiConfig) -> Result<Self, Fault> {
         let endpoint = config.endpoint.clone();
         let tls = if endpoint.tls {
@@ -165,7 +165,7 @@ impl Link {
         }
         for (index, address) in candidates.iter().enumerate() {
             // The first address gets half. Equal shares, such as an eighth for each of eight
-            // addresses, would be too short for each of them on a slow link.
+            // addresses, would be too short for each of them on a slow network.
             let shares =
                 if index == 0 { candidates.len().min(2) } else { candidates.len() - index };
             if index > 0 && self.deadline.left().is_err() {
@@ -176,7 +176,7 @@ impl Link {
                 Err(e) => failure = Some(e.at(*address, self.proxy.is_some())),
             }
         }
-        self.with(LinkState::end_round);
+        self.with(RouteState::end_round);
         // If an address failed and the lookup, too, the failure of the address is reported. Without
         // a network there is often no DNS, and the failure of the lookup tells less.
         let lookup = || Failure::other(looked_up.err().unwrap_or_default());
@@ -273,7 +273,7 @@ impl Link {
         self.with(|state| state.distrust)
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut LinkState) -> T) -> T {
+    fn with<T>(&self, look: impl FnOnce(&mut RouteState) -> T) -> T {
         look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -355,8 +355,8 @@ mod tests {
     use crate::client::failure::Stage;
     use crate::os::tree::Tree;
 
-    /// A link to `api.test`, which a hosts file gives `addresses`.
-    fn link(tree: &Tree, addresses: &[IpAddr]) -> Link {
+    /// A route to `api.test`, which a hosts file gives `addresses`.
+    fn route(tree: &Tree, addresses: &[IpAddr]) -> Route {
         let lines = addresses.iter().map(|ip| format!("{ip} api.test\n"));
         tree.write("hosts", lines.collect::<String>().as_bytes());
         let mut config = ApiConfig::of("http://api.test:6443").unwrap();
@@ -364,7 +364,7 @@ mod tests {
             servers: Vec::new(),
             ..Resolver::parse("", tree.path().join("hosts"))
         });
-        Link::new(&config).unwrap()
+        Route::new(&config).unwrap()
     }
 
     fn ip(last: u8) -> IpAddr {
@@ -372,10 +372,10 @@ mod tests {
     }
 
     /// The addresses that are tried while those in `sick` fail, and whether one was opened.
-    fn tried(link: &Link, sick: &[IpAddr]) -> (Vec<IpAddr>, Result<(), String>) {
-        link.deadline.begin(Duration::from_secs(2));
+    fn tried(route: &Route, sick: &[IpAddr]) -> (Vec<IpAddr>, Result<(), String>) {
+        route.deadline.begin(Duration::from_secs(2));
         let mut tried = Vec::new();
-        let opened = link.connect(|address, _| {
+        let opened = route.connect(|address, _| {
             tried.push(address.ip());
             if sick.contains(&address.ip()) {
                 Err(Failure::TimedOut(Stage::Handshake))
@@ -388,39 +388,39 @@ mod tests {
 
     #[test]
     fn a_sick_address_is_left_in_the_same_call_and_tried_last_from_then_on() {
-        let tree = Tree::new("link-sick");
-        let link = link(&tree, &[ip(1), ip(2), ip(3)]);
-        assert_eq!(tried(&link, &[ip(1)]), (vec![ip(1), ip(2)], Ok(())));
+        let tree = Tree::new("route-sick");
+        let route = route(&tree, &[ip(1), ip(2), ip(3)]);
+        assert_eq!(tried(&route, &[ip(1)]), (vec![ip(1), ip(2)], Ok(())));
         // The second one accepts, but never answers: it is not good yet.
-        link.failed();
-        assert_eq!(tried(&link, &[]), (vec![ip(3)], Ok(())));
-        link.answered();
-        assert_eq!(tried(&link, &[]), (vec![ip(3)], Ok(())));
+        route.failed();
+        assert_eq!(tried(&route, &[]), (vec![ip(3)], Ok(())));
+        route.answered();
+        assert_eq!(tried(&route, &[]), (vec![ip(3)], Ok(())));
         // It dies: the first one of the round without an answer is the last one now.
-        let (order, opened) = tried(&link, &[ip(3), ip(2)]);
+        let (order, opened) = tried(&route, &[ip(3), ip(2)]);
         assert_eq!((order, opened), (vec![ip(3), ip(2), ip(1)], Ok(())));
-        assert!(link.was_connected() && link.has_other_address());
-        let (order, opened) = tried(&link, &[ip(1), ip(2), ip(3)]);
+        assert!(route.was_connected() && route.has_other_address());
+        let (order, opened) = tried(&route, &[ip(1), ip(2), ip(3)]);
         assert_eq!(order.len(), 3);
         assert_eq!(opened, Err("timed out while setting up TLS".to_owned()));
-        assert!(!link.was_connected());
+        assert!(!route.was_connected());
     }
 
-    /// With a slow link only the first address of a round has enough time: each must come first.
+    /// With a slow network only the first address of a round has enough time: each must come first.
     #[test]
     fn every_address_is_the_first_of_a_round_in_its_turn() {
-        let tree = Tree::new("link-rounds");
+        let tree = Tree::new("route-rounds");
         for count in [5, 20] {
             let all: Vec<IpAddr> = (1..=count).map(ip).collect();
             for healthy in &all {
-                let link = link(&tree, &all);
-                link.deadline.begin(Duration::from_secs(60));
+                let route = route(&tree, &all);
+                route.deadline.begin(Duration::from_secs(60));
                 let mut rounds = 0;
                 loop {
                     rounds += 1;
                     assert!(rounds <= count, "{healthy} is never the first");
                     let mut is_first = true;
-                    let opened = link.connect(|address, _| {
+                    let opened = route.connect(|address, _| {
                         let is_slow = !std::mem::take(&mut is_first);
                         if address.ip() == *healthy && !is_slow {
                             Ok(())
@@ -438,34 +438,34 @@ mod tests {
 
     #[test]
     fn a_server_that_answered_is_left_for_one_that_failed_before_it() {
-        let tree = Tree::new("link-left");
-        let link = link(&tree, &[ip(1), ip(2)]);
-        assert_eq!(tried(&link, &[ip(1)]), (vec![ip(1), ip(2)], Ok(())));
-        link.answered();
-        link.failed();
-        assert_eq!(tried(&link, &[]), (vec![ip(1)], Ok(())));
+        let tree = Tree::new("route-left");
+        let route = route(&tree, &[ip(1), ip(2)]);
+        assert_eq!(tried(&route, &[ip(1)]), (vec![ip(1), ip(2)], Ok(())));
+        route.answered();
+        route.failed();
+        assert_eq!(tried(&route, &[]), (vec![ip(1)], Ok(())));
     }
 
     #[test]
     fn a_name_is_looked_up_after_a_failure_and_not_before() {
-        let tree = Tree::new("link-lookup");
-        let link = link(&tree, &[ip(1)]);
-        assert_eq!(tried(&link, &[]), (vec![ip(1)], Ok(())));
-        link.answered();
+        let tree = Tree::new("route-lookup");
+        let route = route(&tree, &[ip(1)]);
+        assert_eq!(tried(&route, &[]), (vec![ip(1)], Ok(())));
+        route.answered();
         tree.write("hosts", b"10.0.0.2 api.test\n");
-        assert_eq!(tried(&link, &[]), (vec![ip(1)], Ok(())));
-        assert_eq!(tried(&link, &[ip(1)]), (vec![ip(1), ip(2)], Ok(())));
-        link.answered();
+        assert_eq!(tried(&route, &[]), (vec![ip(1)], Ok(())));
+        assert_eq!(tried(&route, &[ip(1)]), (vec![ip(1), ip(2)], Ok(())));
+        route.answered();
         // No lookup succeeds any more: the address of the last one is used.
         tree.write("hosts", b"");
-        link.failed();
-        assert_eq!(tried(&link, &[]), (vec![ip(2)], Ok(())));
+        route.failed();
+        assert_eq!(tried(&route, &[]), (vec![ip(2)], Ok(())));
     }
 
     #[test]
     fn a_name_without_an_address_tells_why() {
-        let tree = Tree::new("link-none");
-        let (order, opened) = tried(&link(&tree, &[]), &[]);
+        let tree = Tree::new("route-none");
+        let (order, opened) = tried(&route(&tree, &[]), &[]);
         assert_eq!(order, [] as [IpAddr; 0]);
         let why = opened.unwrap_err();
         assert!(why.contains("no usable name server in resolv.conf; is the name right"), "{why}");
@@ -473,31 +473,31 @@ mod tests {
 
     #[test]
     fn a_proxy_on_this_board_is_named_without_the_remedy_of_a_server_on_it() {
-        let tree = Tree::new("link-proxy");
+        let tree = Tree::new("route-proxy");
         tree.write("hosts", b"127.0.0.1 localhost\n");
         let mut config = ApiConfig::of("http://api.test:6443").unwrap();
         let proxy = Proxy::parse("http://localhost:3128").unwrap();
         config.resolver = Some(Resolver::parse("", tree.path().join("hosts")));
         config.proxy = Some(proxy.clone());
-        let link = Link::new(&config).unwrap();
-        link.deadline.begin(Duration::from_secs(2));
+        let route = Route::new(&config).unwrap();
+        route.deadline.begin(Duration::from_secs(2));
         let refused = |_, _| Err::<(), _>(Failure::other("it answered 503").via(&proxy));
-        let why = link.connect(refused).unwrap_err().to_string();
+        let why = route.connect(refused).unwrap_err().to_string();
         let want = "proxy http://localhost:3128: it answered 503 (at 127.0.0.1:3128)";
         assert_eq!(why, format!("{want}; {AT_PROXY}"));
     }
 
     #[test]
     fn another_identity_keeps_the_addresses_of_the_same_server_alone() {
-        let tree = Tree::new("link-keep");
-        let old = link(&tree, &[ip(1), ip(2)]);
+        let tree = Tree::new("route-keep");
+        let old = route(&tree, &[ip(1), ip(2)]);
         assert!(tried(&old, &[ip(1)]).1.is_ok());
         old.answered();
-        let new = link(&tree, &[ip(1), ip(2)]);
+        let new = route(&tree, &[ip(1), ip(2)]);
         new.keep_addresses_of(&old);
         assert_eq!(tried(&new, &[]).0, [ip(2)]);
         let other = ApiConfig::of("http://other.test:6443").unwrap();
-        let other = Link::new(&other).unwrap();
+        let other = Route::new(&other).unwrap();
         other.keep_addresses_of(&old);
         assert_eq!(other.with(|state| state.addresses.good), None);
     }

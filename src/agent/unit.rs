@@ -61,25 +61,32 @@ pub(crate) fn is_masked(root: &HostRoot, unit: &str) -> bool {
 }
 
 /// Whether the agent has a process.
-pub(crate) fn is_running(root: &HostRoot) -> bool {
-    !processes(root).is_empty()
+pub(crate) fn is_running(root: &HostRoot) -> Result<bool, Fault> {
+    processes(root).map(|processes| !processes.is_empty())
 }
 
 /// The processes of the agent: in the root slice, in the default one, or on cgroup v1.
-fn processes(root: &HostRoot) -> Vec<String> {
-    let slices = ["", "system.slice/", "systemd/"].iter();
-    let in_slice = |slice| {
-        let processes = root.text(&format!("sys/fs/cgroup/{slice}{SERVICE}/cgroup.procs"), SMALL);
-        processes.unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>()
-    };
-    slices.flat_map(in_slice).collect()
+fn processes(root: &HostRoot) -> Result<Vec<String>, Fault> {
+    let mut all = Vec::new();
+    for slice in ["", "system.slice/", "systemd/"] {
+        let processes = content(root, &format!("sys/fs/cgroup/{slice}{SERVICE}/cgroup.procs"))?;
+        let processes = processes.unwrap_or_default();
+        all.extend(String::from_utf8_lossy(&processes).lines().map(str::to_owned));
+    }
+    Ok(all)
 }
 
 /// The process of the agent, and its flags. Before systemd starts the agent, other programs run in
 /// the cgroup of the unit, and copy the credentials.
 fn agent_process(root: &HostRoot) -> Result<Option<(String, Vec<String>)>, Fault> {
-    for process in processes(root) {
-        let line = content(root, &format!("proc/{process}/cmdline"))?.unwrap_or_default();
+    for process in processes(root)? {
+        let Some(line) = content(root, &format!("proc/{process}/cmdline"))? else {
+            if processes(root)?.contains(&process) {
+                // With hidepid=2, /proc has only the processes of this user.
+                return Err(format!("/proc does not show its process {process}").into());
+            }
+            continue;
+        };
         let line = String::from_utf8_lossy(&line);
         let mut flags = line.split_terminator('\0').map(str::to_owned);
         if flags.next().is_some_and(|program| program.ends_with("nodelet")) {
@@ -452,6 +459,15 @@ mod tests {
             tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", processes.as_bytes());
             assert_eq!(UnitProcess::find(&root), want, "{processes:?}");
         }
+    }
+
+    /// `mount -o remount,hidepid=2 /proc`, and `nodelet check` without sudo.
+    #[test]
+    fn a_process_that_proc_hides_is_unknown() {
+        let tree = board();
+        tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", b"8\n");
+        let found = UnitProcess::find(&HostRoot::new(tree.path()));
+        assert_eq!(found, UnitProcess::Unknown("/proc does not show its process 8".into()));
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl JoinPaths {
     }
 
     /// Whether nodelet.service has a process.
-    pub(super) fn is_running(&self) -> bool {
+    pub(super) fn is_running(&self) -> Result<bool, Fault> {
         unit::is_running(&self.host())
     }
 

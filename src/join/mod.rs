@@ -104,7 +104,7 @@ fn remove(
     node_name: &str,
     force: bool,
 ) -> Result<([Finding; 4], Vec<String>), Finding> {
-    if paths.is_running() {
+    if paths.is_running().map_err(|why| failed("running", why, SUDO))? {
         return Err(failed("running", "nodelet.service runs", "systemctl stop nodelet"));
     }
     if let Some(agent) = paths.agent() {

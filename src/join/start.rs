@@ -76,7 +76,7 @@ fn metrics(paths: &JoinPaths) -> Finding {
 /// a Ready Node would show that the unit runs.
 fn triggered(run: &JoinRun<'_>, finding: Finding) -> Finding {
     let start = run.now().mono;
-    while !run.paths.is_running() {
+    while !run.paths.is_running().unwrap_or_default() {
         if run.now().mono.since(start) >= TRIGGERED || !run.pause(FIRST_POLL) {
             return Finding::note(
                 "start",
@@ -90,7 +90,11 @@ fn triggered(run: &JoinRun<'_>, finding: Finding) -> Finding {
 
 /// Starts the agent. It must start at the next boot, too.
 fn start(paths: &JoinPaths, server: &str, stale: Option<Fault>) -> Finding {
-    let (is_running, starts_at_boot) = (paths.is_running(), paths.is_enabled(SERVICE));
+    let is_running = match paths.is_running() {
+        Ok(is_running) => is_running,
+        Err(why) => return Finding::note("start", why, RESTART),
+    };
+    let starts_at_boot = paths.is_enabled(SERVICE);
     if !is_running && !paths.has_systemd() {
         let flags = "--kubeconfig=/etc/credstore/nodelet.kubeconfig --root-dir=/var/lib/nodelet";
         let line = format!("nodelet {flags}, with the flags in {}", paths.flags().display());

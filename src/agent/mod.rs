@@ -75,6 +75,8 @@ struct Agent {
     changes: Changes<FilePurpose>,
     /// `spec.podCIDRs` that the file `podcidr` does not have yet.
     unwritten_cidrs: Option<String>,
+    /// The next turn for a file change queues the file `podcidr`.
+    cidrs_due: bool,
     cidrs_log: OutageLog,
     clock: Clock,
     wakeup: Wakeup,
@@ -140,6 +142,7 @@ impl Agent {
             credentials,
             changes: Changes::none(),
             unwritten_cidrs: None,
+            cidrs_due: false,
             cidrs_log: OutageLog::new("podCIDR"),
             clock,
             wakeup,
@@ -162,7 +165,7 @@ impl Agent {
             let is_apart = self.credentials.current.signs_apart();
             let seen = self.kubelet.cluster_seen(start);
             let mut other_work = other_work(&mut self.credentials.rotation, is_apart, seen);
-            other_work.has_change |= !self.changes.is_empty();
+            other_work.has_change |= self.cidrs_due || !self.changes.is_empty();
             let api = &self.credentials.current.api;
             let turn = self.kubelet.next(start, other_work, || api.is_connected());
             let woken = self.wait(&turn, start);
@@ -273,9 +276,10 @@ impl Agent {
         let watched = self.wakeup.watches_network();
         let change = self.facts.refresh(node, may_wait, watched, || clock.now().mono);
         self.kubelet.on_facts(change, self.clock.now().mono);
-        if self.changes.is_empty() && self.kubelet.is_report_due(now.mono) {
-            self.write_pod_cidrs();
-        }
+        // After a failure the file is written again with the next report.
+        self.cidrs_due |= self.unwritten_cidrs.is_some()
+            && self.changes.is_empty()
+            && self.kubelet.is_report_due(now.mono);
     }
 
     /// Opens the connection of the first request.
@@ -371,6 +375,9 @@ impl Agent {
 
     /// Carries out one operation of the first change.
     fn change(&mut self) {
+        if std::mem::take(&mut self.cidrs_due) {
+            return self.queue_pod_cidrs();
+        }
         let Some((purpose, result)) = self.changes.carry_out_next() else {
             return;
         };
@@ -406,12 +413,12 @@ impl Agent {
     fn take_pod_cidrs(&mut self, cidrs: String) {
         log::info!("node {}: podCIDR {cidrs}", &self.kubelet.node_config().name);
         self.unwritten_cidrs = Some(cidrs);
-        self.write_pod_cidrs();
+        self.cidrs_due = true;
     }
 
-    /// Writes the file that a CNI plugin or another program on this board reads; again with the
-    /// next report of the status if that fails.
-    fn write_pod_cidrs(&mut self) {
+    /// Queues the file that a CNI plugin or another program on this board reads. This looks for
+    /// the folder, and so it is a turn of its own.
+    fn queue_pod_cidrs(&mut self) {
         if let Some(cidrs) = &self.unwritten_cidrs {
             let path = self.facts.host.node_root_dir.join("podcidr");
             self.changes

@@ -208,18 +208,20 @@ impl Options {
         report.end()
     }
 
-    /// Hunts until a sentence breaks that holds without the planted fault; writes one line.
+    /// Replays the kept plans, then hunts, until a sentence breaks that holds without the planted
+    /// fault; writes one line.
     fn find(&self) -> Result<i32, String> {
         let start = Instant::now();
         let budget = self.budget.unwrap_or(Duration::from_secs(60));
         let baseline = self.baseline.as_ref().ok_or("find needs --baseline FILE")?;
-        let next = Mutex::new(1..u64::MAX);
+        let drawn = (1..u64::MAX).map(|seed| self.draw(seed));
+        let kept = kept_plans()?.into_iter().map(|(_, plan)| plan);
+        let next = Mutex::new(kept.chain(drawn));
         let found = Mutex::new((0_u64, None));
         let watch = Watch::new();
         let work = || -> Result<(), String> {
             while start.elapsed() < budget && found.lock().expect("no panic").1.is_none() {
-                let seed = next.lock().expect("no panic").next().ok_or("no more seeds")?;
-                let plan = self.draw(seed);
+                let plan = next.lock().expect("no panic").next().ok_or("no more seeds")?;
                 let outcome = watch.over(&plan, || run(plan.clone()));
                 found.lock().expect("no panic").0 += 1;
                 let breaks = breaks(&outcome);
@@ -228,7 +230,7 @@ impl Options {
                 }
                 let usual = breaks_of(baseline, &plan)?;
                 if let Some(new) = breaks.into_iter().find(|new| !usual.contains(new)) {
-                    found.lock().expect("no panic").1.get_or_insert((seed, new, plan));
+                    found.lock().expect("no panic").1.get_or_insert((new, plan));
                 }
             }
             Ok(())
@@ -238,11 +240,12 @@ impl Options {
         let line = json!({
             "patch": self.words.first(),
             "found": found.is_some(),
-            "seed": found.as_ref().map(|(seed, ..)| seed),
+            "seed": found.as_ref().map(|(_, plan)| plan.seed),
             "runs": runs,
             "seconds": rounded(start.elapsed().as_secs_f64(), 1),
-            "sentence": found.as_ref().map(|(_, sentence, _)| sentence),
-            "classes": found.as_ref().map(|(.., plan)| plan.classes()),
+            "sentence": found.as_ref().map(|(sentence, _)| sentence),
+            "classes": found.as_ref().map(|(_, plan)| plan.classes()),
+            "plan": found.as_ref().map(|(_, plan)| plan.to_string()),
         });
         writeln!(stdout()?, "{line}").map_err(|error| error.to_string())?;
         Ok(if found.is_some() { 0 } else { WEAK })
@@ -459,6 +462,16 @@ fn breaks_of(binary: &Path, plan: &Plan) -> Result<Vec<String>, String> {
     Ok(breaks.filter_map(|one| one.as_str().map(str::to_owned)).collect())
 }
 
+/// The plans of `tests/sim/plans`, with their paths.
+fn kept_plans() -> Result<Vec<(PathBuf, Plan)>, String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sim/plans");
+    let fault = |error: io::Error| format!("{}: {error}", folder.display());
+    let entries = fs::read_dir(&folder).map_err(fault)?;
+    let mut paths: Vec<_> = entries.map_while(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    paths.into_iter().map(|path| Ok((path.clone(), read_plan(&path)?))).collect()
+}
+
 fn read_plan(path: &Path) -> Result<Plan, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     text.parse().map_err(|error| format!("{}: {error}", path.display()))
@@ -654,10 +667,8 @@ fn kept_plans_hold() {
     if !nix::unistd::Uid::effective().is_root() {
         return eprintln!("SKIPPED: the simulator needs root, for chroot");
     }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sim/plans");
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let outcome = run(read_plan(&path).unwrap());
+    for (path, plan) in kept_plans().unwrap() {
+        let outcome = run(plan);
         let is_fine = outcome.verdict() == Verdict::Ok || known::of(&outcome).is_some();
         assert!(is_fine, "{}:\n{}", path.display(), story(&outcome));
     }

@@ -65,7 +65,9 @@ pub(crate) fn is_running(root: &HostRoot) -> Result<bool, Fault> {
     processes(root).map(|processes| !processes.is_empty())
 }
 
-/// The processes of the agent: in the root slice, in the default one, or on cgroup v1.
+/// The ids of the processes in the cgroup of the unit; empty if it does not run. The cgroup is in
+/// the root slice, in `system.slice`, or in the hierarchy `systemd` of cgroup v1: all three are
+/// read, and a board has one of them. `Err`: a file exists and cannot be read.
 fn processes(root: &HostRoot) -> Result<Vec<String>, Fault> {
     let mut all = Vec::new();
     for slice in ["", "system.slice/", "systemd/"] {
@@ -174,7 +176,8 @@ impl UnitProcess {
     }
 }
 
-/// A drop-in of an administrator for the unit that has this text.
+/// The path, below the root, of a drop-in for the unit in /etc or /run whose content has `text` at
+/// any place, even in a comment. A file that cannot be read counts as empty.
 fn drop_in_with(root: &HostRoot, text: &str) -> Option<String> {
     ["etc/systemd/system", "run/systemd/system"].iter().find_map(|folder| {
         let names = root.list(&format!("{folder}/{SERVICE}.d")).unwrap_or_default();

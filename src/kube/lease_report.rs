@@ -13,15 +13,16 @@ use std::time::Duration;
 /// The state of the Lease after an attempt to renew it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseReport {
-    /// Start of the last attempt, since boot.
+    /// Start of the last request of the Lease, since boot.
     pub attempted: Duration,
     /// Start of the last renewal, since boot; `None` if there was none.
     pub renewed: Option<Duration>,
     /// How long a renewal lasts: `leaseDurationSeconds`.
     pub lease_duration: Duration,
-    /// Renewals since the start of the agent.
+    /// Renewals since the start of the agent. The create of the Lease is one.
     pub renewals: u64,
-    /// Attempts since the start of the agent that the server refused, or did not answer.
+    /// Requests of the Lease since the start of the agent that the server refused, or did not
+    /// answer.
     pub failures: u64,
     /// The number of the boot; 0 if it is not known.
     pub boot: u64,

@@ -349,7 +349,9 @@ impl Kubelet {
         ]
     }
 
-    /// The state of the Lease after the attempt that began at `start`, for `nodelet serve`.
+    /// The state of the Lease after the request that was sent at `start`, for `nodelet serve`. An
+    /// accepted create or patch counts as a renewal, and each failed request as a failure. An
+    /// accepted GET counts as neither.
     fn lease_report(&self, start: Mono) -> LeaseReport {
         let since_boot = |at: Mono| self.wall_clock.boot_to_start + at.since(Mono::START);
         LeaseReport {
@@ -358,7 +360,7 @@ impl Kubelet {
             lease_duration: self.timings.lease_duration,
             renewals: self.renewals,
             failures: self.failed_renewals,
-            // The writer of the file knows it.
+            // The agent's `StateFile` sets the number of the boot when it writes the report.
             boot: 0,
         }
     }

@@ -192,9 +192,10 @@ impl Rotation {
     }
 }
 
-/// The time that the dates of the certificate are compared with. For a supervisor's certificate it
-/// is the server's time, if that is known: the supervisor dates by the same clock, so it does no
-/// harm if that clock, or the board's, is wrong.
+/// The time that the dates of the certificate are compared with. For a certificate that a
+/// supervisor signs, client or serving, its wall time is the server's, if the server has sent its
+/// time. The supervisor dates certificates by the server's clock. So neither a wrong clock of the
+/// server nor a wrong clock of the board does harm.
 fn now_of(certificate: &Certificate, at: ClusterSeen) -> Now {
     match at.server {
         Some(wall) if certificate.kind.is_at_supervisor() => Now { wall, ..at.now },

@@ -57,8 +57,10 @@ Usage:
 Flags (those of the kubelet, except those marked *):
 ";
 
+/// The last line of the help with the basic flags.
 const MORE: &str = "nodelet --help --all and the manual page nodelet(8) have every flag.";
 
+/// The last line of the help with every flag.
 const REST: &str =
     "The other flags of the kubelet are ignored, whatever their value; the log names them.";
 
@@ -140,7 +142,9 @@ pub fn apply(args: Vec<OsString>, flags: &mut Flags) -> Result<Command, String> 
     Ok(end.or(command).unwrap_or(Command::Run))
 }
 
-/// The error of an unknown flag. `command` is empty or ends with a blank.
+/// The error of the unknown flag `name`. [`shown`] hides a name that may be a token. `command`
+/// stands before `--help`, so it is empty or ends with a blank: with `join `, the error is
+/// `unknown flag: --foo; see join --help`.
 pub fn unknown_flag(name: &str, command: &str) -> String {
     format!("unknown flag: --{}; see {command}--help", shown(name))
 }

@@ -1,8 +1,9 @@
 //! The wait of the loop: a poll that ends early with a signal, memory pressure, a change of
 //! interfaces, addresses or routes, or a report of the voltage alarm.
 //!
-//! PSI triggers and netlink are optional, and their absence is not logged: the periodic reads of
-//! `agent::read_cache` see the same changes later.
+//! PSI triggers, netlink and the timer are optional, and their absence is not logged. Without
+//! triggers or netlink, the periodic reads of `agent::read_cache` see the same changes later.
+//! Without the timer, the limit of ppoll(2) ends the wait.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -72,8 +73,9 @@ pub struct Woken {
 }
 
 impl Wakeup {
-    /// Blocks SIGTERM, SIGINT and SIGUSR1, so that they only end a wait. Subscribes to memory
-    /// pressure and network changes.
+    /// Blocks SIGTERM, SIGINT and SIGUSR1: from now on each of them ends a wait, and has no other
+    /// effect. Subscribes to memory pressure and network changes. `Err` only if the signals cannot
+    /// be blocked or waited for.
     pub fn new() -> io::Result<Self> {
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGTERM);

@@ -25,7 +25,8 @@ const NOTHING: &[u8] = b"\nerror: journal output not available\n";
 #[derive(Debug)]
 pub(super) struct Journal {
     stream: UnixStream,
-    /// The time since boot at which `nodelet logs` ends journalctl at the latest.
+    /// [`LIMIT`] after the query, as a time since boot. `nodelet logs` ends journalctl by an alarm
+    /// that it sets a moment later. So a stream that is closed before `end` has the whole output.
     end: Duration,
     /// Bytes that may still be read before the journal is cut.
     left: usize,
@@ -36,6 +37,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
+    /// Connects to `nodelet logs` and writes the query.
     pub(super) fn open(socket: &Path, query: &str) -> io::Result<Self> {
         let mut stream = connect_to(socket)?;
         // The socket has room for it.
@@ -43,7 +45,8 @@ impl Journal {
         Ok(Self::new(stream))
     }
 
-    /// The journal of `stream`, which must not block.
+    /// The journal that comes from `stream`. The stream must be non-blocking, and the query must be
+    /// written to it just before, because the time limit begins now.
     pub(super) fn new(stream: UnixStream) -> Self {
         let end = since_boot() + Duration::from_secs(LIMIT.into());
         Self { stream, end, left: MOST, is_complete: false, is_over: false }

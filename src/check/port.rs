@@ -30,11 +30,12 @@ pub(super) fn port(
     let [metrics, certificate] = PORT;
     let config = node.ok().flatten().and_then(endpoint).map(ApiConfig::at);
     let config = config.map(|config| ApiConfig { insecure: true, ..config });
-    match config.map(|config| (answers(&config), config)) {
+    match config.map(|config| (metrics_finding(&config), config)) {
         Some((finding, config)) if finding.mark == Mark::Ok => {
-            [finding, verified(&ApiConfig { insecure: false, ca, ..config }, at_supervisor)]
+            let config = ApiConfig { insecure: false, ca, ..config };
+            [finding, certificate_finding(&config, at_supervisor)]
         }
-        // Only if the port does not answer: it may run without systemd, with --listen.
+        // Only if the port did not answer 401: it may run without systemd, with --listen.
         _ if !is_enabled => [
             Finding::note(
                 metrics,
@@ -67,8 +68,9 @@ fn endpoint(node: &Value) -> Option<Endpoint> {
     Endpoint::parse(&format!("https://{host}:{port}")).ok()
 }
 
-/// Whether the port answers and refuses a request without credentials.
-fn answers(config: &ApiConfig) -> Finding {
+/// The finding `metrics`: OK if the port answers 401 to a request without credentials. Any other
+/// code is a failure, because another program has the port. The certificate is not verified here.
+fn metrics_finding(config: &ApiConfig) -> Finding {
     let [check, _] = PORT;
     let remedy = "systemctl status nodelet-serve.socket; journalctl -u nodelet-serve; is its \
                   ListenStream= the --port of the agent, and is it in the firewall?";
@@ -83,8 +85,9 @@ fn answers(config: &ApiConfig) -> Finding {
     }
 }
 
-/// Whether a client can verify the certificate of the port with the cluster's CA.
-fn verified(config: &ApiConfig, at_supervisor: bool) -> Finding {
+/// The finding `serving-certificate`: whether a client can verify the certificate of the port with
+/// the cluster's CA. Any code of the answer is OK.
+fn certificate_finding(config: &ApiConfig, at_supervisor: bool) -> Finding {
     let [_, check] = PORT;
     match ask(config) {
         Ok(_) => Finding::ok(check, format!("of the cluster, for {}", config.endpoint.host)),

@@ -26,7 +26,7 @@ const NOTHING: &[u8] = b"\nerror: journal output not available\n";
 pub(super) struct Journal {
     stream: UnixStream,
     /// [`LIMIT`] after the query, as a time since boot. `nodelet logs` ends journalctl by an alarm
-    /// that it sets a moment later. So a stream that is closed before `end` has the whole output.
+    /// that it sets a moment later. So the alarm has not cut a stream that is closed before `end`.
     end: Duration,
     /// Bytes that may still be read before the journal is cut.
     left: usize,

@@ -32,10 +32,11 @@ pub(super) enum Wear {
     Emmc {
         /// `mmcblk0`
         device: String,
-        /// `life_time`: the larger estimate of its two, in tenths of the rated life: 1 to 10, 11 is
-        /// beyond; 0 is undefined.
+        /// The larger of the two estimates in `life_time`, in tenths of the rated life: 10 is 90 to
+        /// 100 %, 11 is beyond the rated life. 0 if both are undefined or above 11.
         life: u64,
-        /// `pre_eol_info`: 1 normal, 2 warning (80 % of the spare blocks), 3 urgent; 0 undefined.
+        /// `pre_eol_info`: 1 normal, 2 warning (80 % of the spare blocks), 3 urgent. 0 if it is
+        /// undefined or above 3.
         pre_eol: u64,
     },
     /// `sys/class/ubi/ubiN` on NAND.
@@ -81,7 +82,7 @@ impl Source for StorageWornOut {
         self.spent_since =
             devices.iter().any(is_spent).then(|| self.spent_since.unwrap_or(discovery));
         let is_confirmed = self.spent_since.is_some_and(|since| discovery > since);
-        let found = devices.iter().filter_map(|wear| level(wear, is_confirmed));
+        let found = devices.iter().filter_map(|wear| problem_of(wear, is_confirmed));
         // The first one of the highest rank.
         match found.clone().min_by_key(|(rank, ..)| Reverse(*rank)) {
             Some((rank, device, reason, text)) => {
@@ -139,8 +140,10 @@ fn ubi(device: &str, reader: &mut HealthReader) -> Option<Wear> {
         .then(|| Wear::Ubi { device: device.to_owned(), is_spent: spare == 0 || is_read_only })
 }
 
-/// Rank, device, reason and text of a worn device.
-fn level(wear: &Wear, is_confirmed: bool) -> Option<(u32, &str, &'static str, &'static str)> {
+/// Rank, device, reason and text of a worn device; `None` if the device is not worn. The worse of
+/// an eMMC's two values decides. `is_confirmed` counts for a UBI alone: a second discovery found a
+/// UBI without spare blocks, too.
+fn problem_of(wear: &Wear, is_confirmed: bool) -> Option<(u32, &str, &'static str, &'static str)> {
     match wear {
         Wear::Emmc { device, life, pre_eol } => match (life, pre_eol) {
             (11, _) | (_, 3) => Some((3, device, "StorageLifeExceeded", "is past its rated life")),

@@ -29,15 +29,17 @@ const MC: &str = "sys/devices/system/edac/mc";
 const NET: &str = "sys/class/net";
 const WATCHDOG: &str = "sys/class/watchdog/watchdog0";
 
-/// The files that are looked at. One that does not exist is left out at the discovery.
+/// The files that each look reads. They make events and no condition, so this is no
+/// [`super::Source`].
 #[derive(Debug, Default)]
 pub(super) struct EventSources {
     vmstat: Option<RereadFile>,
     memory_errors: Vec<RereadFile>,
     links: Vec<(String, RereadFile)>,
     pub(super) found: Counters,
-    /// Whether bit 5 of `bootstatus` of `watchdog0` is set, which is not read on a Raspberry Pi.
-    /// False once it was judged, `None` before it was read.
+    /// Whether bit 5 of `bootstatus` of `watchdog0` is set; false after [`Self::judge`] has used
+    /// the bit. `None` before it was read. It is read only if the board is known to be no Raspberry
+    /// Pi.
     was_reset: Option<bool>,
     /// The counters at the last look.
     last_oom_kills: Option<u64>,
@@ -46,11 +48,14 @@ pub(super) struct EventSources {
 }
 
 impl EventSources {
+    /// Finds the files anew, at the times of [`super::Source::discover`]. The counters of earlier
+    /// looks stay. Only `proc/vmstat` is opened here: the files of controllers and interfaces may
+    /// not exist.
     pub(super) fn discover(&mut self, reader: &mut HealthReader) {
         let mut vmstat = RereadFile::new(VMSTAT);
         let has_oom_kills = oom_kills(reader, &mut vmstat).is_some();
         self.vmstat = has_oom_kills.then_some(vmstat);
-        // Of a folder that cannot be read the files stay.
+        // If a folder cannot be read, its files of the last discovery stay.
         if let Ok(controllers) = reader.list(MC, &|name| is_numbered(name, "mc")) {
             let errors = |name: &String| RereadFile::new(format!("{MC}/{name}/ue_count"));
             self.memory_errors = controllers.iter().map(errors).take(MAX_DEVICES).collect();
@@ -71,6 +76,7 @@ impl EventSources {
         }
     }
 
+    /// Reads the files into `found`.
     pub(super) fn look(&mut self, reader: &mut HealthReader) {
         // If one controller cannot be read, there is no sum: it would grow when that controller can
         // be read again.

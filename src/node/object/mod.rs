@@ -68,7 +68,7 @@ pub struct Node {
     /// Events that [`Node::take_events`] has not returned yet.
     events: Vec<Event>,
     /// The Node as a patch without an answer would make it. If the next read shows that the server
-    /// applied the patch, the events of its change are recorded.
+    /// applied the patch, the events of its change are recorded. Kept until a read succeeds.
     unconfirmed: Option<Value>,
     /// `spec.unschedulable` of the last read.
     unschedulable: bool,
@@ -469,7 +469,9 @@ impl Node {
         self.times.due = now;
     }
 
-    /// The server may have applied the request: the Node is read before the next write.
+    /// The request of the state `sent` got no answer, so the server may have applied it. The next
+    /// request is a read, by the state that [`Self::on_response`] has set. Here the read gets its
+    /// delay, and the Node that a patch wanted is kept for the read.
     fn on_silence(&mut self, sent: NodeState, now: Mono) {
         if let NodeState::Patching { want, .. } = sent {
             self.unconfirmed = Some(want);

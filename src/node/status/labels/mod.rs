@@ -23,7 +23,7 @@ pub const GUEST_OS: &str = "nodelet";
 
 /// Labels that exclude a Node by their presence, whatever their value is: the first from the count
 /// of Nodes that limits evictions (`pkg/controller/nodelifecycle`), the second from load balancers
-/// (cloud-provider `controllers/service`).
+/// (cloud-provider `controllers/service`). A guest has them with the value `true`.
 pub const EXCLUSIONS: [&str; 2] = [
     "node.kubernetes.io/exclude-disruption",
     "node.kubernetes.io/exclude-from-external-load-balancers",
@@ -45,7 +45,9 @@ const DEFAULT_LABELS: [&str; 12] = [
     BETA_ARCH,
 ];
 
-/// The labels of a new Node.
+/// The labels of a new Node. If `--node-labels` gives one of the [`DEFAULT_LABELS`] or
+/// [`EXCLUSIONS`] an empty value, a guest does not have that label. Any other label, and each label
+/// of a Node that is no guest, can have an empty value.
 pub fn of_new_node(config: &NodeConfig) -> Map<String, Value> {
     let mut labels = configured(config);
     if config.is_guest() {
@@ -55,8 +57,8 @@ pub fn of_new_node(config: &NodeConfig) -> Map<String, Value> {
     labels
 }
 
-/// Sets the default labels of an existing Node, and the [`EXCLUSIONS`] of a guest. A label that is
-/// configured with an empty value is removed; other labels stay.
+/// Sets the default labels of an existing Node, and the [`EXCLUSIONS`] of a guest. A label of these
+/// that is configured with an empty value is removed; all other labels stay.
 pub fn adopt(config: &NodeConfig, existing: &mut Map<String, Value>) {
     reset_defaults(&configured(config), existing);
     for key in EXCLUSIONS.into_iter().filter(|_| config.is_guest()) {
@@ -89,8 +91,8 @@ fn reset_defaults(ours: &Map<String, Value>, existing: &mut Map<String, Value>) 
     }
 }
 
-/// The defaults, then `--node-labels`. An empty value of a default means that a guest does not
-/// have the label.
+/// The defaults, with `--node-labels` over them. If a guest's default label or exclusion has an
+/// empty value here, the guest does not have that label.
 fn configured(config: &NodeConfig) -> Map<String, Value> {
     let mut labels = Map::new();
     let mut set = |key: &str, value: &str| labels.insert(key.to_owned(), value.into());

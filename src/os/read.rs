@@ -103,9 +103,10 @@ pub(crate) fn each_line(take: &mut dyn FnMut(&str)) -> impl FnMut(&mut Vec<u8>) 
     }
 }
 
-/// Whether the kernel reported a change of this file since it was opened or last asked: POLLPRI of
-/// poll(2). True if that is unknown. Mountinfo (proc_pid_mountinfo(5)) and some attributes of sysfs
-/// report changes; a sysfs attribute must be read after each report.
+/// Whether the kernel reported a change of this file: POLLPRI of poll(2). Mountinfo
+/// (proc_pid_mountinfo(5)) reports each change once, since the file was opened. Some attributes of
+/// sysfs report a change until the file is read again. Any other file is never reported as changed.
+/// True if poll(2) fails.
 pub(crate) fn has_changed(file: &File) -> bool {
     #[cfg(test)]
     if let Some(has_changed) = sim::has_changed(file) {

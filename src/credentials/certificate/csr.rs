@@ -58,8 +58,8 @@ pub(super) fn create(request: &SigningRequest, names_by_key: bool) -> Request {
     Request::post(CSRS, Accept::Object, &body)
 }
 
-/// The request that reads the CSR.
-pub(super) fn read_request(name: &str) -> Request {
+/// The request that gets the CSR `name`.
+pub(super) fn get(name: &str) -> Request {
     Request::get(format!("{CSRS}/{name}"), Accept::Object)
 }
 

@@ -256,7 +256,7 @@ impl Certificate {
                 true => supervisor::request(request),
                 false => csr::create(request, self.kind.names_by_key()),
             }),
-            CertificateState::Waiting(Waiting { name, .. }) => Work::Send(csr::read_request(name)),
+            CertificateState::Waiting(Waiting { name, .. }) => Work::Send(csr::get(name)),
             CertificateState::Issued(chain) => Work::Files(FileTask::Install(chain.clone())),
         }
     }

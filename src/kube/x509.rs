@@ -52,7 +52,7 @@ pub struct Subject {
     pub common_name: String,
     /// `O`, the groups of the user.
     pub organizations: Vec<String>,
-    /// The subject's alternative names that a node has: those of a server.
+    /// The subject's alternative names; only a server's certificate has them.
     pub alt_names: Vec<AltName>,
 }
 
@@ -77,7 +77,8 @@ impl AltName {
 }
 
 impl Subject {
-    /// The subject of the node `name`.
+    /// The subject of the node `name` without alternative names, as in its client certificate. A
+    /// serving certificate has the same subject, with alternative names.
     pub fn of_node(name: &str) -> Self {
         Self {
             common_name: format!("{NODE_USER_PREFIX}{name}"),

@@ -251,8 +251,9 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Parses `http://[user:password@]host[:port]`; the error lacks the field's name and quotes no
-    /// password.
+    /// Parses `http://[user[:password]@]host[:port][/]`. User name and password are
+    /// percent-decoded; a `%` without two hexadecimal digits is an error. The error quotes neither
+    /// of them, and the caller adds the name of the field.
     pub fn parse(url: &str) -> Result<Self, Fault> {
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(Fault::new("not a URL", "write http://host:port"));
@@ -294,6 +295,7 @@ impl fmt::Display for Proxy {
     }
 }
 
+/// The text, percent-encoded but for ASCII letters and digits.
 fn encode(text: &str) -> String {
     let octet = |octet: u8| {
         if octet.is_ascii_alphanumeric() {
@@ -305,6 +307,7 @@ fn encode(text: &str) -> String {
     text.bytes().map(octet).collect()
 }
 
+/// The credentials of `user[:password]`, percent-encoded. Without a password it is empty.
 fn basic(user: &str) -> Result<Authorization, Fault> {
     let (username, password) = user.split_once(':').unwrap_or((user, ""));
     let decoded = |text: &str| {

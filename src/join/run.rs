@@ -69,9 +69,10 @@ pub(super) struct Board {
     pub(super) boot_id: String,
 }
 
-/// The clock and the network of a join.
+/// The clock and the network of a join. Tests simulate both.
 pub(super) trait ClockAndNetwork {
     fn now(&self) -> Now;
+    /// Waits for the whole time.
     fn pause(&self, time: Duration);
     /// The check `tcp`.
     fn dial(&self, addresses: &[SocketAddr]) -> Finding;
@@ -109,7 +110,8 @@ pub(super) struct JoinRun<'a> {
     /// The paths of the new files.
     pub(super) wrote: Vec<String>,
     findings: Vec<Finding>,
-    outer: &'a dyn ClockAndNetwork,
+    clock_and_network: &'a dyn ClockAndNetwork,
+    /// The end of `--timeout`.
     end: Mono,
     print: &'a mut dyn FnMut(&str) -> End,
 }
@@ -127,7 +129,7 @@ impl<'a> JoinRun<'a> {
     pub(super) fn new(
         settings: &'a Settings,
         board: Board,
-        outer: &'a dyn ClockAndNetwork,
+        clock_and_network: &'a dyn ClockAndNetwork,
         print: &'a mut dyn FnMut(&str) -> End,
     ) -> Self {
         Self {
@@ -139,8 +141,8 @@ impl<'a> JoinRun<'a> {
             expires: None,
             wrote: Vec::new(),
             findings: Vec::new(),
-            end: outer.now().mono.after(settings.timeout),
-            outer,
+            end: clock_and_network.now().mono.after(settings.timeout),
+            clock_and_network,
             print,
         }
     }
@@ -148,13 +150,13 @@ impl<'a> JoinRun<'a> {
 
 impl JoinRun<'_> {
     pub(super) fn now(&self) -> Now {
-        self.outer.now()
+        self.clock_and_network.now()
     }
 
     /// Waits; false after `--timeout`.
     pub(super) fn pause(&self, time: Duration) -> bool {
         let left = self.end.since(self.now().mono);
-        self.outer.pause(time.min(left));
+        self.clock_and_network.pause(time.min(left));
         !self.end.since(self.now().mono).is_zero()
     }
 
@@ -169,7 +171,7 @@ impl JoinRun<'_> {
                 let seconds = self.settings.timeout.as_secs();
                 Err(format!("gave up after {seconds} s (--timeout)").into())
             }
-            left => self.outer.call(api, request, limit.min(left)),
+            left => self.clock_and_network.call(api, request, limit.min(left)),
         }
     }
 
@@ -245,7 +247,7 @@ impl JoinRun<'_> {
             Ok((passed(finding)?, addresses))
         })?;
         self.add(finding);
-        self.add(self.until(|| passed(self.outer.dial(&addresses)))?);
+        self.add(self.until(|| passed(self.clock_and_network.dial(&addresses)))?);
         Ok((config, api))
     }
 

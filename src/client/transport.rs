@@ -61,7 +61,7 @@ pub(super) struct Connection {
     socket: Socket,
     /// None for `http`.
     tls: Option<Box<ClientConnection>>,
-    /// The server answered, and no request was sent since.
+    /// The server answered, and [`Transport::is_open`] was not called since.
     has_answered: bool,
 }
 
@@ -117,8 +117,9 @@ impl Connection {
         Self { buffers, socket, tls, has_answered: false }
     }
 
-    /// Sends the output. A server that refuses our certificate sends an alert and closes the
-    /// connection. Therefore, if the output cannot be sent, the alert is read: it has the cause.
+    /// Sends the output, as [`Self::flush`] does, and finds the cause of a failure. A server that
+    /// refuses our certificate sends an alert and closes the connection, so the output cannot be
+    /// sent, and the alert has the cause. After a time-out no time is left to read an alert.
     fn send(&mut self) -> Result<(), Failure> {
         match self.flush() {
             Err(failure @ Failure::Other(_)) => match self.fill() {
@@ -129,6 +130,7 @@ impl Connection {
         }
     }
 
+    /// Sends the output that is not sent yet, and the messages that rustls holds.
     fn flush(&mut self) -> Result<(), Failure> {
         let failure = |e| Failure::io(&e, Stage::Sending);
         let mut rest = self.buffers.unsent();
@@ -245,7 +247,8 @@ impl Transport for Connection {
         &mut self.buffers
     }
 
-    /// Collects; [`Transport::await_input`], which always follows, sends.
+    /// Collects the output, and sends it each time that [`RECORD`] bytes are collected.
+    /// [`Transport::await_input`], which always follows, sends the rest.
     fn transmit_output(&mut self, amount: usize, _: NextTimeout) -> Result<(), ureq::Error> {
         self.buffers.written += amount;
         if self.buffers.written >= RECORD {

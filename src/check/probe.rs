@@ -287,7 +287,9 @@ impl ServerProbe<'_> {
         self.proxy().map_or("is server the URL of an API server?", |_| AT_PROXY)
     }
 
-    /// The result of the TLS handshake, from the first response.
+    /// The finding `tls`, from the response to the first request. It is a failure only if no
+    /// connection was set up, TLS included. If the server was silent on a connection, `tls` is OK
+    /// and `authentication` fails. With `insecure-skip-tls-verify` it is OK, too.
     fn tls(&self, response: &Result<Response, Fault>) -> Finding {
         if !self.access.current.api.config.endpoint.tls {
             return Finding::note("tls", "the connection is not encrypted", "use https");

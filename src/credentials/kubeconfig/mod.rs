@@ -228,9 +228,10 @@ impl<'a> Section<'a> {
         pem.transpose().map_err(|why| self.of(field, why))
     }
 
-    /// The file that a field names.
-    fn file(&self, path: &str) -> PathBuf {
-        find(Path::new(path), self.folders)
+    /// The path of the file that is the value of a field. The value is not empty, see
+    /// [`Self::text`].
+    fn file(&self, value: &str) -> PathBuf {
+        find(Path::new(value), self.folders)
     }
 
     /// The entry of `list` with the name `wanted`; `by` names the referring field in an error.

@@ -147,7 +147,9 @@ impl Time {
         Some(now.wall.before(since_boot))
     }
 
-    /// The operations that record this boot, once: when the clock is known to be right.
+    /// The operations that write a line of this boot into the file `boots`, once a response shows
+    /// that the clock is right. `None` if the boot has its line, or if the kernel tells no id of
+    /// the boot. After a failed write, each look allows another attempt.
     pub(super) fn record(&mut self, now: Now) -> Option<Vec<Op>> {
         let began = self.began(now).filter(|_| self.ntp.is_vouched())?;
         let text = self.history.record(began.seconds())?;
@@ -385,7 +387,8 @@ impl History {
         self.boots.drain(..excess);
     }
 
-    /// The file with a line of this boot, which began `at`; `None` if it has one, or was not read.
+    /// The file with a line of this boot, which began `at`. `None` if the boot has its line, the
+    /// file was not read, its last write failed, or the id of the boot is not known.
     pub(super) fn record(&mut self, at: u64) -> Option<String> {
         let id = self.id.as_ref().filter(|id| !id.is_empty() && self.exists.is_some())?;
         if self.is_recorded || self.has_failed {

@@ -394,7 +394,8 @@ impl Health {
         self.reader.end(look, false);
     }
 
-    /// The operations that record this boot, once: when the clock is known to be right.
+    /// The operations that record this boot, see [`Time::record`]; `None` if FrequentReboot is not
+    /// detected.
     pub(crate) fn record_boot(&mut self, now: Now) -> Option<Vec<Op>> {
         if self.config.detects(REBOOTS.name) { self.time.record(now) } else { None }
     }

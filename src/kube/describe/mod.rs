@@ -151,7 +151,8 @@ fn amount(resources: &Map<String, Value>, name: &str) -> String {
     }
 }
 
-/// A time in kubectl's format.
+/// A time in kubectl's format, but always in UTC, where kubectl prints its local time. [`UNSET`] if
+/// there is no text, or a text that is no time.
 fn time(object: &Value, path: &[&str]) -> String {
     let wall = Wall::parse(object::text(object, path));
     wall.map_or_else(|| UNSET.to_owned(), Wall::rfc1123)

@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn pin(text: &str) -> Digest {
-        token::digest(text.strip_prefix("sha256:").unwrap()).unwrap()
+        token::parse_digest(text.strip_prefix("sha256:").unwrap()).unwrap()
     }
 
     /// A CA with its PEM text, its DER form and the pin of its key.

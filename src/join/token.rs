@@ -127,7 +127,7 @@ impl Token {
         let (hash, credentials) = rest.split_once("::").ok_or(form)?;
         let hash = match hash {
             "" => None,
-            hash => Some(digest(hash).ok_or(form)?),
+            hash => Some(parse_digest(hash).ok_or(form)?),
         };
         let authorization = match (Bootstrap::parse(credentials), credentials.split_once(':')) {
             (Some(token), _) => token.authorization(),
@@ -142,8 +142,8 @@ fn basic(password: &str) -> Authorization {
     Authorization::Basic { username: USER.to_owned(), password: Secret::new(password.to_owned()) }
 }
 
-/// Parses a digest of 64 hexadecimal digits of any case.
-pub fn digest(text: &str) -> Option<Digest> {
+/// Parses a digest of exactly 64 hexadecimal digits of any case; `None` for any other text.
+pub fn parse_digest(text: &str) -> Option<Digest> {
     // from_str_radix takes a sign, too.
     let is_hexadecimal = text.bytes().all(|b| b.is_ascii_hexdigit());
     let octet = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
@@ -163,7 +163,7 @@ mod tests {
     const HASH: &str = "4569202d96996c30541d8e62bb1609824d98773f6590010c31b95e68352133cc";
 
     fn supervisor(hash: Option<&str>, authorization: Authorization) -> Token {
-        Token::Supervisor { hash: hash.and_then(digest), authorization }
+        Token::Supervisor { hash: hash.and_then(parse_digest), authorization }
     }
 
     fn password(text: &str) -> Authorization {
@@ -230,10 +230,10 @@ mod tests {
 
     #[test]
     fn a_digest_survives_a_round_trip() {
-        assert_eq!(hexadecimal(&digest(HASH).unwrap()), HASH);
+        assert_eq!(hexadecimal(&parse_digest(HASH).unwrap()), HASH);
         let signed = HASH.replacen("45", "+5", 1);
         for text in ["", "00", &HASH[1..], &format!("{HASH}0"), &HASH.replace('4', "g"), &signed] {
-            assert_eq!(digest(text), None, "{text}");
+            assert_eq!(parse_digest(text), None, "{text}");
         }
     }
 }

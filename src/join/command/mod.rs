@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lexopt::Parser;
 
-use super::token::{Digest, K0S, MICROK8S, Token, digest, is_of_k0s};
+use super::token::{Digest, K0S, MICROK8S, Token, is_of_k0s, parse_digest};
 use crate::client::api_config::Secret;
 use crate::config::command_line::{self, Command, takes_value, unknown_flag};
 use crate::config::setting::Kind::{Path, Switch, Text};
@@ -402,7 +402,7 @@ fn pins(text: &str) -> Result<Vec<Digest>, String> {
         if !format.eq_ignore_ascii_case("sha256") {
             return Err(fault("unknown hash format; known is sha256:"));
         }
-        let pin = digest(hex).ok_or_else(|| fault("64 hexadecimal digits are needed"))?;
+        let pin = parse_digest(hex).ok_or_else(|| fault("64 hexadecimal digits are needed"))?;
         if !pins.contains(&pin) {
             pins.push(pin);
         }

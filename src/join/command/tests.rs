@@ -2,7 +2,7 @@ use std::ffi::OsString;
 
 use super::*;
 use crate::config::flags::SETTINGS;
-use crate::join::token::digest;
+use crate::join::token::parse_digest;
 
 const TOKEN: &str = "lwxivu.2uczm8x4xi2v7hqd";
 const HASH: &str = "sha256:4569202d96996c30541d8e62bb1609824d98773f6590010c31b95e68352133cc";
@@ -32,7 +32,7 @@ fn text(token: &str) -> TokenSource {
 }
 
 fn pins() -> Vec<Digest> {
-    let digest = |hash: &str| digest(&hash[7..]).unwrap();
+    let digest = |hash: &str| parse_digest(&hash[7..]).unwrap();
     vec![digest(HASH), digest(OTHER_HASH)]
 }
 

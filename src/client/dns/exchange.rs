@@ -30,7 +30,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Sends nothing yet.
+    /// Opens the sockets, and sends nothing yet.
     pub(super) fn new(lookup: Lookup) -> Self {
         let open =
             |server: &SocketAddr| (*server, open(*server).map_err(|e| unreached(*server, &e)));
@@ -38,7 +38,9 @@ impl Exchange {
         Self { lookup, sockets }
     }
 
-    /// Sends, receives and waits until the lookup has a result; `None` if it has none at `end`.
+    /// Receives, sends and waits until the lookup has a result, and returns the result. At `end` it
+    /// returns `None`, and the next call goes on. If `end` has passed, it receives and sends once,
+    /// without waiting. After a result it is not called again.
     pub(super) fn run(&mut self, end: Mono, clock: impl Fn() -> Mono) -> Option<LookupResult> {
         loop {
             self.receive();

@@ -120,8 +120,9 @@ fn rounded_down(time: Duration) -> String {
     format!("{} {name}", seconds / unit)
 }
 
-/// When the board was booted, by the server's clock. That clock showed `date` at `at`, and this
-/// process started `boot_to_start` after the boot.
+/// When the board was booted, by the server's clock. The server's clock showed `date` at the time
+/// `at` of this process, which started `boot_to_start` after the boot. If the server's clock showed
+/// 12:00:00 at 20 s, and the process started 10 s after the boot, the boot was at 11:59:30.
 pub fn boot_of(date: Wall, at: Mono, boot_to_start: Duration) -> Wall {
     date.before(boot_to_start.saturating_add(at.since(Mono::START)))
 }

@@ -192,6 +192,7 @@ pub struct Images {
     /// By size, then id, both descending.
     largest: Vec<Image>,
     max: usize,
+    /// The sum of [`text_bytes`] of all kept images.
     bytes: usize,
     /// Number of images in the list.
     pub count: u64,
@@ -221,13 +222,13 @@ impl Images {
         if place >= self.max {
             return;
         }
-        self.bytes += bytes(&image);
+        self.bytes += text_bytes(&image);
         self.largest.insert(place, image);
         while self.largest.len() > self.max || self.bytes > MAX_BYTES {
             let Some(smallest) = self.largest.pop() else {
                 return;
             };
-            self.bytes -= bytes(&smallest);
+            self.bytes -= text_bytes(&smallest);
         }
     }
 
@@ -247,7 +248,8 @@ impl Images {
     }
 }
 
-fn bytes(image: &Image) -> usize {
+/// Bytes of the id and the names of an image, which [`MAX_BYTES`] limits.
+fn text_bytes(image: &Image) -> usize {
     image.names.iter().fold(image.id.len(), |sum, name| sum + name.len())
 }
 

@@ -143,7 +143,9 @@ fn scalar(text: &str, style: ScalarStyle) -> Result<Value, &'static str> {
     })
 }
 
-/// `None` if the text does not have the form of a number.
+/// `None` if the text does not have the form of a number: `-0x10` is a string. `Err` if it has the
+/// form of a number that cannot be stored: `.inf`, `.nan`, `1e999`, or an integer below the range
+/// of i64 or above the range of u64.
 fn number(text: &str) -> Option<Result<Number, &'static str>> {
     if let Some(digits) = text.strip_prefix("0o") {
         return radix(digits, 8);
@@ -162,6 +164,7 @@ fn number(text: &str) -> Option<Result<Number, &'static str>> {
     Some(exact.or_else(|_| text.parse::<u64>().map(Number::from)).map_err(|_| TOO_LARGE))
 }
 
+/// [`number`] of the digits after `0o` or `0x`.
 fn radix(digits: &str, radix: u32) -> Option<Result<Number, &'static str>> {
     let number = u64::from_str_radix(digits, radix).map(Number::from);
     all_digits(digits, radix).then(|| number.map_err(|_| TOO_LARGE))

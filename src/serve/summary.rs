@@ -14,8 +14,8 @@ use crate::kube::time::Wall;
 /// (`pkg/kubelet/stats/helper.go`).
 const NODE_INTERFACE: &str = "eth0";
 
-/// The summary. `is_short`: CPU, memory and swap alone. What cannot be read is left out; a time
-/// that cannot be right is null.
+/// The summary. `is_short`: CPU, memory and swap alone. What cannot be read is left out, and so is
+/// a file system whose amounts are old (`asked_once`). A time that cannot be right is null.
 pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> String {
     let (usage, age) = readings.usage(now.mono);
     let time = |wall: Option<Wall>| wall.map(|wall| wall.time());
@@ -74,7 +74,9 @@ fn network(traffic: &[Traffic], time: &Option<String>) -> Value {
     network
 }
 
-/// Space that is reserved for root counts as used.
+/// The amounts of the file system of `--root-dir`. Space that is reserved for root counts as used;
+/// for a kubelet it is neither used nor available. Without inode accounting the three numbers of
+/// inodes are 0.
 fn file_system(fs: &FileSystem, time: &Option<String>) -> Value {
     json!({
         "time": time,

@@ -60,7 +60,7 @@ pub(crate) fn is_masked(root: &HostRoot, unit: &str) -> bool {
     })
 }
 
-/// Whether the agent has a process.
+/// Whether the cgroup of the unit has a process: the agent, or a program that prepares its start.
 pub(crate) fn is_running(root: &HostRoot) -> Result<bool, Fault> {
     processes(root).map(|processes| !processes.is_empty())
 }

@@ -145,7 +145,7 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// Parses a DER certificate; `None` if it is not valid.
+    /// Parses a DER certificate; `None` if it cannot be parsed. An expired one is parsed, too.
     pub fn parse(certificate: &[u8]) -> Option<Self> {
         let mut certificate = DerReader::new(certificate).inside(SEQUENCE)?;
         let mut body = certificate.inside(SEQUENCE)?;

@@ -277,6 +277,7 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// A boolean field; false if it is absent.
     fn flag(&self, field: &str) -> Result<bool, Fault> {
         match self.map.get(field) {
             None | Some(Value::Null) => Ok(false),
@@ -285,6 +286,7 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Fails if one of the fields has a value. An empty string or list is no value.
     fn refuse(&self, fields: &[&str]) -> Result<(), Fault> {
         let set = |field: &&&str| match self.map.get(**field) {
             None | Some(Value::Null) => false,
@@ -300,11 +302,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Names the field before the path of its file.
+    /// The fault `why` of the file of a field, with the path of the field in front.
     fn of(&self, field: &str, why: Fault) -> Fault {
         Fault { what: format!("{} {}", self.path(field), why.what), ..why }
     }
 
+    /// The path of a field in the document, `users[pi].user.tokenFile`.
     fn path(&self, field: &str) -> String {
         match self.name.as_str() {
             "" => field.to_owned(),

@@ -77,6 +77,7 @@ impl Connection {
         Ok(())
     }
 
+    /// Opens a connection to one of the addresses.
     fn open(route: &Route) -> Result<Self, Failure> {
         route.connect(|address, shares| Self::open_to(route, address, shares))
     }
@@ -111,6 +112,7 @@ impl Connection {
         Ok(Self::over(route, (socket, tls)))
     }
 
+    /// A connection that is set up already.
     fn over(route: &Route, (socket, tls): Opened) -> Self {
         let buffers =
             ConnectionBuffers { credentials: route.credentials.clone(), ..<_>::default() };

@@ -176,13 +176,19 @@ impl UnitProcess {
     }
 }
 
-/// The path, below the root, of a drop-in for the unit in /etc or /run whose content has `text` at
-/// any place, even in a comment. A file that cannot be read counts as empty.
+/// The path, below the root, of a drop-in for the unit with a line that has `text`. A comment does
+/// not count, nor does a file with another ending than `.conf`, which systemd does not read. A file
+/// that cannot be read counts as empty.
 fn drop_in_with(root: &HostRoot, text: &str) -> Option<String> {
-    ["etc/systemd/system", "run/systemd/system"].iter().find_map(|folder| {
+    UNITS.iter().chain(&["run/systemd/system"]).find_map(|folder| {
         let names = root.list(&format!("{folder}/{SERVICE}.d")).unwrap_or_default();
-        let mut paths = names.iter().map(|name| format!("{folder}/{SERVICE}.d/{name}"));
-        paths.find(|path| root.text(path, SMALL).unwrap_or_default().contains(text))
+        let names = names.iter().filter(|name| name.ends_with(".conf"));
+        let mut paths = names.map(|name| format!("{folder}/{SERVICE}.d/{name}"));
+        paths.find(|path| {
+            let file = root.text(path, SMALL).unwrap_or_default();
+            let mut lines = file.lines().map(str::trim_start);
+            lines.any(|line| !line.starts_with(['#', ';']) && line.contains(text))
+        })
     })
 }
 
@@ -437,6 +443,14 @@ mod tests {
             (
                 &[("etc/systemd/system/nodelet.service.d/a.conf", "[Service]\nEnvironment=A=1")],
                 UnitProcess::Same,
+            ),
+            (
+                &[("etc/systemd/system/nodelet.service.d/a.conf", "[Service]\n #Environment=A=1")],
+                UnitProcess::Former("flags"),
+            ),
+            (
+                &[("etc/systemd/system/nodelet.service.d/a.bak", "[Service]\nEnvironment=A=1")],
+                UnitProcess::Former("flags"),
             ),
         ] {
             let tree = board();

@@ -153,21 +153,24 @@ fn source(folder: &Path) -> String {
 fn sizes(stat: &Statvfs, folder: &Path) -> Read<FileSystem> {
     // The integer widths differ between targets.
     #[allow(clippy::useless_conversion)]
-    let (unit, blocks, available) = (
+    let (unit, blocks, free, available) = (
         u64::from(stat.fragment_size()),
         u64::from(stat.blocks()),
+        u64::from(stat.blocks_free()),
         u64::from(stat.blocks_available()),
     );
     #[allow(clippy::useless_conversion)]
     let (inodes, inodes_free) = (u64::from(stat.files()), u64::from(stat.files_free()));
-    match (blocks.checked_mul(unit), available.checked_mul(unit)) {
+    let bytes = |blocks: u64| blocks.checked_mul(unit);
+    match (bytes(blocks), bytes(free), bytes(available)) {
         // ramfs, procfs and others have no size.
-        (Some(0), _) => Err(Unread {
+        (Some(0), ..) => Err(Unread {
             absent: true,
             ..Unread::new(source(folder), "its file system has no size")
         }),
-        (Some(capacity_bytes), Some(available_bytes)) => Ok(FileSystem {
+        (Some(capacity_bytes), Some(free_bytes), Some(available_bytes)) => Ok(FileSystem {
             capacity_bytes,
+            free_bytes,
             available_bytes,
             inodes,
             inodes_free,

@@ -228,6 +228,8 @@ pub struct HugePages {
 pub struct FileSystem {
     /// f_blocks * f_frsize.
     pub capacity_bytes: u64,
+    /// f_bfree * f_frsize: with the blocks reserved for root.
+    pub free_bytes: u64,
     /// f_bavail * f_frsize: without the blocks reserved for root.
     pub available_bytes: u64,
     /// f_files; 0 on file systems without inode accounting.
@@ -394,6 +396,7 @@ impl Facts {
             huge_pages: Ok(vec![HugePages { page_bytes: 2 << 20, count: 0 }]),
             node_fs: Ok(FileSystem {
                 capacity_bytes: 32 << 30,
+                free_bytes: 26 << 30,
                 available_bytes: 24 << 30,
                 inodes: 2_000_000,
                 inodes_free: 1_500_000,

@@ -74,15 +74,15 @@ fn network(traffic: &[Traffic], time: &Option<String>) -> Value {
     network
 }
 
-/// The amounts of the file system of `--root-dir`. Space that is reserved for root counts as used;
-/// for a kubelet it is neither used nor available. Without inode accounting the three numbers of
-/// inodes are 0.
+/// The amounts of the file system of `--root-dir`. Space that is reserved for root is neither used
+/// nor available, as for a kubelet and `df`. Without inode accounting the three numbers of inodes
+/// are 0.
 fn file_system(fs: &FileSystem, time: &Option<String>) -> Value {
     json!({
         "time": time,
         "availableBytes": fs.available_bytes,
         "capacityBytes": fs.capacity_bytes,
-        "usedBytes": fs.capacity_bytes.saturating_sub(fs.available_bytes),
+        "usedBytes": fs.capacity_bytes.saturating_sub(fs.free_bytes),
         "inodesFree": fs.inodes_free,
         "inodes": fs.inodes,
         "inodesUsed": fs.inodes.saturating_sub(fs.inodes_free),

@@ -568,6 +568,7 @@ impl Hardware {
     pub(crate) fn statvfs(&self) -> FileSystem {
         FileSystem {
             capacity_bytes: self.disk_bytes,
+            free_bytes: self.disk_free_bytes,
             available_bytes: self.disk_free_bytes,
             inodes: 1_000_000,
             inodes_free: self.inodes_free,

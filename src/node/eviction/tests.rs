@@ -204,7 +204,7 @@ fn the_default_thresholds_are_the_kubelets() {
             available_bytes: available,
             inodes: 1000,
             inodes_free,
-            asked_once: false,
+            ..FileSystem::default()
         }),
         memory: Ok(Memory { total_bytes: GI, swap_total_bytes: 0 }),
         working_set_bytes: Ok(working_set),
@@ -281,7 +281,7 @@ fn imagefs_is_the_file_system_of_the_images() {
         available_bytes: free,
         inodes: 100,
         inodes_free: free,
-        asked_once: false,
+        ..FileSystem::default()
     };
     let (full, empty) = (with(1), with(99));
     for (signal, node_fs, image_fs, want) in [

@@ -254,7 +254,13 @@ fn the_summary_has_the_node_and_no_pods() {
     let swap = json!({"time": time, "swapAvailableBytes": 3072, "swapUsageBytes": 4096});
     assert_eq!(node["swap"], swap);
     let bytes = |key: &str| node["fs"][key].as_u64().unwrap();
-    assert_eq!(bytes("usedBytes") + bytes("availableBytes"), bytes("capacityBytes"));
+    let disk = nix::sys::statvfs::statvfs(board.tree.path()).unwrap();
+    let blocks = |number| u64::try_from(number).unwrap() * disk.fragment_size();
+    assert_eq!(bytes("capacityBytes"), blocks(disk.blocks()));
+    // Other tests write to this disk.
+    let used = blocks(disk.blocks() - disk.blocks_free());
+    assert!(bytes("usedBytes").abs_diff(used) < 1 << 30, "{used}");
+    assert!(bytes("usedBytes") + bytes("availableBytes") <= bytes("capacityBytes"));
     // A quarter of a core, for two seconds.
     board.tree.write("sys/fs/cgroup/cpu.stat", b"usage_usec 1235067891\n");
     let short = summary(&mut board, "/stats/summary/?only_cpu_and_memory=%74rue", 102);

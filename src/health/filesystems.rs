@@ -142,8 +142,11 @@ impl Source for ReadonlyFilesystem {
                 memory.has_failed |= told == Some(Some(true)) || (was_told && fs.is_read_only);
                 memory.has_failed &= errors.count > 0;
             }
-            let is_stopped = fs.is_stopped
-                || errors.is_some_and(|errors| errors.stops_on_error && memory.has_failed);
+            // An ext4 whose journal was aborted becomes read-only whatever `errors=` says
+            // (ext4_journal_check_start).
+            let was_aborted = fs.is_read_only && memory.was_writable;
+            let stops = |errors: &Ext4Errors| errors.stops_on_error || was_aborted;
+            let is_stopped = fs.is_stopped || memory.has_failed && errors.is_some_and(stops);
             let has_turned = fs.is_read_only
                 && memory.was_writable
                 && fs.ext4 == Presence::Absent
@@ -244,6 +247,8 @@ fn mounted(
         };
         let former = old.iter_mut().find(is_it);
         // The record of errors is found only under the kernel's name of the device.
+        // A disk that was pulled out stays mounted, and has no device any more.
+        let is_gone = name == Presence::Absent && former.as_ref().is_some_and(|it| it.is_named);
         let (device, is_named, unread) = match (name, &former) {
             (Presence::Found(name), _) => (name, true, None),
             (_, Some(former)) if former.is_named => (former.fs.device.clone(), true, None),
@@ -262,7 +267,7 @@ fn mounted(
             stops_on_error: has("errors=remount-ro"),
             errors,
             fs: Filesystem {
-                is_stopped: has("emergency_ro") || has("shutdown"),
+                is_stopped: has("emergency_ro") || has("shutdown") || is_gone,
                 is_read_only: has("ro"),
                 is_read_only_in_fstab: is_in_fstab,
                 device,
@@ -311,14 +316,11 @@ impl Mounted {
         let options = Presence::from(reader.text(&options)).present()?.unwrap_or_default();
         let mut words = options.split_whitespace();
         found.stops_on_error = self.stops_on_error || words.any(|word| word == "errors=remount-ro");
-        if found.stops_on_error {
-            let last = join(&join("sys/fs/ext4", device), "last_error_time");
-            let last =
-                Presence::from(reader.reread_number(&mut RereadFile::new(last))).present()?;
-            found.last = last.unwrap_or_default().unsigned_abs();
-            let stat = reader.reread_values(&mut RereadFile::new("proc/stat"), ["btime "]);
-            [found.booted] = Presence::from(stat).present()?.unwrap_or_default();
-        }
+        let last = join(&join("sys/fs/ext4", device), "last_error_time");
+        let last = Presence::from(reader.reread_number(&mut RereadFile::new(last))).present()?;
+        found.last = last.unwrap_or_default().unsigned_abs();
+        let stat = reader.reread_values(&mut RereadFile::new("proc/stat"), ["btime "]);
+        [found.booted] = Presence::from(stat).present()?.unwrap_or_default();
         Ok(found)
     }
 }
@@ -597,6 +599,49 @@ pub(super) mod tests {
         assert_eq!(board.look(60, &Presence::Absent), "none", "unmounted");
         let mut board = new_board();
         assert_eq!(board.look(0, &unread()), "none");
+    }
+
+    /// mke2fs writes `errors=continue` by default.
+    #[test]
+    fn an_ext4_whose_journal_was_aborted_has_stopped_whatever_errors_says() {
+        let look = |count, last, is_read_only| {
+            let errors =
+                Ext4Errors { count, last, stops_on_error: false, booted: Some(WALL - 1000) };
+            mounted(&[Filesystem { is_read_only, ext4: Presence::Found(errors), ..ext4(0) }])
+        };
+        for (name, first, second, want) in [
+            ("aborted", look(0, 0, false), look(1, WALL, true), "FilesystemIsReadOnly"),
+            ("an error before", look(1, WALL, false), look(1, WALL, true), "FilesystemIsReadOnly"),
+            ("of another boot", look(1, 41, false), look(1, 41, true), "none"),
+            ("an error alone", look(0, 0, false), look(1, WALL, false), "False"),
+            ("ro from the start", look(0, 0, true), look(1, WALL, true), "none"),
+        ] {
+            let mut board = new_board();
+            board.look(0, &first);
+            assert_eq!(board.looks(3, 60, &second), want, "{name}");
+        }
+    }
+
+    /// A USB disk that was pulled out. A btrfs has no device of its number at any time.
+    #[test]
+    fn a_file_system_whose_device_is_gone_takes_no_writes() {
+        let tree = Tree::new("health-gone");
+        tree.write(
+            MOUNTINFO,
+            b"1 0 8:1 / /data rw - vfat /dev/sda1 rw\n2 0 0:35 / /a rw - btrfs /dev/sdb1 rw\n",
+        );
+        tree.write("sys/dev/block/8:1/uevent", b"DEVNAME=sda1\n");
+        let mut source = ReadonlyFilesystem::default();
+        let mut look = || {
+            source.read_at = None;
+            source.look(&mut HealthReader::new(HostRoot::new(tree.path()), Now::default));
+            source.found.found().unwrap().iter().map(|fs| fs.is_stopped).collect::<Vec<_>>()
+        };
+        assert_eq!(look(), [false, false]);
+        std::fs::remove_dir_all(tree.path().join("sys/dev/block/8:1")).unwrap();
+        assert_eq!([look(), look()], [[true, false], [true, false]]);
+        tree.write("sys/dev/block/8:1/uevent", b"DEVNAME=sda1\n");
+        assert_eq!(look(), [false, false]);
     }
 
     /// A new error makes the table of mounts be read again.

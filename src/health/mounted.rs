@@ -13,7 +13,7 @@ pub(super) struct Filesystem {
     pub(super) fs_type: String,
     /// Its first mount point.
     pub(super) point: String,
-    /// The superblock has the option `emergency_ro` or `shutdown`.
+    /// The superblock has the option `emergency_ro` or `shutdown`, or its device is gone.
     pub(super) is_stopped: bool,
     /// The superblock is read-only.
     pub(super) is_read_only: bool,

@@ -397,6 +397,16 @@ pub fn parse_without(body: &[u8], skipped: &[&str]) -> Option<Value> {
             metadata.insert(name.to_owned(), members.into());
         }
     }
+    let mut finalizers = Vec::new();
+    fields(encoded, &mut |found, finalizer| {
+        if found == 14 && left > 0 {
+            left = left.saturating_sub(1);
+            finalizers.push(Value::from(String::from_utf8_lossy(finalizer.bytes())));
+        }
+    })?;
+    if !finalizers.is_empty() {
+        metadata.insert("finalizers".to_owned(), finalizers.into());
+    }
     let mut partial = Value::Null;
     object::set(&mut partial, &["metadata"], metadata.into());
     (left > 0).then_some(partial)
@@ -407,7 +417,7 @@ fn text(message: &[u8], number: u64) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
@@ -451,8 +461,9 @@ mod tests {
         assert_eq!(got, ("Status", "Conflict", "too late"));
     }
 
-    /// A `PartialObjectMetadata` with these labels and annotations, and what is not read.
-    fn partial(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Vec<u8> {
+    /// A `PartialObjectMetadata` with these labels and annotations, a finalizer, and what is not
+    /// read.
+    pub(crate) fn partial(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Vec<u8> {
         let entries = |number, members: &[(&str, &str)]| {
             let entry = |(key, value): &(&str, &str)| {
                 let entry = [field(1, key.as_bytes()), field(2, value.as_bytes())].concat();
@@ -463,7 +474,8 @@ mod tests {
         let metadata = [
             [field(1, b"pi"), field(2, b""), field(3, b""), field(5, b"u1")].concat(),
             [field(6, b"512"), b"\x38\x00".to_vec(), field(8, b"\x08\x01")].concat(),
-            [entries(11, labels), entries(12, annotations), field(17, b"\x0a\x00")].concat(),
+            [entries(11, labels), entries(12, annotations)].concat(),
+            [field(14, b"example.org/x"), field(17, b"\x0a\x00")].concat(),
         ];
         let type_meta = [field(1, b"meta.k8s.io/v1"), field(2, b"PartialObjectMetadata")].concat();
         let object = field(2, &field(1, &metadata.concat()));
@@ -477,12 +489,14 @@ mod tests {
         let body = partial(&labels, &annotations);
         let mut want = json!({"metadata": {"name": "pi", "uid": "u1", "resourceVersion": "512",
             "labels": {"kubernetes.io/os": "nodelet", "empty": ""},
-            "annotations": {"nodelet/documentation": "man", "theirs": "x"}}});
+            "annotations": {"nodelet/documentation": "man", "theirs": "x"},
+            "finalizers": ["example.org/x"]}});
         let json = want.to_string().into_bytes();
         want["metadata"]["annotations"].as_object_mut().unwrap().remove("theirs");
         assert_eq!(parse_without(&body, &[]), Some(want.clone()));
         assert_eq!(parse_without(&json, &[]), Some(want));
-        let bare = json!({"metadata": {"name": "pi", "uid": "u1", "resourceVersion": "512"}});
+        let bare = json!({"metadata": {"name": "pi", "uid": "u1", "resourceVersion": "512",
+            "finalizers": ["example.org/x"]}});
         assert_eq!(parse_without(&partial(&[], &[]), &[]), Some(bare.clone()));
         // More labels than a document may have values.
         let labels = vec![("a", "b"); MAX_VALUES / 2];

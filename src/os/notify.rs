@@ -6,6 +6,7 @@
 //! was not taken is sent again with the next ping.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind::WouldBlock;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -46,7 +47,10 @@ impl Notify {
                 None => SocketAddr::from_pathname(address),
             };
             socket.set_nonblocking(true).ok()?;
-            Some((socket, address.ok()?))
+            let address = address.ok()?;
+            // If this fails, the first message connects.
+            let _ = socket.connect_addr(&address);
+            Some((socket, address))
         };
         Self {
             socket: address.and_then(connect),
@@ -86,12 +90,16 @@ impl Notify {
         }
     }
 
-    /// Whether systemd has taken the message. Its socket is looked up each time.
+    /// Whether systemd has taken the message. The path of its socket is looked up only after systemd
+    /// has replaced the socket: on a root of a network whose server is dead, a lookup waits.
     fn send(&self, message: &str) -> bool {
-        let send = |(socket, address): &(UnixDatagram, SocketAddr)| {
-            socket.send_to_addr(message.as_bytes(), address).is_ok()
-        };
-        self.socket.as_ref().is_some_and(send)
+        let Some((socket, address)) = &self.socket else { return false };
+        let send = || socket.send(message.as_bytes());
+        match send() {
+            Ok(_) => true,
+            Err(error) if error.kind() == WouldBlock => false,
+            Err(_) => socket.connect_addr(address).is_ok() && send().is_ok(),
+        }
     }
 }
 

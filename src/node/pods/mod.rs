@@ -19,7 +19,7 @@ use crate::config::NodeConfig;
 use crate::kube::delay::TokenBucket;
 use crate::kube::instant::Mono;
 use crate::kube::json::{self, MAX_VALUES, Unparsed};
-use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
+use crate::kube::message::{self, Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -190,14 +190,15 @@ impl Pods {
         now: Mono,
     ) -> Result<Progress, RequestError> {
         let sent = self.changes.pop_front();
-        let answer = accepted(answer).and_then(|response| {
-            match json::parse_without(&response.body, &UNREAD) {
-                Err(Unparsed::TooLarge) if sent.is_none() => Err(Refused::useless(format!(
+        let answer = accepted(answer).and_then(|response| match &sent {
+            Some(_) => Ok(message::parse_without(&response.body, &UNREAD).unwrap_or_default()),
+            None => match json::parse_without(&response.body, &UNREAD) {
+                Err(Unparsed::TooLarge) => Err(Refused::useless(format!(
                     "the pods in the answer have more than {MAX_VALUES} values"
                 ))
                 .into()),
-                body => Ok(body.unwrap_or_default()),
-            }
+                list => Ok(list.unwrap_or_default()),
+            },
         });
         let error = match (sent, answer) {
             (None, Ok(list)) => {

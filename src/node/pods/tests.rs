@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Config;
+use crate::kube::message::tests::partial;
 use crate::kube::message::{Method, Response, answered};
 use crate::kube::text::Fault;
 use crate::node::patch::tests::apply;
@@ -228,17 +229,22 @@ fn lists_come_with_requests_of_the_node_and_follow_a_change_every_30_s_for_5_min
 fn a_pod_that_finalizers_keep_is_tried_again_after_an_hour() {
     let kept = pod("web", json!({"metadata": {"deletionTimestamp": "2026-11-21T06:18:51Z"}}));
     let stays = json!({"metadata": {"finalizers": ["example.org/x"]}});
-    let (mut pods, mut told) = (guest(), Vec::new());
-    for time in [0, 30, 3599, 3600, 3700, 7199, 7200] {
-        listed(&mut pods, std::slice::from_ref(&kept), at(time));
-        while pods.due() == Some(Mono::START) {
-            told.push((time, answer(&mut pods, answered(200, stays.clone()), at(time)).unwrap()));
-        }
-    }
     let note = "default/web waited for its kubelet; its finalizer \"example.org/x\" keeps it until \
                 the finalizer's controller removes it";
     let first = (0, Progress::Note(note.to_owned()));
-    assert_eq!(told, [first, (3600, Progress::Continue), (7200, Progress::Continue)]);
+    let want = [first, (3600, Progress::Continue), (7200, Progress::Continue)];
+    // An API server answers in protobuf.
+    for body in [stays.to_string().into_bytes(), partial(&[], &[])] {
+        let (mut pods, mut told) = (guest(), Vec::new());
+        for time in [0, 30, 3599, 3600, 3700, 7199, 7200] {
+            listed(&mut pods, std::slice::from_ref(&kept), at(time));
+            while pods.due() == Some(Mono::START) {
+                let stays = Ok(Response { body: body.clone(), ..Response::test(200, "") });
+                told.push((time, answer(&mut pods, stays, at(time)).unwrap()));
+            }
+        }
+        assert_eq!(told, want);
+    }
 }
 
 /// Twelve hours of a server with `found`, whose lists have `limit` pods and are at most 256 KiB or

@@ -119,18 +119,18 @@ impl Route {
 
     /// Calls `attempt` until a call opens a connection: first with the address that answered last,
     /// then with the other addresses. The second argument divides the time that is left: with 2,
-    /// the attempt may take half of it.
+    /// the attempt may take half of it. The third one tells whether another known address follows.
     pub(super) fn connect<T>(
         &self,
-        mut attempt: impl FnMut(SocketAddr, usize) -> Result<T, Failure>,
+        mut attempt: impl FnMut(SocketAddr, usize, bool) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.with(|state| {
             (state.peer, state.first) = (None, None);
             state.distrust = None;
         });
         let hop = self.first_hop();
-        let mut attempt = |address, shares| {
-            let opened = attempt(address, shares);
+        let mut attempt = |address, shares, is_followed| {
+            let opened = attempt(address, shares, is_followed);
             self.with(|state| {
                 state.first.get_or_insert(address);
                 match &opened {
@@ -147,13 +147,14 @@ impl Route {
             opened
         };
         if let Some(ip) = hop.address() {
-            return attempt(SocketAddr::new(ip, hop.port), 1);
+            return attempt(SocketAddr::new(ip, hop.port), 1, false);
         }
         let mut failure = None;
         let good = self.with(|state| state.addresses.good);
         if let Some(good) = good {
             // Half of the time: a lookup and the addresses that it finds need the rest.
-            match attempt(good, 2) {
+            let is_followed = self.with(|state| state.addresses.has_other_than(good));
+            match attempt(good, 2, is_followed) {
                 Ok(opened) => return Ok(opened),
                 Err(e) => failure = Some(e.at(good, self.proxy.is_some())),
             }
@@ -171,7 +172,7 @@ impl Route {
             if index > 0 && self.deadline.left().is_err() {
                 break;
             }
-            match attempt(*address, shares) {
+            match attempt(*address, shares, shares > 1) {
                 Ok(opened) => return Ok(opened),
                 Err(e) => failure = Some(e.at(*address, self.proxy.is_some())),
             }
@@ -375,7 +376,7 @@ mod tests {
     fn tried(route: &Route, sick: &[IpAddr]) -> (Vec<IpAddr>, Result<(), String>) {
         route.deadline.begin(Duration::from_secs(2));
         let mut tried = Vec::new();
-        let opened = route.connect(|address, _| {
+        let opened = route.connect(|address, _, _| {
             tried.push(address.ip());
             if sick.contains(&address.ip()) {
                 Err(Failure::TimedOut(Stage::Handshake))
@@ -406,6 +407,20 @@ mod tests {
         assert!(!route.was_connected());
     }
 
+    /// On a link with round trips of 3 s, a limit of TCP for the next address would end each attempt.
+    #[test]
+    fn only_another_known_address_limits_the_time_of_the_good_one() {
+        for (addresses, is_limited) in [(&[ip(1)][..], false), (&[ip(1), ip(2)], true)] {
+            let tree = Tree::new("route-followed");
+            let route = route(&tree, addresses);
+            assert_eq!(tried(&route, &[]), (vec![ip(1)], Ok(())));
+            route.answered();
+            route.deadline.begin(Duration::from_secs(2));
+            let followed = route.connect(|_, _, is_followed| Ok(is_followed));
+            assert_eq!(followed.ok(), Some(is_limited), "{addresses:?}");
+        }
+    }
+
     /// With a slow network only the first address of a round has enough time: each must come first.
     #[test]
     fn every_address_is_the_first_of_a_round_in_its_turn() {
@@ -420,7 +435,7 @@ mod tests {
                     rounds += 1;
                     assert!(rounds <= count, "{healthy} is never the first");
                     let mut is_first = true;
-                    let opened = route.connect(|address, _| {
+                    let opened = route.connect(|address, _, _| {
                         let is_slow = !std::mem::take(&mut is_first);
                         if address.ip() == *healthy && !is_slow {
                             Ok(())
@@ -481,7 +496,7 @@ mod tests {
         config.proxy = Some(proxy.clone());
         let route = Route::new(&config).unwrap();
         route.deadline.begin(Duration::from_secs(2));
-        let refused = |_, _| Err::<(), _>(Failure::other("it answered 503").via(&proxy));
+        let refused = |_, _, _| Err::<(), _>(Failure::other("it answered 503").via(&proxy));
         let why = route.connect(refused).unwrap_err().to_string();
         let want = "proxy http://localhost:3128: it answered 503 (at 127.0.0.1:3128)";
         assert_eq!(why, format!("{want}; {AT_PROXY}"));

@@ -79,11 +79,18 @@ impl Connection {
 
     /// Opens a connection to one of the addresses.
     fn open(route: &Route) -> Result<Self, Failure> {
-        route.connect(|address, shares| Self::open_to(route, address, shares))
+        route.connect(|address, shares, is_followed| {
+            Self::open_to(route, address, shares, is_followed)
+        })
     }
 
     /// TCP, the proxy's tunnel and TLS, within the time that is left divided by `shares`.
-    fn open_to(route: &Route, address: SocketAddr, shares: usize) -> Result<Self, Failure> {
+    fn open_to(
+        route: &Route,
+        address: SocketAddr,
+        shares: usize,
+        is_followed: bool,
+    ) -> Result<Self, Failure> {
         let failure = |e| {
             let failure = Failure::io(&e, Stage::Connecting);
             route.at_first_hop(failure.or_loopback(address, route.proxy.is_some()))
@@ -93,7 +100,7 @@ impl Connection {
         let share = share.max(Duration::from_millis(1));
         let start = since_boot();
         // Another address follows: one that leads nowhere must not delay it.
-        let limit = if shares > 1 { share.min(NOT_THE_LAST) } else { share };
+        let limit = if is_followed { share.min(NOT_THE_LAST) } else { share };
         let stream = Tcp::connect_timeout(&address, limit).map_err(failure)?;
         let tcp = since_boot().saturating_sub(start);
         // TLS may take what TCP has left of the share, or more after a slow TCP.

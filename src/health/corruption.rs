@@ -21,7 +21,8 @@ pub(super) const KIND: ConditionKind = ConditionKind {
     check: CheckTexts {
         name: "filesystem-corruption",
         absent: "no ext4, btrfs or f2fs with a record of errors is mounted",
-        remedy: "run fsck at the next boot, replace the card if it returns",
+        remedy: "run fsck at the next boot (of a btrfs: btrfs scrub start, then btrfs device stats \
+                 --reset), replace the card if it returns",
     },
 };
 

@@ -95,6 +95,10 @@ impl Time {
 
     pub(super) fn discover(&mut self, reader: &HealthReader, config: &HealthConfig) {
         self.has_timesync = config.detects(NTP.name) && timesync(&reader.root).is_some();
+        // Its disk may be mounted by now.
+        if self.history.is_missing() {
+            (self.history.exists, self.history.has_failed) = (None, false);
+        }
     }
 
     pub(super) fn look(&mut self, reader: &mut HealthReader, config: &HealthConfig) {
@@ -152,6 +156,9 @@ impl Time {
     /// the boot. After a failed write, each look allows another attempt.
     pub(super) fn record(&mut self, now: Now) -> Option<Vec<Op>> {
         let began = self.began(now).filter(|_| self.ntp.is_vouched())?;
+        if self.history.is_missing() && !self.history.has_failed {
+            self.load(now.mono);
+        }
         let text = self.history.record(began.seconds())?;
         let ops = self.change(text);
         if ops.is_none() {
@@ -379,6 +386,11 @@ impl History {
         self.exists = Some(text.is_some());
         self.boots = text.unwrap_or_default().lines().filter_map(parse_boot).collect();
         self.trim();
+    }
+
+    /// Whether there was no file when it was last looked for, and this process has made none.
+    fn is_missing(&self) -> bool {
+        self.exists == Some(false) && !self.is_recorded
     }
 
     /// Keeps only the last [`MAX_LINES`] lines.
@@ -717,6 +729,38 @@ mod tests {
         assert_eq!(history.record(5), None);
         history.load(Some("1 old\n"));
         assert_eq!(history.record(5).as_deref(), Some("1 old\n5 a\n"));
+    }
+
+    /// `--root-dir` is on a disk that is mounted after the first response, by fsck or `nofail`.
+    #[test]
+    fn boots_are_found_on_a_disk_that_is_mounted_late() {
+        let tree = Tree::new("health-boots-late");
+        tree.write("proc/uptime", b"100.00 1\n");
+        tree.write("proc/sys/kernel/random/boot_id", b"new\n");
+        let root = HostRoot::new(tree.path());
+        let now = || Now { mono: Mono::START, wall: wall(SERVER) };
+        let mut reader = HealthReader::new(root.clone(), now);
+        let config = HealthConfig::parse("all", &[]).unwrap();
+        for has_failed in [false, true] {
+            std::fs::remove_dir_all(tree.join("data")).ok();
+            let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
+            time.discover(&reader, &config);
+            time.look(&mut reader, &config);
+            answered(&mut time.ntp, 3, SERVER, 0);
+            if has_failed {
+                assert_eq!(time.record(now()), None, "there is no folder");
+                time.look(&mut reader, &config);
+                assert_eq!(time.record(now()), None, "each response would look for it");
+            }
+            tree.write("data/boots", b"1 old\n");
+            if has_failed {
+                time.discover(&reader, &config);
+                time.look(&mut reader, &config);
+            }
+            let ops = format!("{:?}", time.record(now()));
+            assert!(ops.contains("boots.new"), "{ops}");
+            assert_eq!(time.history.text(), format!("1 old\n{} new\n", SERVER - 100));
+        }
     }
 
     #[test]

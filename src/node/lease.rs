@@ -386,7 +386,10 @@ impl Lease {
         let last = std::mem::replace(&mut self.renew_time, now);
         if last.since(now) > FUTURE {
             let (last, now) = (last.time(), now.time());
-            log::warn!("lease: renewTime {last} is from a wrong clock; writing {now}");
+            log::warn!(
+                "lease: renewTime {last} and the clock of this board differ, and one of them is \
+                 wrong; writing {now}"
+            );
             self.went_back = true;
         } else {
             self.renew_time = now.max(last.next_microsecond());

@@ -316,7 +316,7 @@ impl Node {
         match (&self.seen, self.state.round()) {
             (Some(seen), Some(round)) if round.adopts => {
                 let mut ours = seen.clone();
-                reconcile(&config.node, &initial().node, &mut ours);
+                reconcile(&config.node, facts, &initial().node, &mut ours);
                 status::desired(config, facts, pressures, &ours, now.wall())
             }
             (Some(seen), Some(_)) => status::desired(config, facts, pressures, seen, now.wall()),

@@ -7,17 +7,21 @@
 use serde_json::{Value, json};
 
 use crate::config::NodeConfig;
+use crate::kube::facts::Facts;
 use crate::kube::names;
 use crate::kube::object::{self, ATTACH_DETACH, DOCUMENTATION};
 use crate::node::status::{HUGE_PAGES, labels};
 
 /// Reconciles `existing` with `initial`, the Node that would have been created. The setters, which
 /// run after it, set the amounts that this board has, and what is allocatable of each capacity.
-pub(super) fn reconcile(config: &NodeConfig, initial: &Value, existing: &mut Value) {
+/// Without the `facts` of its huge pages, the Node keeps those that it has.
+pub(super) fn reconcile(config: &NodeConfig, facts: &Facts, initial: &Value, existing: &mut Value) {
     own_annotations(initial, existing);
     labels::adopt(config, object::members(existing, &["metadata", "labels"]));
+    let is_unread = facts.huge_pages.as_ref().is_err_and(|unread| !unread.absent);
     let is_ours = |name: &str| {
-        !name.starts_with(HUGE_PAGES)
+        is_unread
+            || !name.starts_with(HUGE_PAGES)
             || object::at(initial, &["status", "capacity", name]).is_some()
     };
     for resources in ["capacity", "allocatable"] {

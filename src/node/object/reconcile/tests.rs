@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Config;
-use crate::kube::facts::{Facts, HugePages};
+use crate::kube::facts::{Facts, HugePages, Read, Unread};
 use crate::kube::time::Wall;
 use crate::node::eviction::Pressures;
 use crate::node::patch::tests::apply;
@@ -11,15 +11,23 @@ use crate::node::status;
 /// Capacity and allocatable of a Node with these that a board with these huge pages adopts, without
 /// the resources that every board has.
 fn adopted(huge_pages: &[(u64, u64)], capacity: &Value, allocatable: &Value) -> [Value; 2] {
-    let config = Config::of(&[]);
     let pages = huge_pages
         .iter()
         .map(|(page_bytes, count)| HugePages { page_bytes: *page_bytes, count: *count });
-    let facts = Facts { huge_pages: Ok(pages.collect()), ..Facts::example() };
+    adopted_with(Ok(pages.collect()), capacity, allocatable)
+}
+
+fn adopted_with(
+    huge_pages: Read<Vec<HugePages>>,
+    capacity: &Value,
+    allocatable: &Value,
+) -> [Value; 2] {
+    let config = Config::of(&[]);
+    let facts = Facts { huge_pages, ..Facts::example() };
     let (none, now) = (Pressures::default(), Wall::default());
     let initial = status::initial(&config, &facts, none, now).node;
     let mut node = json!({"status": {"capacity": capacity, "allocatable": allocatable}});
-    reconcile(&config.node, &initial, &mut node);
+    reconcile(&config.node, &facts, &initial, &mut node);
     let mut node = status::desired(&config, &facts, none, &node, now).node;
     ["capacity", "allocatable"].map(|resources| {
         let resources = object::members(&mut node, &["status", resources]);
@@ -28,6 +36,17 @@ fn adopted(huge_pages: &[(u64, u64)], capacity: &Value, allocatable: &Value) -> 
         }
         resources.clone().into()
     })
+}
+
+/// A slow card ended the first look of a restarted agent.
+#[test]
+fn huge_pages_that_were_not_read_stay_on_the_node() {
+    let pools = json!({"hugepages-2Mi": "512Mi"});
+    let unread = || Unread::new("sys/kernel/mm/hugepages", "not read in time");
+    let kept = adopted_with(Err(unread()), &pools, &pools);
+    assert_eq!(kept, [pools.clone(), pools.clone()]);
+    let absent = Unread { absent: true, ..unread() };
+    assert_eq!(adopted_with(Err(absent), &pools, &pools), [json!({}), json!({})]);
 }
 
 /// kubelet_node_status_test.go TestTryRegisterWithApiServer, the cases of the annotation.
@@ -127,7 +146,7 @@ fn other_parts_of_an_adopted_node_are_unchanged() {
     let mut want = existing.clone();
     object::members(&mut want, &["status"]).remove("volumesInUse");
     let mut node = existing;
-    reconcile(&Config::of(&[]).node, &initial, &mut node);
+    reconcile(&Config::of(&[]).node, &Facts::example(), &initial, &mut node);
     // `status::labels` tests the labels.
     object::set(&mut node, &["metadata", "labels"], json!({}));
     assert_eq!(node, want);

@@ -49,6 +49,10 @@ fn judge(run: &Run<'_>) -> Judged {
                 written.changed = entry.at;
                 written.conditions.clear();
             }
+            // A renewal that left a future behind may have been lost on its way.
+            What::Log { pid, text, .. } if text.starts_with("lease: renewTime ") => {
+                written.renewals.remove(pid);
+            }
             What::Request(request) => written.follow(entry.at, request, &mut judged),
             // What was refused is not written: the agent computes it again from what it reads then.
             What::Answer(answer) if answer.is_carried_out && answer.code < 300 => {
@@ -148,8 +152,11 @@ fn each_time(body: &Value, act: &mut dyn FnMut(&str, Wall)) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::sim::sentences::planted::{judged_trace, quiet_run};
+    use crate::sim::sentences::tests::{at, breaks, log_line};
 
     /// The kind of what is broken if the `number`-th renewal is of another time.
     fn broken_by(number: usize, change: impl Fn(Wall) -> Wall) -> Option<String> {
@@ -164,6 +171,29 @@ mod tests {
         let found = found.expect("so many renewals");
         *found = change(time(found).expect("a time")).micro_time().into();
         judged_trace(&SENTENCE, &trace).broken.map(|broken| broken.kind)
+    }
+
+    /// What is broken if a renewal is 11 s older than the one before it, after a line of the log.
+    fn broken_after(line: &str) -> Option<String> {
+        let renewal = |seconds, wall| {
+            let mut request = Exchange { method: "PATCH".into(), pid: 1, ..Exchange::default() };
+            request.body = json!({"spec": {"renewTime": built().after(wall).micro_time()}});
+            at(seconds, What::Request(Box::new(request)))
+        };
+        let day = Duration::from_secs(86_400);
+        let trace = [
+            renewal(10, day),
+            log_line(20, log::Level::Warn, "src/node/lease.rs:1", line),
+            renewal(30, day - Duration::from_secs(11)),
+        ];
+        breaks(judge, &trace).filter(|kind| kind.contains("back"))
+    }
+
+    #[test]
+    fn a_renewal_that_was_lost_is_the_last_one() {
+        let lost = "lease: renewTime 2038-01-19T03:15:11Z is from a wrong clock; writing 2027";
+        assert_eq!(broken_after(lost), None);
+        assert_eq!(broken_after("lease: recovered").as_deref(), Some("renewTime goes back"));
     }
 
     #[test]

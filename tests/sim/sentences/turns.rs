@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
+use crate::sim::clusters::SILENT;
 use crate::sim::process::{Pid, Signal};
 use crate::sim::trace::{Entry, What};
 
@@ -110,6 +111,12 @@ fn judge(run: &Run<'_>) -> Judged {
                     // A repeated one changes nothing.
                     Signal::Usr1 if asked.taken.is_some() => {}
                     Signal::Usr1 => drop(asked.announced.get_or_insert(now)),
+                }
+            }
+            // A person has written the address of no server.
+            What::Connects { pid, address, .. } if address.starts_with(SILENT) => {
+                if let Some(asked) = asked.get_mut(pid) {
+                    asked.is_quiet = false;
                 }
             }
             What::Woke { pid, woken } if woken.shutdown => {
@@ -281,6 +288,10 @@ mod tests {
         assert_eq!(breaks(judge, &shutdown).as_deref(), Some("shutdown: late end"));
         let unsaid = [signal(100, Signal::Usr1), waits(110)];
         assert_eq!(breaks(judge, &unsaid).as_deref(), Some("SIGUSR1 is not said"));
+        let address = format!("{SILENT}:6443");
+        let misled = at(100, What::Connects { pid: 1, address, opened: false });
+        let unsaid = [signal(100, Signal::Usr1), misled, waits(110)];
+        assert_eq!(breaks(judge, &unsaid), None);
         let body = json!({"status": {"conditions": [{"message": "node is shutting down"}]}});
         let told = Exchange { pid: 1, body, ..Exchange::default() };
         let said = [signal(100, Signal::Usr1), at(101, What::Answer(Box::new(told))), waits(110)];

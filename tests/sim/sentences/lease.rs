@@ -333,6 +333,8 @@ fn judge_quiet(trace: &[Entry], judged: &mut Judged) {
             What::Starts { name: "nodelet", .. } | What::Ends { name: "nodelet", .. } => {
                 (quiet_since, last) = (entry.at, None)
             }
+            // Nobody signs for a minute, and the certificate has ended meanwhile: `recovery` judges.
+            What::Answer(answer) if answer.code == 401 && answer.user.is_empty() => last = None,
             What::Answer(answer) if answer.is_renewal() && faults == 0 => {
                 if let Some(last) = last.replace(answer.arrived)
                     && last >= quiet_since + SETTLES
@@ -385,6 +387,24 @@ mod tests {
             delay(trace, at, Duration::from_secs(6));
         });
         assert_eq!(kind.as_deref(), Some("an attempt is late"));
+    }
+
+    /// What is broken if the answer to a renewal has this code.
+    fn broken_by_answer(code: u16) -> Option<String> {
+        broken_by(|trace| {
+            let mut renewals = trace.iter_mut().filter_map(|entry| match &mut entry.what {
+                What::Answer(answer) if answer.is_renewal() => Some(answer),
+                _ => None,
+            });
+            let answer = renewals.nth(20).expect("so many renewals");
+            (answer.code, answer.user) = (code, String::new());
+        })
+    }
+
+    #[test]
+    fn planted_gap_is_found() {
+        assert_eq!(broken_by_answer(503).as_deref(), Some("gap"));
+        assert_eq!(broken_by_answer(401), None);
     }
 
     #[test]

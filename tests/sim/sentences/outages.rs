@@ -45,7 +45,8 @@ impl Outage {
 /// status line tells what is unread now, and the log another reason up to an hour later.
 fn is_of_the_root(status: &str) -> bool {
     let facts = status.split_once("; facts: ").map(|(_, facts)| facts);
-    facts.is_some_and(|facts| facts.split(" | ").all(|fault| fault.starts_with("etc/")))
+    let is_of_it = |fault: &str| fault.starts_with("etc/") || fault.contains(", etc/");
+    facts.is_some_and(|facts| facts.split(" | ").all(is_of_it))
 }
 
 /// A person has removed the link to the pair: it is made anew with the next certificate.
@@ -162,6 +163,7 @@ mod tests {
             judged.broken.map(|broken| broken.kind)
         };
         assert_eq!(kind("etc/os-release: a; osImage is kept | etc/hosts: b"), None);
+        assert_eq!(kind("sys/class/dmi/id/product_uuid, etc/machine-id: a"), None);
         let both = kind("etc/os-release: a | proc/meminfo: b");
         assert_eq!(both.as_deref(), Some("facts does not recover"));
     }

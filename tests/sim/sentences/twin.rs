@@ -142,11 +142,14 @@ fn is_of_transition(path: &str, other: &Objects, new: &Objects) -> bool {
         .any(|kind| path.contains(kind) && !is_true(other, kind) && is_true(new, kind))
 }
 
-/// A root that can block: `/etc/os-release` is read at the start alone, and a driver that was bound
-/// later is found by the next start.
+/// A root that can block: `/etc/os-release` is read at the start alone, and a machine-id or a driver
+/// that came later is found by the next start.
 fn is_of_start(path: &str, plan: &Plan, other: &Objects) -> bool {
-    let is_new_driver = path.starts_with(VOLTAGE) && !members(other).contains_key(path);
-    plan.root_can_block() && (path.ends_with(".osImage") || is_new_driver)
+    let others = members(other).remove(path);
+    let is_new_driver = path.starts_with(VOLTAGE) && others.is_none();
+    let is_new_id = [".machineID", ".systemUUID"].iter().any(|id| path.ends_with(id))
+        && others.is_some_and(|id| id == r#""""#);
+    plan.root_can_block() && (path.ends_with(".osImage") || is_new_driver || is_new_id)
 }
 
 /// A condition whose source is missing is deleted two minutes after the start of a process, and is

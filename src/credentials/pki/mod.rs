@@ -63,7 +63,11 @@ impl Pki {
             last_warning: String::new(),
         };
         if pki.source.kind.is_some() {
-            let interrupted = pki.store.recover()?;
+            let mut interrupted = pki.store.recover()?;
+            let unfinished = write::beside(&pki.source.kubeconfig);
+            if pki.source.bootstrap.is_some() && guard::exists(&unfinished) {
+                interrupted.push(Op::Remove(unfinished));
+            }
             // The files that are there are used all the same.
             if let Err(why) = pki.disk.carry_out(interrupted) {
                 pki.warn(why.to_string());

@@ -386,6 +386,19 @@ fn an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept() {
     }
 }
 
+/// Beside the kubeconfig of a person, the file may be that person's.
+#[test]
+fn a_kubeconfig_that_a_power_cut_left_unfinished_is_removed() {
+    for bootstrap in [false, true] {
+        let (folder, signer, paths) = bootstrapping(true);
+        renew(&mut open(&paths, day(1)).0, &signer, 1);
+        let unfinished = write::beside(&paths.kubeconfig);
+        fs::write(&unfinished, "apiVersion").unwrap();
+        open(&folder.paths(bootstrap, true), day(2));
+        assert_eq!(unfinished.exists(), !bootstrap);
+    }
+}
+
 #[test]
 fn an_unwritable_kubeconfig_does_not_cause_another_request() {
     let (folder, signer, paths) = bootstrapping(true);

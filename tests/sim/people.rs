@@ -496,6 +496,10 @@ impl World {
             self.people.is_busy = false;
             return;
         }
+        // A card that takes no writes takes no line of a join either.
+        if self.now < self.people.read_only_until {
+            return look(self, 10);
+        }
         self.people.acts += 1;
         self.follow();
         // A running command is waited for, then the Node.

@@ -80,6 +80,7 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                     && !is_of_backup(path, run.plan, begin.at)
                     && !is_of_left_out(path, run.trace, begin.at)
                     && !is_of_untold(path, run.trace, begin.at)
+                    && !is_of_unset_clock(path, run, begin.at)
             })
             .collect();
         let Some((path, _)) = found.first() else { continue };
@@ -201,6 +202,25 @@ fn is_of_untold(path: &str, trace: &[Entry], at: Duration) -> bool {
     path.contains(READ_ONLY) && stopped.is_some_and(|since| at < since + UNTOLD)
 }
 
+/// An error of ext4 soon after an earlier boot without a clock: by its time it may be one of this
+/// boot, until a process starts with a clock that was set.
+fn is_of_unset_clock(path: &str, run: &Run<'_>, at: Duration) -> bool {
+    let (mut boot, mut booted) = (0, Duration::ZERO);
+    let (mut has_error, mut had_error) = (false, false);
+    for entry in run.trace.iter().take_while(|entry| entry.at <= at) {
+        match &entry.what {
+            What::Board(truth) if truth.boot != boot => {
+                (boot, booted, had_error) = (truth.boot, entry.at, has_error);
+            }
+            What::Fault { begins: true, text } if text.contains("ext4-error") => {
+                has_error |= entry.at < booted + APART;
+            }
+            _ => {}
+        }
+    }
+    run.plan.setting("rtc") == "no" && path.contains(READ_ONLY) && had_error
+}
+
 /// A Lease from a backup may be without the owner that another program had removed: a start reads
 /// the Lease, and a renewal does not.
 fn is_of_backup(path: &str, plan: &Plan, until: Duration) -> bool {
@@ -287,7 +307,7 @@ fn without_numbers(path: &str) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::super::tests::{at, log_line};
+    use super::super::tests::{at, fault, log_line};
     use super::*;
 
     fn objects(time: &str, events: &[&str]) -> Objects {
@@ -373,5 +393,26 @@ mod tests {
         assert!(!is_untold("vfat", 99) && is_untold("vfat", 100));
         assert!(is_untold("vfat", 539) && !is_untold("vfat", 540));
         assert!(!is_untold("ext4", 100), "it has a record of its errors");
+    }
+
+    #[test]
+    fn an_error_of_an_earlier_boot_without_a_clock_may_differ() {
+        let path = "node.status.conditions.ReadonlyFilesystem.status";
+        let boots = |second, boot| {
+            let hardware = crate::sim::devices::Hardware::default();
+            at(second, What::Board(Box::new(hardware.truth(boot, false))))
+        };
+        let found = |rtc: &str, error: u64, second| {
+            let plan: Plan = format!("seed 1\nsetting rtc={rtc}").parse().expect("a plan");
+            let error = fault(error, true, "at 1 ext4-error");
+            let trace = [boots(1, 1), error, boots(500, 2)];
+            is_of_unset_clock(
+                path,
+                &Run { plan: &plan, trace: &trace },
+                Duration::from_secs(second),
+            )
+        };
+        assert!(found("no", 120, 501) && !found("no", 121, 501), "soon after its boot");
+        assert!(!found("no", 120, 499) && !found("yes", 120, 501));
     }
 }

@@ -31,6 +31,8 @@ pub struct Lease {
     renew_time: Wall,
     /// A renewal wrote an older time, and [`Self::went_back`] was not called since.
     went_back: bool,
+    /// [`Progress::Gone`] was reported, and no write has succeeded since.
+    is_gone: bool,
     /// False after an admission plugin refused the owner reference, until the uid of the Node
     /// changes.
     may_own: bool,
@@ -116,6 +118,7 @@ impl Lease {
             state: LeaseState::Unknown,
             renew_time: Wall::default(),
             went_back: false,
+            is_gone: false,
             may_own: true,
             renewals_until_read: None,
             repairs: Repairs::Accepted,
@@ -234,7 +237,11 @@ impl Lease {
             }
             (LeaseRequest::Renewal | LeaseRequest::Repair, Refusal::Missing) => {
                 self.state = LeaseState::Unknown;
-                Ok(Progress::Gone)
+                // A server that lags shows the Node and the Lease, and refuses the renewal again.
+                match std::mem::replace(&mut self.is_gone, true) {
+                    true => Err(refused.into()),
+                    false => Ok(Progress::Gone),
+                }
             }
             // The Lease is read before the next attempt.
             (LeaseRequest::Create { .. } | LeaseRequest::Renewal, Refusal::Conflict) => {
@@ -285,6 +292,7 @@ impl Lease {
 
     /// A write of the Lease succeeded. Counts the renewals until a refused repair is tried again.
     fn renewed(&mut self) {
+        self.is_gone = false;
         let repair = match self.state {
             // A create cannot clear managedFields: the next renewal does.
             LeaseState::Absent if self.repairs == Repairs::Accepted => {
@@ -556,6 +564,24 @@ mod tests {
             assert_eq!(is_refused(step), second == 2);
         }
         assert!(lease.went_back());
+    }
+
+    /// A server that lags shows what is deleted: to read and renew in turn would never end.
+    #[test]
+    fn a_lease_that_is_read_and_cannot_be_renewed_is_gone_once() {
+        let mut lease = read(stored("2026-11-21T06:18:58.000000Z"));
+        for is_first in [true, false, false] {
+            lease.request(UID, at(1));
+            let step = lease.on_response(UID, not_found("leases", "pi"));
+            assert_eq!((step == Ok(Progress::Gone), is_refused(step)), (is_first, !is_first));
+            assert_eq!(lease.request(UID, at(1)).method, Method::Get);
+            let stored = stored("2026-11-21T06:18:58.000000Z");
+            assert_eq!(lease.on_response(UID, stored), Ok(Progress::Continue));
+        }
+        lease.request(UID, at(1));
+        assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
+        lease.request(UID, at(1));
+        assert_eq!(lease.on_response(UID, not_found("leases", "pi")), Ok(Progress::Gone));
     }
 
     #[test]

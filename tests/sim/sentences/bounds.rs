@@ -201,7 +201,7 @@ fn quiet_hours(trace: &[Entry]) -> Vec<(Duration, Counts)> {
                 | What::Ends { .. }
                 | What::Signal { .. }
                 | What::Blocks { .. }
-        );
+        ) || matches!(&entry.what, What::Log { text, .. } if is_over(text));
         while !disturbs && entry.at >= begin + HOUR {
             hours.push((begin, std::mem::take(&mut counts)));
             begin += HOUR;
@@ -220,6 +220,13 @@ fn quiet_hours(trace: &[Entry]) -> Vec<(Duration, Counts)> {
         }
     }
     hours
+}
+
+/// A condition of hours is over: it is told, with an event, and moves the next report.
+fn is_over(line: &str) -> bool {
+    ["UnderVoltage", "FrequentReboot"]
+        .iter()
+        .any(|kind| line.starts_with(&format!("Node condition {kind} is now: False")))
 }
 
 /// The events about the board's health.

@@ -356,7 +356,10 @@ impl World {
 
     /// A kubeconfig with a token, while the flags stay; and a restart.
     pub(crate) fn install_token(&mut self) {
-        let (cluster, name) = self.place();
+        let (cluster, name) = match &self.people.wanted {
+            Some(line) => (line.cluster, line.name),
+            None => (self.people.installed, NODE),
+        };
         let token = self.new_token(cluster);
         let user = format!("system:node:{name}");
         self.clusters[cluster].model.add_token(&token, &user, &["system:nodes"]);
@@ -370,7 +373,8 @@ impl World {
     /// A while later the person installs a kubeconfig with a certificate.
     pub(crate) fn mislead_bootstrap(&mut self) {
         self.set_double();
-        let text = self.bootstrap_kubeconfig(0, &format!("https://{SILENT}:6443"));
+        let cluster = self.people.installed;
+        let text = self.bootstrap_kubeconfig(cluster, &format!("https://{SILENT}:6443"));
         self.person_writes("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
         self.remove_identity();
         self.restart_unit();
@@ -380,11 +384,12 @@ impl World {
     fn install_good_kubeconfig(&mut self) {
         self.set_double();
         let life = self.plan.setting("life").parse().unwrap_or(86_400);
-        let user = self.user_with_certificate(0, NODE, life);
-        let text = self.kubeconfig_of(0, &self.url_of(0), &user);
+        let cluster = self.people.installed;
+        let (url, user) = (self.url_of(cluster), self.user_with_certificate(cluster, NODE, life));
+        let text = self.kubeconfig_of(cluster, &url, &user);
         self.person_writes("var/lib/nodelet/kubeconfig", text.as_bytes());
         // And the bootstrap kubeconfig is right again, for the next restart.
-        let text = self.bootstrap_kubeconfig(0, &self.url_of(0));
+        let text = self.bootstrap_kubeconfig(cluster, &url);
         self.person_writes("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
     }
 

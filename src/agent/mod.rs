@@ -166,6 +166,7 @@ impl Agent {
             let seen = self.kubelet.cluster_seen(start);
             let mut other_work = other_work(&mut self.credentials.rotation, is_apart, seen);
             other_work.has_change |= self.cidrs_due || !self.changes.is_empty();
+            other_work.has_look = self.health.is_look_due(start.mono);
             let api = &self.credentials.current.api;
             let turn = self.kubelet.next(start, other_work, || api.is_connected());
             let woken = self.wait(&turn, start);
@@ -435,5 +436,6 @@ pub(crate) fn other_work(rotation: &mut Rotation, signs_apart: bool, at: Cluster
         is_apart: signs_apart || !rotation.sends(at),
         lacks_credentials: rotation.is_missing(),
         has_change: rotation.has_change(),
+        has_look: false,
     }
 }

@@ -407,7 +407,7 @@ mod tests {
         assert!(!route.was_connected());
     }
 
-    /// On a link with round trips of 3 s, a limit of TCP for the next address would end each attempt.
+    /// On a link with round trips of 3 s, a limit of TCP for the next address ends each attempt.
     #[test]
     fn only_another_known_address_limits_the_time_of_the_good_one() {
         for (addresses, is_limited) in [(&[ip(1)][..], false), (&[ip(1), ip(2)], true)] {

@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use nix::errno::Errno;
 
@@ -254,9 +255,14 @@ fn read_table(file: File) -> io::Result<Table> {
     let mut take = |line: &str| take_line(line, &mut mounts, &mut layers);
     from_start(&file, LARGE, &mut each_line(&mut take))?;
     if !layers.is_empty() {
-        let cmdline = open(Path::new("/proc/cmdline")).and_then(|file| whole(file, SMALL));
-        let cmdline = cmdline.unwrap_or_default();
-        follow_layers(&mut mounts, &layers, &String::from_utf8_lossy(&cmdline));
+        // Read once: the path is looked up from the root, which may block by now.
+        static CMDLINE: OnceLock<Vec<u8>> = OnceLock::new();
+        let read = || open(Path::new("/proc/cmdline")).and_then(|file| whole(file, SMALL));
+        let cmdline = match CMDLINE.get() {
+            Some(cmdline) => cmdline,
+            None => read().map_or(&[][..], |cmdline| CMDLINE.get_or_init(|| cmdline)),
+        };
+        follow_layers(&mut mounts, &layers, &String::from_utf8_lossy(cmdline));
     }
     Ok(Table { file, mounts: mounts.into() })
 }

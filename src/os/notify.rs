@@ -90,8 +90,8 @@ impl Notify {
         }
     }
 
-    /// Whether systemd has taken the message. The path of its socket is looked up only after systemd
-    /// has replaced the socket: on a root of a network whose server is dead, a lookup waits.
+    /// Whether systemd has taken the message. The path of its socket is looked up only after the
+    /// socket was replaced: on a root of a network whose server is dead, a lookup waits.
     fn send(&self, message: &str) -> bool {
         let Some((socket, address)) = &self.socket else { return false };
         let send = || socket.send(message.as_bytes());

@@ -114,12 +114,17 @@ impl Health {
         }
     }
 
+    /// Whether [`Self::look`] would look at `now`.
+    pub fn is_look_due(&self, now: Mono) -> bool {
+        let distance = if self.is_suspect() { FAST } else { SLOW };
+        let is_due = self.looked.is_none_or(|at| now.since(at) >= distance);
+        self.config.detects_any() && is_due
+    }
+
     /// Looks at the sources and judges them, if that is due; returns whether it was.
     pub fn look(&mut self) -> bool {
         let now = self.reader.now().mono;
-        let distance = if self.is_suspect() { FAST } else { SLOW };
-        let is_due = self.looked.is_none_or(|at| now.since(at) >= distance);
-        if !self.config.detects_any() || !is_due {
+        if !self.is_look_due(now) {
             return false;
         }
         let look = self.reader.begin();

@@ -42,6 +42,8 @@ pub struct OtherWork {
     pub lacks_credentials: bool,
     /// A file change is under way.
     pub has_change: bool,
+    /// A look at the board's health is due.
+    pub has_look: bool,
 }
 
 /// The state of the Node, the Lease, the stray pods and the events, and when each is due.
@@ -164,6 +166,16 @@ impl Kubelet {
             // Also while the server is silent: a change needs no server.
             (Action::Wait(_), true) if other_work.has_change && self.shutdown.is_none() => {
                 Action::Change
+            }
+            // Without the turn of a Node request, nothing else would make the looks of an outage.
+            // What grows or drops meanwhile would count as of the first look after it.
+            (Action::Wait(_), true)
+                if other_work.has_look
+                    && self.schedule.is_silent()
+                    && self.renewed.is_some()
+                    && self.shutdown.is_none() =>
+            {
+                Action::ReadFacts
             }
             (turn, _) => turn,
         };

@@ -843,6 +843,29 @@ fn a_gateways_404_page_deletes_nothing() {
     }
 }
 
+/// A dip of the voltage in the night would else be a dip of the morning.
+#[test]
+fn a_look_at_the_boards_health_needs_no_server() {
+    let other_work = OtherWork { has_look: true, ..OtherWork::default() };
+    let mut world = settled();
+    let turn = |world: &mut World| {
+        let now = now(world);
+        world.kubelet.next(now, other_work, || true)
+    };
+    while !matches!(turn(&mut world), Action::Wait(_)) {
+        world.turn(&in_time(&world));
+    }
+    while !world.kubelet.schedule.is_silent() {
+        world.turn(&Step { behavior: Behavior::Silent, takes: 1000, ..in_time(&world) });
+    }
+    assert_eq!(turn(&mut world), Action::ReadFacts);
+    let mut new = World::new();
+    while !matches!(turn(&mut new), Action::Wait(_)) {
+        new.turn(&Step { behavior: Behavior::Silent, takes: 1000, ..in_time(&new) });
+    }
+    assert!(new.kubelet.schedule.is_silent() && new.kubelet.renewed.is_none());
+}
+
 fn now(world: &World) -> Now {
     Now { mono: world.now, wall: true_time(world.now) }
 }

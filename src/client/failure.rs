@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
+use crate::kube::message::CREDENTIALS;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::clock;
@@ -241,7 +242,7 @@ fn refused_by_server(alert: AlertDescription) -> Fault {
             "the kubeconfig has none that it accepts",
         ),
         AlertDescription::CertificateExpired => {
-            "the server says that our client certificate has expired".into()
+            Fault::new("the server says that our client certificate has expired", CREDENTIALS)
         }
         AlertDescription::BadCertificate
         | AlertDescription::CertificateUnknown
@@ -250,7 +251,8 @@ fn refused_by_server(alert: AlertDescription) -> Fault {
         | AlertDescription::DecryptError
         | AlertDescription::UnknownCA
         | AlertDescription::AccessDenied => {
-            format!("the server refused our client certificate: {alert:?}").into()
+            let what = format!("the server refused our client certificate: {alert:?}");
+            Fault::new(what, CREDENTIALS)
         }
         alert => {
             let is_common = alert != AlertDescription::HandshakeFailure;
@@ -311,6 +313,11 @@ mod tests {
                 Error::AlertReceived(AlertDescription::HandshakeFailure),
                 "the server ended TLS: HandshakeFailure",
                 NOTHING_IN_COMMON,
+            ),
+            (
+                Error::AlertReceived(AlertDescription::DecryptError),
+                "the server refused our client certificate: DecryptError",
+                CREDENTIALS,
             ),
         ] {
             let fault = tls_fault(&error, "k");

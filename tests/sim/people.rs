@@ -112,6 +112,9 @@ pub(crate) struct Running {
     leftovers: Vec<String>,
     /// What the process of the unit had of former files.
     former: Option<&'static str>,
+    /// What the unit was to start with when the command said that it runs or is started: who
+    /// changes the files later, as another join, tells of that change.
+    next: Option<Start>,
 }
 
 /// What a person does.
@@ -301,8 +304,9 @@ impl World {
         let pid = shared.start(self, name, BTreeMap::new(), program);
         let (cut, is_power) = cut.map_or((None, false), |(cut, power)| (Some(cut), power));
         let (leftovers, lines) = (self.leftovers(), Vec::new());
-        let former = self.former();
-        let running = Running { command, began: self.now, lines, cut, is_power, leftovers, former };
+        let former = self.former(&self.next_start());
+        let (began, next) = (self.now, None);
+        let running = Running { command, began, lines, cut, is_power, leftovers, former, next };
         self.people.commands.insert(pid, running);
         self.show_process(pid, &shown, false);
         self.tell(What::Starts { pid, name, line });
@@ -363,21 +367,23 @@ impl World {
     }
 
     /// What the process of the unit has of former files, if it runs.
-    fn former(&self) -> Option<&'static str> {
-        self.unit.pid.and_then(|_| self.running_start().differs(&self.next_start()))
+    fn former(&self, next: &Start) -> Option<&'static str> {
+        self.unit.pid.and_then(|_| self.running_start().differs(next))
     }
 
     /// A command has printed text.
     pub(crate) fn command_printed(&mut self, pid: Pid, text: &str) {
+        let next = text.starts_with("✓ start: ").then(|| self.next_start());
         if let Some(running) = self.people.commands.get_mut(&pid) {
             running.lines.extend(text.lines().map(str::to_owned));
+            running.next = next.or(running.next.take());
         }
     }
 
     /// A command has ended.
     pub(crate) fn command_ended(&mut self, pid: Pid, exit: &Exit) {
         let Some(running) = self.people.commands.remove(&pid) else { return };
-        let Running { command, began, lines, leftovers, former, .. } = running;
+        let Running { command, began, lines, leftovers, former, next, .. } = running;
         if let Exit::Code(_) = exit {
             // One that was killed before may have left others.
             let left = self.leftovers().into_iter().find(|path| !leftovers.contains(path));
@@ -395,7 +401,7 @@ impl World {
         let node = model.get(&format!("nodes/{name}")).unwrap_or_default();
         // A check asks the cluster of the next start: a process may still be in another one.
         let is_there = self.people.wanted.is_some() || cluster == self.people.installed;
-        let next = self.next_start();
+        let next = next.unwrap_or_else(|| self.next_start());
         let flags = self.board.read("etc/default/nodelet-join").unwrap_or_default();
         let is_check = matches!(command, Command::Check);
         let ran = Ran {
@@ -412,7 +418,7 @@ impl World {
             flags: String::from_utf8_lossy(&flags).into_owned(),
             starts_as: next.flag("hostname-override").map(str::to_owned),
             // A check need not see what changes while it runs.
-            former: self.former().filter(|_| former.is_some() || !is_check),
+            former: self.former(&next).filter(|_| former.is_some() || !is_check),
             has_lost_pair: self.people.has_lost_pair,
             runs_since: self.unit.pid.map(|_| self.unit.started),
             has_node: !node.is_null() && is_there,

@@ -50,7 +50,7 @@ pub(crate) enum What {
     /// A log line.
     Log { pid: Pid, level: log::Level, is_verbose: bool, text: String, place: String },
     /// A line on stdout or stderr.
-    Print { text: String },
+    Print { pid: Pid, text: String },
     /// An operation of a file change was carried out.
     File { op: String },
     /// A read of a file or folder is slow, or fails.
@@ -201,11 +201,6 @@ impl Ran {
         let asks =
             |line: &String| line.contains("systemctl restart") || line.contains("start nodelet");
         self.exit == Exit::Code(true) && !self.lines.iter().any(asks)
-    }
-
-    /// It has put its files in place, whatever it met later.
-    pub(crate) fn wrote_files(&self) -> bool {
-        self.line("✓ files: wrote").is_some()
     }
 
     pub(crate) fn line(&self, start: &str) -> Option<&str> {

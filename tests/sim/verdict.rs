@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_name_of_a_request_for_a_certificate_is_not_compared() {
         let compared = |text: &str| {
-            let what = What::Print { text: text.to_owned() };
+            let what = What::Print { pid: 0, text: text.to_owned() };
             comparable(&Entry { at: Duration::ZERO, what })
         };
         let name = compared("node-csr-F5ANFON2Of08qo-AsBY4w6GPH6LdvCUhsgUzVzuyB1c");

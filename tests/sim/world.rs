@@ -814,7 +814,7 @@ impl World {
     pub(crate) fn printed(&mut self, pid: Pid, text: &str) {
         self.check_secrets("stderr", text);
         self.command_printed(pid, text);
-        self.tell(What::Print { text: text.to_owned() });
+        self.tell(What::Print { pid, text: text.to_owned() });
     }
 
     pub(crate) fn logged(&mut self, pid: Pid, record: &log::Record<'_>) {

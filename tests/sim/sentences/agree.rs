@@ -20,6 +20,9 @@ const SILENT: Duration = Duration::from_secs(60);
 /// The `--timeout` of a join, with its last steps.
 const JOIN: Duration = Duration::from_secs(70);
 
+/// The line of a join that has put its files in place, whatever it meets later.
+const WROTE: &str = "✓ files: wrote";
+
 /// The checks of what each renewal of the Lease needs.
 const OF_A_RENEWAL: [&str; 10] = [
     "kubeconfig",
@@ -44,8 +47,9 @@ fn judge(run: &Run<'_>) -> Judged {
     // When the last fault ended, or somebody changed something; and the faults that last.
     let (mut faults, mut quiet_since) = (0_u64, Duration::ZERO);
     let mut created = None;
-    // The lines of joins that run, and of the last one whose files are the board's.
-    let (mut lines, mut last) = (BTreeMap::new(), None);
+    // The lines of joins that run, of the last one whose files are the board's, and who last wrote
+    // files, and when.
+    let (mut lines, mut last, mut wrote) = (BTreeMap::new(), None, None);
     // Until when a join or a person may change the files.
     let mut changes_until = Duration::ZERO;
     // The flags that a line has left.
@@ -74,9 +78,15 @@ fn judge(run: &Run<'_>) -> Judged {
                 lines.insert(*pid, line);
                 changes_until = entry.at + JOIN;
             }
+            What::Print { pid, text } if text.starts_with(WROTE) => {
+                wrote = Some((*pid, entry.at));
+                last = lines.get(pid).map(|line| wish(line));
+            }
             What::Ran(ran) => {
-                let line = lines.remove(&ran.pid);
-                if line.is_some() {
+                // The files are no longer those of a line if another join wrote its own meanwhile.
+                let is_other = |(pid, at)| pid != ran.pid && at >= ran.began;
+                let line = lines.remove(&ran.pid).filter(|_| !wrote.is_some_and(is_other));
+                if ran.command == "join" {
                     changes_until = entry.at;
                 }
                 // Who changes the files beside a check does it behind it.
@@ -89,14 +99,15 @@ fn judge(run: &Run<'_>) -> Judged {
                     judged.breaks(entry.at, "join: refuses the same line", why.to_owned());
                 }
                 if let Some(line) = line {
-                    let has_files = ran.exit == Exit::Code(true) || ran.wrote_files();
-                    if ran.exit == Exit::Code(true) {
+                    let is_well = ran.exit == Exit::Code(true);
+                    if is_well {
                         let flags = left.entry(wish(line)).or_insert(&ran.flags);
                         if *flags != ran.flags {
                             let text = format!("{flags:?}, and now {:?}", ran.flags);
                             judged.breaks(entry.at, "join: the same line, other flags", text);
                         }
                     }
+                    let has_files = is_well || wrote.is_some_and(|(pid, _)| pid == ran.pid);
                     last = has_files.then(|| wish(line));
                 }
                 if denies_a_node(ran, created) {
@@ -326,6 +337,11 @@ fn the_same_line_makes_the_same_board() {
     let other = joins(9, "c --node-name=pi --force", "B", "✓ joined: already", true);
     assert_eq!(kind(other).as_deref(), Some("join: the same line, other flags"));
     let no = joins(9, "c --node-name=pi", "A", refused, false);
-    assert_eq!(kind(no).as_deref(), Some("join: refuses the same line"));
+    assert_eq!(kind(no.clone()).as_deref(), Some("join: refuses the same line"));
+    // Another line was carried out while the first one waited for a Ready Node.
+    let [starts, ends] = joins(1, "b --node-name=pi", "A", "✓ files: wrote x", true);
+    let wrote = |pid| entry(2, What::Print { pid, text: "✓ files: wrote x".to_owned() });
+    let overtaken = [&[starts, wrote(2), wrote(3), ends], &no[..]].concat();
+    assert_eq!(found(&overtaken), None);
     assert_eq!(kind(joins(9, "c --node-name=pie", "A", refused, false)), None);
 }

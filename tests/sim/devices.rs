@@ -85,6 +85,8 @@ pub(crate) struct Disk {
     pub(crate) errors: u64,
     /// When by the board's clock, in seconds since 1970.
     pub(crate) last_error: u64,
+    /// That time is one of this boot, by the clock as it is now.
+    pub(crate) is_dated: bool,
 }
 
 /// The highest frequency of the CPU, in kHz.
@@ -138,7 +140,7 @@ impl Disk {
     pub(crate) fn fail(&mut self, wall: u64) {
         if self.is_ext4() && self.is_mounted && !self.is_read_only {
             self.errors += 1;
-            self.last_error = wall;
+            (self.last_error, self.is_dated) = (wall, true);
             self.has_failed |= self.stops;
         }
     }
@@ -663,6 +665,8 @@ impl Hardware {
         let disks = [&self.root, &self.firmware, &self.data];
         let mounted = disks.into_iter().filter(|disk| disk.is_mounted);
         let has_errors = |disk: &&Disk| disk.errors > 0 && disk.fs != "ext2" && disk.fs != "vfat";
+        let has_record = |disk: &Disk| disk.is_ext4() && disk.is_dated;
+        let is_misdated = |disk: &Disk| disk.is_ext4() && !disk.is_dated;
         let level = |holds: bool| if holds { 2 } else { 0 };
         let available = self.memory_free_kib.min(self.memory_kib) * 1024;
         // Without a runtime the threshold of images, 15 %, is that of the same file system.
@@ -706,7 +710,14 @@ impl Hardware {
             ("WatchdogReset", u64::from(self.was_reset && !self.is_pi())),
             ("edited", u64::from(self.is_edited())),
             // Its record of errors says also to the next process that it has failed.
-            ("recorded", u64::from(mounted.clone().any(|disk| disk.has_failed && disk.is_ext4()))),
+            (
+                "recorded",
+                u64::from(mounted.clone().any(|disk| disk.has_failed && has_record(disk))),
+            ),
+            (
+                "misdated",
+                u64::from(mounted.clone().any(|disk| disk.has_failed && is_misdated(disk))),
+            ),
             ("cooling", self.cooling),
             ("cap", self.cap),
         ]);

@@ -160,6 +160,12 @@ impl World {
 
     /// Tells what is true of the board, if it changed.
     pub(crate) fn tell_truth(&mut self) {
+        let wall = self.board_wall().seconds();
+        let booted = wall.saturating_sub(self.now.saturating_sub(self.board.booted).as_secs());
+        let hardware = &mut self.board.hardware;
+        for disk in [&mut hardware.root, &mut hardware.data] {
+            disk.is_dated = (booted..=wall).contains(&disk.last_error);
+        }
         let truth = self.board.truth();
         if self.board.is_on && self.told.as_deref() != Some(&truth) {
             self.told = Some(Box::new(truth.clone()));

@@ -774,6 +774,7 @@ impl World {
 
     pub(crate) fn step_clock(&mut self, seconds: i64) {
         self.skew += seconds;
+        self.tell_truth();
     }
 
     /// A number that was not used before.
@@ -787,6 +788,7 @@ impl World {
         let now = i64::try_from(START + self.now.as_secs()).expect("a time");
         self.skew = seconds.map_or(0, |at| i64::try_from(at).expect("a time") - now);
         self.clock_changed = self.now;
+        self.tell_truth();
     }
 
     pub(crate) fn set_clock(&mut self) {

@@ -455,11 +455,12 @@ impl<'a> Watch<'a> {
         at_start.any(|(_, truth, _)| truth.count("edited") > 0)
     }
 
-    /// A file system without a record of errors was read-only at the first look of this process,
-    /// and no earlier process had the time to tell it.
+    /// A file system without a record of errors, or whose record is of the time before the clock was
+    /// set, was read-only at the first look of this process, and no earlier process had the time to
+    /// tell it.
     fn turned_unseen(&self, since: Duration, rule: &Rule) -> bool {
         rule.kind == "ReadonlyFilesystem"
-            && self.now().is_some_and(|truth| truth.count("recorded") == 0)
+            && self.since(since).any(|(_, truth, _)| truth.count("recorded") == 0)
             && self.agent_since.is_none_or(|agent| agent + FIRST_LOOK > since)
             && self.is_disturbed(since, since + rule.told)
     }
@@ -747,6 +748,12 @@ mod tests {
         assert_eq!(finds(|h| h.firmware.has_failed = true, 100), None);
         assert_eq!(finds(|h| h.firmware.has_failed = true, 200), early);
         assert_eq!(finds(|h| h.root.fail(9), 100), early);
+        // The clock was set between the error and the restart.
+        let misdated: fn(&mut Hardware) = |h| {
+            h.root.fail(9);
+            h.root.is_dated = false;
+        };
+        assert_eq!(finds(misdated, 100), None);
     }
 
     #[test]

@@ -190,16 +190,23 @@ fn is_of_left_out(path: &str, trace: &[Entry], at: Duration) -> bool {
 }
 
 /// A file system without a record of errors that has stopped so lately that no look has told it: a
-/// process that starts does not know that it took writes.
+/// process that starts does not know that it took writes. Or its last error had a time of another
+/// boot, because the clock was set: two processes that first see it at different times differ.
 fn is_of_untold(path: &str, trace: &[Entry], at: Duration) -> bool {
-    let mut stopped = None;
+    let (mut stopped, mut is_misdated, mut was_misdated) = (None, false, false);
     for entry in trace.iter().take_while(|entry| entry.at <= at) {
-        if let What::Board(truth) = &entry.what {
-            let has_stopped = truth.level(READ_ONLY) > 0 && truth.count("recorded") == 0;
-            stopped = has_stopped.then(|| stopped.unwrap_or(entry.at));
+        match &entry.what {
+            What::Board(truth) => {
+                let has_stopped = truth.level(READ_ONLY) > 0 && truth.count("recorded") == 0;
+                stopped = has_stopped.then(|| stopped.unwrap_or(entry.at));
+                is_misdated = truth.count("misdated") > 0;
+                was_misdated |= is_misdated;
+            }
+            What::Starts { name: "nodelet", .. } => was_misdated = is_misdated,
+            _ => {}
         }
     }
-    path.contains(READ_ONLY) && stopped.is_some_and(|since| at < since + UNTOLD)
+    path.contains(READ_ONLY) && (was_misdated || stopped.is_some_and(|since| at < since + UNTOLD))
 }
 
 /// An error of ext4 soon after an earlier boot without a clock: by its time it may be one of this
@@ -384,7 +391,7 @@ mod tests {
         assert!(!is_left_out(path, 3001) && !is_left_out(path, 3200));
         let board = |fs: &str, second, has_failed| {
             let mut hardware = crate::sim::devices::Hardware::default();
-            hardware.root.has_failed = has_failed;
+            (hardware.root.has_failed, hardware.root.is_dated) = (has_failed, true);
             hardware.root.fs = fs.into();
             at(second, What::Board(Box::new(hardware.truth(1, false))))
         };
@@ -393,6 +400,13 @@ mod tests {
         assert!(!is_untold("vfat", 99) && is_untold("vfat", 100));
         assert!(is_untold("vfat", 539) && !is_untold("vfat", 540));
         assert!(!is_untold("ext4", 100), "it has a record of its errors");
+        let clock_set = at(150, {
+            let mut hardware = crate::sim::devices::Hardware::default();
+            hardware.root.has_failed = true;
+            What::Board(Box::new(hardware.truth(1, false)))
+        });
+        let trace = [board("ext4", 100, true), clock_set, board("ext4", 200, true)];
+        assert!(is_of_untold(path, &trace, Duration::from_secs(900)));
     }
 
     #[test]

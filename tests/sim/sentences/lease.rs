@@ -4,8 +4,8 @@
 //!
 //! - The next attempt follows within 15.4 s of the start of a renewal, within 10 s of that of a
 //!   refused one (15 s with `Retry-After`), and within 20.1 s of that of an unanswered one; with a
-//!   request for a certificate or a slow file operation in between, within 25.1 s, and with a slow
-//!   read in between, as much longer as that takes.
+//!   request for a certificate or a slow file operation in between, within 25.1 s. A slow read of the
+//!   files of credentials, after any request without an answer, adds its time.
 //! - One read or one operation of a file change that takes longer than a call adds the rest, and a
 //!   suspend adds its time.
 //! - Rule 1: each request and each slow file operation begins with a turn, which polls unless it
@@ -244,16 +244,18 @@ impl Agent {
     fn is_late(&self, at: Duration, what: &str, judged: &mut Judged) {
         let Some(lease) = self.judged_lease() else { return };
         let took = lease.end.unwrap_or(at).saturating_sub(lease.start);
+        // After a request without an answer, the files of credentials are read first.
+        let is_unanswered = self.last.as_ref().is_some_and(|last| last.got.is_none());
+        let read = if is_unanswered { self.slowest.min(CALL) } else { Duration::ZERO };
         let limit = match lease.got {
             None => {
                 let due = (took.min(LONGEST_ATTEMPT) + PAUSE).max(CALL);
-                let read = self.slowest.min(CALL);
                 if self.shares { due + CALL } else { (due + read).max(AFTER_REFUSAL) }
             }
             Some(got) if is_accepted(&got) || got.has_retry_after || got.is_odd => {
-                AFTER_SUCCESS.max(took)
+                AFTER_SUCCESS.max(took) + read
             }
-            Some(_) => AFTER_REFUSAL.max(took),
+            Some(_) => AFTER_REFUSAL.max(took) + read,
         };
         let slept = self.slept(lease.start, at).unwrap_or_default();
         let adds = self.slowest.saturating_sub(CALL) + slept;

@@ -35,7 +35,7 @@ fn counts_lockups(setting: &BTreeMap<String, String>) -> bool {
 }
 
 /// EIO, EAGAIN, EACCES, ENODEV, EINVAL.
-const ERRORS: &[u64] = &[5, 11, 13, 19, 22];
+pub(crate) const ERRORS: &[u64] = &[5, 11, 13, 19, 22];
 
 fn waits(setting: &BTreeMap<String, String>) -> bool {
     setting.get("waits").is_some_and(|waits| waits == "path")

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Broken, Judged, Run, Sentence};
+use crate::os::read::cause;
+use crate::sim::classes::board::ERRORS;
 use crate::sim::process::Exit;
 use crate::sim::trace::{Ran, What};
 
@@ -139,7 +141,11 @@ fn wish(line: &str) -> Vec<&str> {
 
 /// Why any line is refused: a file cannot be read, or the administrator has set another name since.
 fn is_of_the_board(why: &str) -> bool {
-    why.contains("input/output error") || why.contains("would win over what join writes")
+    let is_unread = |errno: &u64| {
+        let errno = i32::try_from(*errno).expect("an errno");
+        why.contains(&cause(&std::io::Error::from_raw_os_error(errno)).what)
+    };
+    ERRORS.iter().any(is_unread) || why.contains("would win over what join writes")
 }
 
 /// A check says that there is no Node, and it was there all the time.
@@ -338,6 +344,8 @@ fn the_same_line_makes_the_same_board() {
     assert_eq!(kind(other).as_deref(), Some("join: the same line, other flags"));
     let no = joins(9, "c --node-name=pi", "A", refused, false);
     assert_eq!(kind(no.clone()).as_deref(), Some("join: refuses the same line"));
+    let unread = "✗ joined: /etc/default/nodelet: resource temporarily unavailable; see dmesg";
+    assert_eq!(kind(joins(9, "c --node-name=pi", "A", unread, false)), None);
     // Another line was carried out while the first one waited for a Ready Node.
     let [starts, ends] = joins(1, "b --node-name=pi", "A", "✓ files: wrote x", true);
     let wrote = |pid| entry(2, What::Print { pid, text: "✓ files: wrote x".to_owned() });

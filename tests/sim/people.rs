@@ -21,6 +21,8 @@ use super::world::{Event, NODE, OVERRIDDEN, RENAMED, World, ready_of};
 const RECOVERY: Duration = Duration::from_secs(100);
 /// Most lines that a person follows.
 const PATIENCE: u32 = 8;
+/// The administrator's flags.
+const FLAGS: &str = "etc/default/nodelet";
 /// A renewal is no older than that where an agent runs.
 const RENEWED: Duration = Duration::from_secs(21);
 
@@ -112,6 +114,8 @@ pub(crate) struct Running {
     leftovers: Vec<String>,
     /// What the process of the unit had of former files.
     former: Option<&'static str>,
+    /// The administrator's flags when it began.
+    administered: Option<Vec<u8>>,
     /// What the unit was to start with when the command said that it runs or is started: who
     /// changes the files later, as another join, tells of that change.
     next: Option<Start>,
@@ -306,7 +310,9 @@ impl World {
         let (leftovers, lines) = (self.leftovers(), Vec::new());
         let former = self.former(&self.next_start());
         let (began, next) = (self.now, None);
-        let running = Running { command, began, lines, cut, is_power, leftovers, former, next };
+        let administered = self.board.read(FLAGS);
+        let running =
+            Running { command, began, lines, cut, is_power, leftovers, former, administered, next };
         self.people.commands.insert(pid, running);
         self.show_process(pid, &shown, false);
         self.tell(What::Starts { pid, name, line });
@@ -383,7 +389,7 @@ impl World {
     /// A command has ended.
     pub(crate) fn command_ended(&mut self, pid: Pid, exit: &Exit) {
         let Some(running) = self.people.commands.remove(&pid) else { return };
-        let Running { command, began, lines, leftovers, former, next, .. } = running;
+        let Running { command, began, lines, leftovers, former, administered, next, .. } = running;
         if let Exit::Code(_) = exit {
             // One that was killed before may have left others.
             let left = self.leftovers().into_iter().find(|path| !leftovers.contains(path));
@@ -404,6 +410,7 @@ impl World {
         let next = next.unwrap_or_else(|| self.next_start());
         let flags = self.board.read("etc/default/nodelet-join").unwrap_or_default();
         let is_check = matches!(command, Command::Check);
+        let is_unchanged = self.board.read(FLAGS) == administered;
         let ran = Ran {
             pid,
             command: match command {
@@ -416,9 +423,12 @@ impl World {
             lines: lines.clone(),
             name: name.to_owned(),
             flags: String::from_utf8_lossy(&flags).into_owned(),
-            starts_as: next.flag("hostname-override").map(str::to_owned),
-            // A check need not see what changes while it runs.
-            former: self.former(&next).filter(|_| former.is_some() || !is_check),
+            starts_as: next.flag("hostname-override").filter(|_| is_unchanged).map(str::to_owned),
+            // A command need not see what the administrator changes while it runs.
+            former: self.former(&next).filter(|_| match is_check {
+                true => former.is_some(),
+                false => is_unchanged,
+            }),
             has_lost_pair: self.people.has_lost_pair,
             runs_since: self.unit.pid.map(|_| self.unit.started),
             has_node: !node.is_null() && is_there,
@@ -627,20 +637,20 @@ impl World {
     /// The administrator's flags, with `more`.
     fn write_flags(&mut self, more: &str) {
         let text = format!("{}{more}\n", self.flags().trim_end());
-        self.board.replace("etc/default/nodelet", text.as_bytes());
+        self.board.replace(FLAGS, text.as_bytes());
     }
 
     /// The administrator adds a flag with a blank, in quotes within those of the value; the unit is
     /// restarted.
     pub(crate) fn quote_flag(&mut self) {
-        let text = self.board.read("etc/default/nodelet").unwrap_or_default();
+        let text = self.board.read(FLAGS).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).trim_end().to_owned();
         let Some(old) = text.strip_prefix("NODELET_FLAGS=").filter(|old| !old.contains('"')) else {
             return;
         };
         self.board.put("etc/my file", b"");
         let text = format!("NODELET_FLAGS=\"{old} '--ready-when-exists=/etc/my file'\"\n");
-        self.board.replace("etc/default/nodelet", text.as_bytes());
+        self.board.replace(FLAGS, text.as_bytes());
         self.start_again();
     }
 

@@ -181,7 +181,8 @@ pub(crate) struct Ran {
     pub(crate) name: String,
     /// The file with the flags of the join.
     pub(crate) flags: String,
-    /// `--hostname-override` of the next start of the unit.
+    /// `--hostname-override` of the next start of the unit; `None` if the administrator changed the
+    /// flags while the command ran.
     pub(crate) starts_as: Option<String>,
     /// In what the process of the unit differs from its next start; `None` without a process.
     pub(crate) former: Option<&'static str>,

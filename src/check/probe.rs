@@ -21,7 +21,7 @@ use crate::kube::facts::Facts;
 use crate::kube::finding::{Finding, Mark, Report};
 use crate::kube::message::{Accept, Request, Response};
 use crate::kube::object::LEASES;
-use crate::kube::text::Fault;
+use crate::kube::text::{Fault, FaultKind};
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::node::wall_clock::boot_of;
@@ -122,7 +122,7 @@ fn server(
         Err(why) => {
             let remedy = if config.kubeconfig.is_none() {
                 "nodelet join gets one; if it has, run this with sudo"
-            } else if why.is_denied {
+            } else if why.kind == FaultKind::Denied {
                 "run it with sudo"
             } else {
                 "write one, as systemd/join.md says under The kubeconfig"

@@ -8,7 +8,6 @@ use std::time::Duration;
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-use crate::kube::message::CREDENTIALS;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::clock;
@@ -242,7 +241,7 @@ fn refused_by_server(alert: AlertDescription) -> Fault {
             "the kubeconfig has none that it accepts",
         ),
         AlertDescription::CertificateExpired => {
-            Fault::new("the server says that our client certificate has expired", CREDENTIALS)
+            Fault::of_credentials("the server says that our client certificate has expired")
         }
         AlertDescription::BadCertificate
         | AlertDescription::CertificateUnknown
@@ -251,8 +250,7 @@ fn refused_by_server(alert: AlertDescription) -> Fault {
         | AlertDescription::DecryptError
         | AlertDescription::UnknownCA
         | AlertDescription::AccessDenied => {
-            let what = format!("the server refused our client certificate: {alert:?}");
-            Fault::new(what, CREDENTIALS)
+            Fault::of_credentials(format!("the server refused our client certificate: {alert:?}"))
         }
         alert => {
             let is_common = alert != AlertDescription::HandshakeFailure;
@@ -317,7 +315,7 @@ mod tests {
             (
                 Error::AlertReceived(AlertDescription::DecryptError),
                 "the server refused our client certificate: DecryptError",
-                CREDENTIALS,
+                "check the credentials in the kubeconfig",
             ),
         ] {
             let fault = tls_fault(&error, "k");

@@ -9,9 +9,9 @@ use crate::client::api::Api;
 use crate::client::api_config::ApiConfig;
 use crate::kube::finding::{Finding, Mark};
 use crate::kube::json;
-use crate::kube::message::{Accept, CREDENTIALS, Request, accepted};
+use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object::{self, LEASES};
-use crate::kube::text::Fault;
+use crate::kube::text::{Fault, FaultKind};
 use crate::os::write;
 
 const PATH: &str = "nodelet.path";
@@ -157,7 +157,7 @@ fn ready(run: &JoinRun<'_>, api: &mut Api, mut seen: Option<String>) -> Result<F
             Err(why) => why,
         };
         let line = format!("not Ready after {} s: {}", run.settings.timeout.as_secs(), why.what);
-        let remedy = if why.remedy == CREDENTIALS {
+        let remedy = if why.kind == FaultKind::Credentials {
             "nodelet join --force gets another certificate".to_owned()
         } else {
             format!("journalctl -u nodelet; {ENABLE}")

@@ -206,8 +206,6 @@ fn cut(text: &str) -> String {
     text.chars().take(MESSAGE_LIMIT).collect()
 }
 
-/// The remedy if a server refuses our token or certificate.
-pub const CREDENTIALS: &str = "check the credentials in the kubeconfig";
 /// The remedy for an answer that no API server gives.
 pub const NO_API_SERVER: &str =
     "check that server in the kubeconfig is the URL of an API server, with its path";
@@ -268,7 +266,7 @@ impl From<&Refused> for Fault {
             what += &format!(": {}", refused.message);
         }
         let remedy = match refused.code {
-            401 => CREDENTIALS,
+            401 => return Self::of_credentials(what),
             403 => "check the node's certificate or its RBAC rules",
             429 => "the server is busy",
             500.. => "check the API server, and the load balancer before it",

@@ -71,14 +71,32 @@ pub struct Fault {
     pub what: String,
     /// Empty if there is none.
     pub remedy: String,
+    /// What the next step depends on.
+    pub kind: FaultKind,
+}
+
+/// The faults after which another step follows than after all others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FaultKind {
+    /// All others.
+    #[default]
+    Other,
     /// EACCES: another user may be allowed to do it.
-    pub is_denied: bool,
+    Denied,
+    /// A server refuses our token or certificate.
+    Credentials,
 }
 
 impl Fault {
     /// A fault with a remedy.
     pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { what: what.into(), remedy: remedy.into(), is_denied: false }
+        Self { what: what.into(), remedy: remedy.into(), kind: FaultKind::Other }
+    }
+
+    /// A server refuses our token or certificate.
+    pub fn of_credentials(what: impl Into<String>) -> Self {
+        let fault = Self::new(what, "check the credentials in the kubeconfig");
+        Self { kind: FaultKind::Credentials, ..fault }
     }
 
     /// Says first where it is, or what it prevents.

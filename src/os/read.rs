@@ -12,7 +12,7 @@ use nix::fcntl::{AT_FDCWD, OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 
-use crate::kube::text::Fault;
+use crate::kube::text::{Fault, FaultKind};
 #[cfg(test)]
 use crate::sim::hook as sim;
 
@@ -192,7 +192,8 @@ pub fn cause(error: &io::Error) -> Fault {
         Some(first) => format!("{}{}", first.to_ascii_lowercase(), letters.as_str()).into(),
         None => format!("{:?}", error.kind()).into(),
     };
-    Fault { is_denied: error.raw_os_error() == Some(Errno::EACCES as i32), ..what }
+    let is_denied = error.raw_os_error() == Some(Errno::EACCES as i32);
+    Fault { kind: if is_denied { FaultKind::Denied } else { FaultKind::Other }, ..what }
 }
 
 #[cfg(test)]
@@ -286,13 +287,15 @@ mod tests {
     /// Root is allowed what a mode denies, and not what a security module does.
     #[test]
     fn only_eacces_is_denied_to_this_user() {
-        for (errno, is_denied) in
-            [(Errno::EACCES, true), (Errno::EPERM, false), (Errno::EIO, false)]
-        {
+        for (errno, kind) in [
+            (Errno::EACCES, FaultKind::Denied),
+            (Errno::EPERM, FaultKind::Other),
+            (Errno::EIO, FaultKind::Other),
+        ] {
             let cause = cause(&io::Error::from_raw_os_error(errno as i32));
-            assert_eq!(cause.is_denied, is_denied, "{cause}");
+            assert_eq!(cause.kind, kind, "{cause}");
             let at = Fault::at(cause, "/etc/x").or_remedy("a remedy");
-            assert_eq!(super::cause(&io::Error::other(at)).is_denied, is_denied);
+            assert_eq!(super::cause(&io::Error::other(at)).kind, kind);
         }
     }
 

@@ -95,17 +95,13 @@ pub(crate) fn certified(certificate: &ClientCertificate) -> Result<(CertifiedKey
     Ok((CertifiedKey::new(certificates, signing), leaf))
 }
 
-/// The time at which the server's certificate must be valid: that of the clock, or that of this
-/// program's build if the clock is earlier, and therefore not set. Without the time of the build, a
-/// board that starts in 1970 could not ask a server for the time. A certificate that begins after
-/// both times is refused. A certificate that has expired since the build is noticed once the clock
-/// is set.
+/// The time at which the server's certificate must be valid: [`clock::of_certificates`].
 #[derive(Debug)]
 struct VerifiedAt;
 
 impl TimeProvider for VerifiedAt {
     fn current_time(&self) -> Option<UnixTime> {
-        let time = clock::wall().max(clock::built());
+        let time = clock::of_certificates();
         Some(UnixTime::since_unix_epoch(Duration::from_nanos(time.nanos())))
     }
 }

@@ -101,6 +101,15 @@ pub fn built() -> Wall {
     Wall::from_epoch(Duration::from_secs(seconds))
 }
 
+/// The time at which the certificate of a server or a client must be valid: that of the wall clock,
+/// or that of this program's build if the wall clock is earlier, and therefore not set. Without the
+/// time of the build, a board that starts in 1970 could not ask a server for the time, and would
+/// know no client. A certificate that begins after both times is refused. A certificate that has
+/// expired since the build is noticed once the clock is set.
+pub fn of_certificates() -> Wall {
+    wall().max(built())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use apidouble::Double;
 use serde_json::{Value, json};
 
 use super::{Client, SOON, Served, flags};
-use crate::clocks::{clock_of, in_1970, since_the_build};
+use crate::clocks::{SINCE_NOW, clock_of, in_1970, since_the_build};
 use crate::common::cluster::Cluster;
 use support::{Folder, eventually};
 
@@ -77,9 +77,9 @@ fn a_token_is_reviewed_and_its_user_may_what_the_cluster_allows() {
     assert!(served.board.log().iter().all(|line| !line.contains(&token)));
 }
 
-/// With a clock of 1970 the server is verified at the time of the build.
+/// With a clock of 1970 the server and its clients are verified at the time of the build.
 #[test]
-fn a_board_of_1970_has_tokens_reviewed() {
+fn a_board_of_1970_knows_tokens_and_certificates() {
     let double = Double::builder().token("t0ken", "admin", &["system:masters"]).start();
     double.swap_validity(since_the_build(), None);
     let folder = Folder::new("serve-1970");
@@ -87,6 +87,11 @@ fn a_board_of_1970_has_tokens_reviewed() {
     let served = Served::start_with(&flags(&double, &folder), &clock_of(&offset));
     let reply = served.ask_with("t0ken", "/metrics");
     assert_eq!(reply.code, 200, "{reply:?} {:?}", served.board.log());
+    for (validity, code) in [(since_the_build(), 200), (SINCE_NOW, 401)] {
+        let client = double.authority().client("admin", &["system:masters"], validity);
+        let reply = served.ask(Some(&client), "/metrics", &[]);
+        assert_eq!(reply.code, code, "{validity:?} {reply:?} {:?}", served.board.log());
+    }
 }
 
 /// One request waits for 4 s; what is known is answered at once.

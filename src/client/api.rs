@@ -136,6 +136,12 @@ impl Api {
     /// where there is one.
     pub fn disconnect(&mut self) {
         self.route.failed();
+        self.hang_up();
+    }
+
+    /// Closes the kept connection. The next call opens one to the same address.
+    pub fn hang_up(&mut self) {
+        self.route.take_early();
         self.agent = agent(&self.route);
     }
 

@@ -2,6 +2,8 @@
 //!
 //! All connections wait during a request. The agent, another process, renews the credentials.
 
+use std::time::Duration;
+
 use ring::hmac;
 use ring::rand::SystemRandom;
 
@@ -16,6 +18,11 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::clock::Clock;
 
+/// A connection without an answer for this time is not used again: it may have died silently
+/// meanwhile, by a change of the address, a NAT, or a suspend, and a review has only a few seconds.
+/// A kube-apiserver closes such a connection after 90 s.
+const KEPT: Duration = Duration::from_secs(60);
+
 /// The API server, with the node's credentials.
 #[derive(Debug)]
 pub(super) struct Reviews {
@@ -23,6 +30,8 @@ pub(super) struct Reviews {
     clock: Clock,
     /// The key of the digests of tokens.
     key: hmac::Key,
+    /// Until when the open connection is used.
+    kept_until: Mono,
     /// The end of the node's certificate.
     pub(super) client_not_after: Option<Wall>,
 }
@@ -44,7 +53,7 @@ impl Reviews {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.map_err(|_| "no random numbers for a key")?;
         let client_not_after = credentials.current.not_after();
-        Ok(Self { credentials, clock, key, client_not_after })
+        Ok(Self { credentials, clock, key, kept_until: Mono::START, client_not_after })
     }
 
     /// The CA that has signed the board's own client certificate, if the current credentials have
@@ -70,8 +79,14 @@ impl Reviews {
     }
 
     fn send(&mut self, request: &Request, deadline: Mono) -> Answer {
-        let limit = deadline.since(self.now());
-        let answer = self.credentials.current.api.call(request, limit);
+        let (start, api) = (self.now(), &mut self.credentials.current.api);
+        if self.kept_until <= start {
+            api.hang_up();
+        }
+        let answer = api.call(request, deadline.since(start));
+        if answer.is_ok() {
+            self.kept_until = self.now().after(KEPT);
+        }
         self.credentials.current.on_answer(&answer);
         answer
     }
@@ -102,5 +117,57 @@ impl ReviewContext for Reviews {
         }
         self.client_not_after = self.credentials.current.not_after();
         self.send(request, deadline)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::kube::message::Accept;
+    use crate::os::tree::Tree;
+
+    /// A server that says for each request over which connection it came.
+    #[test]
+    fn a_connection_is_used_again_for_a_minute_after_an_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (sender, receiver) = channel();
+        thread::spawn(move || {
+            for (number, stream) in listener.incoming().enumerate() {
+                let (mut stream, sender) = (stream.unwrap(), sender.clone());
+                thread::spawn(move || {
+                    while stream.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {
+                        sender.send(number).unwrap();
+                        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+                    }
+                });
+            }
+        });
+        let tree = Tree::empty("reviews-idle");
+        let kubeconfig = format!(
+            "{{current-context: a, contexts: [{{name: a, context: {{cluster: a, user: a}}}}], \
+             clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:{port}'}}}}], \
+             users: [{{name: a, user: {{token: x}}}}]}}"
+        );
+        tree.write("kubeconfig", kubeconfig.as_bytes());
+        let source = IdentitySource::new(&Config::of(&[]), &tree.join("kubeconfig"), None);
+        let mut reviews = Reviews::open(&source, Clock::start()).unwrap();
+        for (age, connection) in [(0, 0), (0, 0), (30, 0), (60, 1), (0, 1)] {
+            // As if the last answer had come so many seconds before now.
+            let age = Duration::from_secs(age);
+            reviews.kept_until = reviews.now().after(KEPT.saturating_sub(age));
+            let request = Request::get("/".to_owned(), Accept::Object);
+            let deadline = reviews.now().after(Duration::from_secs(20));
+            assert_eq!(reviews.call(&request, deadline).unwrap().code, 200);
+            assert_eq!(receiver.recv().unwrap(), connection, "{age:?}");
+            assert!(reviews.kept_until > reviews.now().after(KEPT / 2));
+        }
     }
 }

@@ -89,7 +89,10 @@ fn of_a_service(flags: Box<Flags>, args: Vec<OsString>) -> Result<Box<Flags>, Co
 fn with_config_files(flags: Box<Flags>, args: Vec<OsString>) -> Result<Box<Flags>, CommandFailure> {
     let Values { config_file, config_dir, .. } = &flags.values;
     let mut left = LARGE;
-    let base = config_file.as_deref().map(|path| document("--config", path, &mut left));
+    let base = config_file.as_deref().map(|path| {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Ok(document("--config", path, &mut left)?.with_paths_below(folder))
+    });
     let base = base.transpose()?;
     let mut drop_ins = Vec::new();
     if let Some(folder) = config_dir {

@@ -25,6 +25,7 @@ mod tls;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
@@ -34,6 +35,7 @@ use self::port::Port;
 use crate::config::Config;
 use crate::config::flags::{Flags, log_ignored};
 use crate::credentials::IdentitySource;
+use crate::credentials::kubeconfig::find;
 use crate::host::Host;
 use crate::os::clock;
 use crate::os::command::{CommandFailure, End, credentials_folder, systemd_folder};
@@ -59,7 +61,9 @@ pub fn run(flags: Box<Flags>) -> End {
 #[inline(never)]
 fn open(mut flags: Box<Flags>) -> Result<Box<Port>, CommandFailure> {
     let ignored = std::mem::take(&mut flags.ignored);
-    let serve = ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
+    let mut serve = ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
+    let credentials = credentials_folder();
+    find_files(&mut serve, credentials.as_deref());
     let host = Host::new(HostRoot::new(&flags.values.host_root), &flags.values.root_dir);
     let config = Config::new(*flags, || host.hostname().map_err(|unread| unread.to_string()))
         .map_err(CommandFailure::Usage)?;
@@ -69,13 +73,23 @@ fn open(mut flags: Box<Flags>) -> Result<Box<Port>, CommandFailure> {
                 .to_owned(),
         )
     })?;
-    let source = IdentitySource::new(&config, path, credentials_folder());
+    let source = IdentitySource::new(&config, path, credentials);
     log_ignored(ignored);
     // The unit has a folder of its own, because this process may not write to the agent's folder.
     let own = systemd_folder("STATE_DIRECTORY");
     let cert_dir = own.as_ref().unwrap_or(&config.cert_dir);
     let port = Port::open(&config, &serve, &source, host, cert_dir);
     port.map(Box::new).map_err(|why| CommandFailure::Other(why.to_string()))
+}
+
+/// Looks for the files of the port in the working directory, then in `credentials`, the folder of
+/// systemd's credentials.
+fn find_files(serve: &mut ServeConfig, credentials: Option<&Path>) {
+    let folders: Vec<&Path> = [Path::new("")].into_iter().chain(credentials).collect();
+    let pair = serve.tls_files.iter_mut().flat_map(|(chain, key)| [chain, key]);
+    for path in pair.chain(&mut serve.client_ca_file) {
+        *path = find(path, &folders);
+    }
 }
 
 /// Waits before the exit of a start that failed, if systemd passed a listening socket as stdin.

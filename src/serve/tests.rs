@@ -713,3 +713,22 @@ fn files_that_are_replaced_are_used_a_minute_later() {
     assert!(!verifies(&new, &ca));
     assert!(certificates.refresh(|| None, at(300)).is_none());
 }
+
+/// As the kubeconfig, of the same unit.
+#[test]
+fn files_with_a_bare_name_may_be_credentials_of_systemd() {
+    let tree = Tree::new("serving-credentials");
+    tree.write("tls.crt", b"");
+    tree.write("ca.crt", b"");
+    let mut config = ServeConfig {
+        tls_files: Some(("tls.crt".into(), "./tls.crt".into())),
+        client_ca_file: Some("ca.crt".into()),
+        ..ServeConfig::new(&Flags::of(&[]).values).unwrap()
+    };
+    let given = config.clone();
+    super::find_files(&mut config, None);
+    assert_eq!(config, given);
+    super::find_files(&mut config, Some(tree.path()));
+    assert_eq!(config.tls_files, Some((tree.join("tls.crt"), "./tls.crt".into())));
+    assert_eq!(config.client_ca_file, Some(tree.join("ca.crt")));
+}

@@ -5,6 +5,8 @@
 //! keep the default. Ignored and unknown fields are kept for the log. A value of the wrong type is
 //! an error.
 
+use std::path::Path;
+
 use serde_json::{Map, Value};
 
 use super::aggregate;
@@ -43,6 +45,24 @@ impl Document {
             Ok(fields) => Ok(Self { name, fields }),
             Err(why) => Err(format!("{name}: {why}")),
         }
+    }
+
+    /// Makes each relative path a path below `folder`, the folder of the file. As in the kubelet,
+    /// only the file of `--config` gets this: `pkg/kubelet/kubeletconfig/configfiles` resolves the
+    /// paths of `Load`, and not those of the drop-ins of `LoadIntoJSON`.
+    #[must_use]
+    pub fn with_paths_below(mut self, folder: &Path) -> Self {
+        for setting in SETTINGS.iter().filter(|setting| matches!(setting.kind, Kind::Path(_))) {
+            let mut names = setting.field.split('.');
+            let top = names.next().and_then(|name| self.fields.get_mut(name));
+            let value = top.and_then(|top| names.try_fold(top, |value, name| value.get_mut(name)));
+            if let Some(Value::String(path)) = value
+                && !path.is_empty()
+            {
+                *path = folder.join(&*path).display().to_string();
+            }
+        }
+        self
     }
 }
 

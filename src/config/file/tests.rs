@@ -2,6 +2,7 @@
 //! and fields without an effect.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use serde_json::json;
 
@@ -258,6 +259,31 @@ fn the_file_of_kubeadm_sets_rotation_and_the_client_ca_and_has_no_unknown_field(
     let known = ["cgroupDriver", "logging", "memorySwap"];
     assert!(known.iter().all(|name| flags.ignored.iter().any(|n| n == name)));
     assert_eq!(flags.ignored.len(), 20);
+}
+
+/// `pkg/kubelet/apis/config/helpers.go` KubeletConfigurationPathRefs; a drop-in is not resolved.
+#[test]
+fn a_relative_path_is_below_the_folder_of_the_file() {
+    let fields = "tlsCertFile: tls.crt\ntlsPrivateKeyFile: /etc/tls.key\nhostnameOverride: a/b\n\
+                  authentication: {x509: {clientCAFile: pki/ca.crt}}";
+    let drop_in = document("0.conf", "tlsPrivateKeyFile: ../tls.key");
+    for (folder, crt, ca) in [
+        ("/etc/nodelet", "/etc/nodelet/tls.crt", "/etc/nodelet/pki/ca.crt"),
+        ("", "tls.crt", "pki/ca.crt"),
+    ] {
+        let base = document("base", fields).with_paths_below(Path::new(folder));
+        let of = |drop_ins: &[Document]| {
+            let mut flags = Flags::default();
+            apply(Some(&base), drop_ins, &mut flags).unwrap();
+            let Values { tls_cert_file, tls_private_key_file, client_ca_file, .. } = flags.values;
+            [tls_cert_file, tls_private_key_file, client_ca_file].map(Option::unwrap)
+        };
+        assert_eq!(of(&[]), [crt, "/etc/tls.key", ca].map(PathBuf::from));
+        assert_eq!(of(std::slice::from_ref(&drop_in))[1], PathBuf::from("../tls.key"));
+    }
+    let others = "tlsCertFile: ''\nauthentication: {x509: null}";
+    let base = document("base", others).with_paths_below(Path::new("/etc"));
+    assert_eq!(base.fields, document("base", others).fields);
 }
 
 /// A file that a kubelet refuses starts the agent, if it is wrong only where it has no effect.

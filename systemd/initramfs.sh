@@ -6,9 +6,10 @@
 # The archive (newc, not compressed) contains the binary, the unit (enabled), each CREDENTIAL (a
 # file nodelet.NAME) as /etc/credstore/nodelet.NAME with mode 0600, and DEFAULT, if given, as
 # /etc/default/nodelet. DIR is the folder of `nodelet join --root DIR`, or / on a board that joined:
-# the archive then has its credentials, its flags and its certificate in use. All files belong to
-# root and have the date $SOURCE_DATE_EPOCH, or 1970: the same input gives the same bytes. The
-# kernel unpacks several archives in sequence; this one must begin at a multiple of four bytes:
+# the archive then has its credentials, its flags, the drop-ins of the unit and its certificate in
+# use. DEFAULT replaces /etc/default/nodelet of DIR. All files belong to root and have the date
+# $SOURCE_DATE_EPOCH, or 1970: the same input gives the same bytes. The kernel unpacks several
+# archives in sequence; this one must begin at a multiple of four bytes:
 #
 #   cp initramfs.img board.img
 #   truncate -s %4 board.img
@@ -97,6 +98,16 @@ credential() {
 
 if [ -n "$joined" ]; then
   install -D -m 644 "$(below etc/default/nodelet-join)" "$tree/etc/default/nodelet-join"
+  own=$(below etc/default/nodelet)
+  if [ -z "$default" ] && [ -e "$own" ]; then
+    install -D -m 644 "$own" "$tree/etc/default/nodelet"
+  fi
+  drop_ins=etc/systemd/system/nodelet.service.d
+  for file in "$(below $drop_ins)"/*.conf; do
+    if [ -e "$file" ]; then
+      install -D -m 644 "$file" "$tree/$drop_ins/$(basename "$file")"
+    fi
+  done
   for file in "$(below etc/credstore)"/nodelet.*; do
     name=$(basename "$file")
     credential "$name" "$(below "etc/credstore/$name")"

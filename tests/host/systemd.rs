@@ -244,6 +244,8 @@ fn the_initramfs_archive_has_the_files_of_a_join() {
     symlink("/credstore", tree.join("etc/credstore")).unwrap();
     // Of a board that has renewed, the pair in use with its link, and no other pair.
     renewed(&folder);
+    folder.write("tree/etc/default/nodelet", "NODELET_FLAGS=--b\n");
+    folder.write("tree/etc/systemd/system/nodelet.service.d/a.conf", "[Service]\n");
     let packed = archive("022", &[Path::new("-j"), &tree, &binary]).unwrap();
     let unpacked = folder.path().join("unpacked");
     fs::create_dir(&unpacked).unwrap();
@@ -259,6 +261,8 @@ fn the_initramfs_archive_has_the_files_of_a_join() {
     assert_eq!(fs::read_link(pki.join(CURRENT)).unwrap(), Path::new("kubelet-client-2.pem"));
     for (file, text) in [
         (unpacked.join("etc/default/nodelet-join"), "NODELET_JOIN_FLAGS=--a\n"),
+        (unpacked.join("etc/default/nodelet"), "NODELET_FLAGS=--b\n"),
+        (unpacked.join("etc/systemd/system/nodelet.service.d/a.conf"), "[Service]\n"),
         (unpacked.join("etc/credstore/nodelet.kubeconfig"), "a secret"),
         (pki.join(CURRENT), "in use"),
     ] {

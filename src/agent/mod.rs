@@ -120,7 +120,7 @@ impl Agent {
                 access.endpoint
             );
         }
-        if setup.facts.node_fs.as_ref().is_ok_and(|fs| fs.asked_once) {
+        if setup.facts.storage().is_some_and(|fs| fs.is_ok_and(|fs| fs.asked_once)) {
             let (effect, remedy) = FileSystem::ASKED_ONCE;
             log::warn!("--root-dir: {effect}; {remedy}");
         }

@@ -161,9 +161,9 @@ mod tests {
     /// A cache whose facts are all of another machine.
     fn spoilt(root: &HostRoot) -> ReadCache {
         let mut host = Host::new(root.clone(), "/");
-        let asked_once = host.read("localhost").node_fs.unwrap().asked_once;
+        let asked_once = host.read("localhost").node_fs.unwrap().unwrap().asked_once;
         let mut cache = ReadCache::new(host, "localhost", spoilt_facts());
-        cache.facts.node_fs.as_mut().unwrap().asked_once = asked_once;
+        cache.facts.node_fs.as_mut().unwrap().as_mut().unwrap().asked_once = asked_once;
         cache
     }
 
@@ -225,7 +225,7 @@ mod tests {
     fn of_a_root_on_a_network_no_file_is_read_after_the_start() {
         pretend("1 0 0:1 / / rw - nfs4 server:/ rw\n");
         let mut cache = spoilt(&HostRoot::default());
-        assert!(cache.facts.node_fs.as_ref().unwrap().asked_once);
+        assert!(cache.facts.storage().unwrap().unwrap().asked_once);
         for second in [1, 61, 3600, 7200] {
             cache.facts.network.hosts = Ok(vec![Ipv4Addr::LOCALHOST.into()]);
             cache.facts.network.dns = vec![Ipv4Addr::BROADCAST.into()];

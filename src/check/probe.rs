@@ -81,7 +81,7 @@ fn server_checks() -> Vec<&'static str> {
 fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<Finding> {
     let root = &host.root;
     let mounts = mounts(root).unwrap_or_default();
-    let folder = &host.node_root_dir;
+    let (folder, storage) = (&host.node_root_dir, facts.storage());
     vec![
         board::cgroups(cgroup::read(root, &mounts)),
         board::memory_controller(&cgroup::memory_is_usable(root)),
@@ -92,9 +92,9 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
         board::facts(missing),
         board::root_dir(
             &folder.display().to_string(),
-            facts.storage(),
+            storage.as_ref(),
             // Not asked below another root, nor on a file system that may block.
-            if root.is_real() && !facts.storage().is_some_and(Result::is_err) {
+            if root.is_real() && !storage.as_ref().is_some_and(Result::is_err) {
                 writable(folder)
             } else {
                 Ok(())

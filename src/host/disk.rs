@@ -41,7 +41,7 @@ enum DiskAccess {
     /// A local file system below a root that can block.
     Open(File),
     /// The result of the only read, on a root that can block.
-    Asked(Read<FileSystem>),
+    Asked(Read<Option<FileSystem>>),
 }
 
 /// This process's mount table, for any root.
@@ -51,15 +51,15 @@ type OwnMounts = Read<Rc<[Mount]>>;
 type Find = fn(&HostRoot, &Path, &[Mount]) -> Read<PathBuf>;
 
 impl MeasuredPath {
-    /// The sizes of the file system of `folder` below `root`, on which `find` finds a path.
-    /// `mounts` and `find` are the same in each call.
+    /// The sizes of the file system of `folder` below `root`, on which `find` finds a path; `None`
+    /// if it has no size. `mounts` and `find` are the same in each call.
     pub(super) fn read(
         &mut self,
         root: &HostRoot,
         folder: &Path,
         mounts: &OwnMounts,
         find: Find,
-    ) -> Read<FileSystem> {
+    ) -> Read<Option<FileSystem>> {
         if self.folder != folder {
             *self = Self { folder: folder.to_owned(), access: None };
         }
@@ -89,14 +89,15 @@ impl DiskAccess {
                 return file.map(Self::Open).map_err(|error| unread(&source(folder), &error));
             }
             let sizes = Self::Path(path).measure(folder)?;
-            Ok(Self::Asked(sizes.map(|fs| FileSystem { asked_once: true, ..fs })))
+            let once = |fs| FileSystem { asked_once: true, ..fs };
+            Ok(Self::Asked(sizes.map(|fs| fs.map(once))))
         });
         // A failure is kept, too: the path is not looked for again.
         Ok(access.unwrap_or_else(|unread| Self::Asked(Err(unread))))
     }
 
     /// The outer error is a failure of statvfs. The inner error says why there are no sizes.
-    fn measure(&self, folder: &Path) -> Read<Read<FileSystem>> {
+    fn measure(&self, folder: &Path) -> Read<Read<Option<FileSystem>>> {
         #[cfg(test)]
         if let Some(sizes) = sim::statvfs(folder) {
             return sizes;
@@ -150,7 +151,7 @@ fn source(folder: &Path) -> String {
     format!("statvfs {}", folder.display())
 }
 
-fn sizes(stat: &Statvfs, folder: &Path) -> Read<FileSystem> {
+fn sizes(stat: &Statvfs, folder: &Path) -> Read<Option<FileSystem>> {
     // The integer widths differ between targets.
     #[allow(clippy::useless_conversion)]
     let (unit, blocks, free, available) = (
@@ -164,18 +165,15 @@ fn sizes(stat: &Statvfs, folder: &Path) -> Read<FileSystem> {
     let bytes = |blocks: u64| blocks.checked_mul(unit);
     match (bytes(blocks), bytes(free), bytes(available)) {
         // ramfs, procfs and others have no size.
-        (Some(0), ..) => Err(Unread {
-            absent: true,
-            ..Unread::new(source(folder), "its file system has no size")
-        }),
-        (Some(capacity_bytes), Some(free_bytes), Some(available_bytes)) => Ok(FileSystem {
+        (Some(0), ..) => Ok(None),
+        (Some(capacity_bytes), Some(free_bytes), Some(available_bytes)) => Ok(Some(FileSystem {
             capacity_bytes,
             free_bytes,
             available_bytes,
             inodes,
             inodes_free,
             asked_once: false,
-        }),
+        })),
         _ => Err(Unread::new(source(folder), "more than 2^64 bytes")),
     }
 }
@@ -196,27 +194,25 @@ mod tests {
         Mount { point: point.into(), fs_type: fs_type.into() }
     }
 
-    fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<FileSystem> {
+    fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<Option<FileSystem>> {
         MeasuredPath::default().read(root, folder, &Ok(mounts.into()), ancestor)
     }
 
-    fn at(folder: &str, mounts: &[Mount]) -> Read<FileSystem> {
+    fn at(folder: &str, mounts: &[Mount]) -> Read<Option<FileSystem>> {
         read(&HostRoot::default(), Path::new(folder), mounts)
     }
 
     #[test]
     fn a_missing_folder_is_measured_at_its_nearest_ancestor() {
-        let existing = at("/", &[]).unwrap();
-        let missing = at("/no/such/folder", &[]).unwrap();
+        let existing = at("/", &[]).unwrap().unwrap();
+        let missing = at("/no/such/folder", &[]).unwrap().unwrap();
         assert_eq!(existing.capacity_bytes, missing.capacity_bytes);
         assert!(existing.capacity_bytes > existing.available_bytes && existing.available_bytes > 0);
     }
 
     #[test]
-    fn a_file_system_without_a_size_is_absent() {
-        let error = at("/proc/sys/nodelet", &[]).unwrap_err();
-        assert_eq!(error.to_string(), "statvfs /proc/sys/nodelet: its file system has no size");
-        assert!(error.absent);
+    fn a_file_system_without_a_size_is_read() {
+        assert_eq!(at("/proc/sys/nodelet", &[]), Ok(None));
     }
 
     #[test]
@@ -234,7 +230,6 @@ mod tests {
                 "{}",
                 error.cause
             );
-            assert!(!error.absent);
             assert!(at("/", &mounts).is_ok());
         }
         assert!(at("/etc", &[mount("/", "ext4"), mount("/etc", "nfs4")]).is_err());
@@ -249,12 +244,12 @@ mod tests {
         let mounts = Ok([mount("/", "nfs4"), mount(local, "tmpfs")].into());
         for find in [ancestor as Find, mount_point] {
             let mut measured = MeasuredPath::default();
-            let fs = measured.read(&root, Path::new("/proc/.."), &mounts, find).unwrap();
+            let fs = measured.read(&root, Path::new("/proc/.."), &mounts, find).unwrap().unwrap();
             assert!(fs.asked_once && fs.capacity_bytes > 0);
             assert!(matches!(measured.access, Some(DiskAccess::Asked(Ok(_)))));
             let mut measured = MeasuredPath::default();
             for _ in 0..2 {
-                let fs = measured.read(&root, tree.path(), &mounts, find).unwrap();
+                let fs = measured.read(&root, tree.path(), &mounts, find).unwrap().unwrap();
                 assert!(!fs.asked_once && fs.capacity_bytes > 0);
                 assert!(matches!(measured.access, Some(DiskAccess::Open(_))));
             }
@@ -285,7 +280,7 @@ mod tests {
         assert!(read(&root, Path::new("/link/x"), &mounts[..1]).is_ok());
         assert!(read(&root, Path::new("/"), &mounts).is_ok());
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(read(&root, Path::new("/"), &mounts).unwrap_err().absent);
+        assert!(read(&root, Path::new("/"), &mounts).is_err());
     }
 
     #[test]
@@ -304,7 +299,7 @@ mod tests {
         assert!(hidden.cause.starts_with("nodelet.service hides it"), "{hidden}");
         assert!(read(&store, &line("/", "ext4")).is_ok());
         // ProtectHome=tmpfs: an empty folder.
-        assert!(read(&home.join("other"), &line("/", "tmpfs")).unwrap_err().absent);
+        assert!(read(&home.join("other"), &line("/", "tmpfs")).is_err());
     }
 
     #[test]
@@ -312,8 +307,7 @@ mod tests {
         let (root, mounts) = (HostRoot::default(), Ok([][..].into()));
         let mut measured = MeasuredPath::default();
         assert!(measured.read(&root, Path::new("/"), &mounts, ancestor).is_ok());
-        let none = measured.read(&root, Path::new("/proc/sys"), &mounts, ancestor);
-        assert!(none.unwrap_err().absent);
+        assert_eq!(measured.read(&root, Path::new("/proc/sys"), &mounts, ancestor), Ok(None));
     }
 
     #[test]

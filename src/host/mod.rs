@@ -170,7 +170,7 @@ impl Host {
     }
 
     /// Reads the sizes of the file system with the images of the container runtime in `folder`.
-    pub fn image_fs(&mut self, folder: &str) -> Read<FileSystem> {
+    pub fn image_fs(&mut self, folder: &str) -> Read<Option<FileSystem>> {
         let root = &self.root;
         let sources = self.sources.get_or_insert_with(|| Sources::new(root));
         let (folder, mounts) = (Path::new(folder), &sources.mounts);

@@ -75,7 +75,7 @@ impl Host {
 
     /// Reads the sizes of the file system of `--root-dir`; if the root is on a network, always of
     /// the file system that the first read found.
-    pub fn node_fs(&mut self) -> Read<FileSystem> {
+    pub fn node_fs(&mut self) -> Read<Option<FileSystem>> {
         self.refresh_mounts();
         let root = &self.root;
         let sources = self.sources.get_or_insert_with(|| Sources::new(root));
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(sources.usage(), v2);
         tree.write("proc/net/dev", b"  eth0: 100 2 3 0 0 0 0 0 900 8 7 0 0 0 0 0\n");
         assert_eq!(sources.traffic().unwrap().len(), 1);
-        assert!(sources.node_fs().unwrap().capacity_bytes > 0);
+        assert!(sources.node_fs().unwrap().unwrap().capacity_bytes > 0);
     }
 
     #[test]

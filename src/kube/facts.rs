@@ -22,8 +22,8 @@ pub struct Facts {
     pub working_set_bytes: Read<u64>,
     /// `sys/kernel/mm/hugepages`, ascending by size; empty where the kernel has none.
     pub huge_pages: Read<Vec<HugePages>>,
-    /// The file system that holds `--root-dir`; absent if it has no size, like a ramfs.
-    pub node_fs: Read<FileSystem>,
+    /// The file system that holds `--root-dir`; `None` if it has no size, like a ramfs.
+    pub node_fs: Read<Option<FileSystem>>,
     /// `proc/sys/kernel/{pid_max,threads-max}` and `proc/loadavg`.
     pub pids: Read<Pids>,
     /// `etc/machine-id` and its fall-backs, trimmed; not checked, see [`is_machine_id`].
@@ -44,7 +44,7 @@ pub struct Facts {
     pub runtime: Option<RuntimeFacts>,
     /// The file system that holds the runtime's images; `None` if that is not known. Only
     /// eviction uses it.
-    pub image_fs: Option<Read<FileSystem>>,
+    pub image_fs: Option<Read<Option<FileSystem>>>,
     /// The conditions about the board's health.
     pub health: HealthConditions,
 }
@@ -76,8 +76,8 @@ impl Facts {
     }
 
     /// The file system that holds `--root-dir`; `None` if it has no size, like a ramfs.
-    pub fn storage(&self) -> Option<&Read<FileSystem>> {
-        Some(&self.node_fs).filter(|fs| !fs.as_ref().is_err_and(|unread| unread.absent))
+    pub fn storage(&self) -> Option<Read<FileSystem>> {
+        self.node_fs.clone().transpose()
     }
 
     /// Whether a status computed from `new` is the same as one computed from these facts. Amounts
@@ -90,7 +90,7 @@ impl Facts {
         if let (Ok(pids), Ok(new)) = (&mut self.pids, &new.pids) {
             *pids = *new;
         }
-        if let (Ok(fs), Ok(new)) = (&mut self.node_fs, &new.node_fs) {
+        if let (Ok(Some(fs)), Ok(Some(new))) = (&mut self.node_fs, &new.node_fs) {
             *fs = FileSystem { capacity_bytes: fs.capacity_bytes, ..*new };
         }
         if let (None | Some(Ok(_)), None | Some(Ok(_))) = (&self.image_fs, &new.image_fs) {
@@ -394,14 +394,14 @@ impl Facts {
             memory: Ok(Memory { total_bytes: 1 << 30, swap_total_bytes: 0 }),
             working_set_bytes: Ok(256 << 20),
             huge_pages: Ok(vec![HugePages { page_bytes: 2 << 20, count: 0 }]),
-            node_fs: Ok(FileSystem {
+            node_fs: Ok(Some(FileSystem {
                 capacity_bytes: 32 << 30,
                 free_bytes: 26 << 30,
                 available_bytes: 24 << 30,
                 inodes: 2_000_000,
                 inodes_free: 1_500_000,
                 asked_once: false,
-            }),
+            })),
             pids: Ok(Pids { max: 32_768, running: 120 }),
             machine_id: text("0123456789abcdef0123456789abcdef"),
             system_uuid: text("0123456789abcdef0123456789abcdef"),

@@ -47,7 +47,7 @@ pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> Stri
         if let Ok(traffic) = readings.host.traffic() {
             set("network", network(&traffic, &now));
         }
-        if let Ok(fs) = readings.host.node_fs()
+        if let Ok(Some(fs)) = readings.host.node_fs()
             && !fs.asked_once
         {
             set("fs", file_system(&fs, &now));

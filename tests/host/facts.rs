@@ -41,7 +41,7 @@ fn memory_is_that_of_getconf_and_swap_that_of_proc_swaps() {
 /// The folder does not exist: its nearest ancestor `/var/lib` counts.
 #[test]
 fn the_file_system_is_that_of_stat() {
-    let ours = facts().node_fs.unwrap();
+    let ours = facts().node_fs.unwrap().unwrap();
     if let Some(theirs) = numbers("stat -f -c '%S %b %a %c %d' /var/lib") {
         assert_eq!(ours.capacity_bytes, theirs[0] * theirs[1]);
         assert_near("available", ours.available_bytes, theirs[0] * theirs[2], MARGIN);
@@ -139,7 +139,7 @@ fn in_a_mount_namespace_of_its_own() {
     let mut capacity = || {
         host.refresh_mounts();
         host.refresh_usage(&mut facts);
-        facts.node_fs.as_ref().unwrap().capacity_bytes
+        facts.storage().unwrap().unwrap().capacity_bytes
     };
     let before = [capacity(), capacity()];
     let path = path.display();

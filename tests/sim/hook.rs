@@ -107,7 +107,7 @@ pub(crate) fn has_changed(file: &File) -> Option<bool> {
 }
 
 /// `Access::measure` of `host::disk`.
-pub(crate) fn statvfs(folder: &Path) -> Option<Read<Read<FileSystem>>> {
+pub(crate) fn statvfs(folder: &Path) -> Option<Read<Read<Option<FileSystem>>>> {
     me(|me| me.world().statvfs(folder))
 }
 

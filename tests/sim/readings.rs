@@ -142,11 +142,11 @@ impl World {
         }
     }
 
-    pub(crate) fn statvfs(&mut self, _: &Path) -> Read<Read<FileSystem>> {
+    pub(crate) fn statvfs(&mut self, _: &Path) -> Read<Read<Option<FileSystem>>> {
         if self.faults.has("statvfs-fails") {
             return Err(Unread::new("statvfs", "simulated"));
         }
-        Ok(Ok(self.board.hardware.statvfs()))
+        Ok(Ok(Some(self.board.hardware.statvfs())))
     }
 
     pub(crate) fn interfaces(&mut self) -> Read<Vec<Interface>> {

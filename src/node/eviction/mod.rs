@@ -147,21 +147,21 @@ fn observe(signal: Signal, facts: &Facts) -> Option<(u64, u64)> {
             let pids = facts.pids.as_ref().ok()?;
             Some((pids.max.saturating_sub(pids.running), pids.max))
         }
-        _ => match file_system(signal, facts) {
-            Ok(fs) if fs.asked_once => None,
-            Ok(fs) => Some(match signal {
+        _ => match file_system(signal, facts).as_ref().ok()? {
+            // Without a size, as a ramfs: it never meets a threshold.
+            None => Some((u64::MAX, u64::MAX)),
+            Some(fs) if fs.asked_once => None,
+            Some(fs) => Some(match signal {
                 Signal::NodefsInodesFree | Signal::ImagefsInodesFree => (fs.inodes_free, fs.inodes),
                 _ => (fs.available_bytes, fs.capacity_bytes),
             }),
-            // A file system without a size, such as a ramfs, never meets a threshold.
-            Err(unread) => unread.absent.then_some((u64::MAX, u64::MAX)),
         },
     }
 }
 
 /// The file system of a signal. Without a runtime the images are where everything else is, as on a
 /// board with one disk.
-fn file_system(signal: Signal, facts: &Facts) -> &Read<FileSystem> {
+fn file_system(signal: Signal, facts: &Facts) -> &Read<Option<FileSystem>> {
     match (signal, &facts.image_fs) {
         (Signal::ImagefsAvailable | Signal::ImagefsInodesFree, Some(image_fs)) => image_fs,
         _ => &facts.node_fs,

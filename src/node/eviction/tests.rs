@@ -37,11 +37,11 @@ fn facts(signal: Signal, available: u64, capacity: u64) -> Facts {
         }
         Signal::NodefsAvailable | Signal::ImagefsAvailable => {
             let bytes = FileSystem { available_bytes: available, capacity_bytes: capacity, ..fs };
-            Facts { node_fs: Ok(bytes), ..none }
+            Facts { node_fs: Ok(Some(bytes)), ..none }
         }
         Signal::NodefsInodesFree | Signal::ImagefsInodesFree => {
             let inodes = FileSystem { inodes_free: available, inodes: capacity, ..fs };
-            Facts { node_fs: Ok(inodes), ..none }
+            Facts { node_fs: Ok(Some(inodes)), ..none }
         }
     }
 }
@@ -199,13 +199,13 @@ fn an_amount_equal_to_the_threshold_is_no_pressure() {
 #[test]
 fn the_default_thresholds_are_the_kubelets() {
     let disk = |available, inodes_free, working_set| Facts {
-        node_fs: Ok(FileSystem {
+        node_fs: Ok(Some(FileSystem {
             capacity_bytes: 1000,
             available_bytes: available,
             inodes: 1000,
             inodes_free,
             ..FileSystem::default()
-        }),
+        })),
         memory: Ok(Memory { total_bytes: GI, swap_total_bytes: 0 }),
         working_set_bytes: Ok(working_set),
         pids: Ok(Pids { max: 10, running: 20 }),
@@ -257,18 +257,24 @@ fn a_pass_without_the_fact_keeps_the_state() {
 #[test]
 fn free_space_that_is_not_known_is_neither_pressure_nor_its_absence() {
     let full = FileSystem { capacity_bytes: 1000, inodes: 1000, ..FileSystem::default() };
-    let absent = Unread { absent: true, ..Unread::new("statvfs /", "it has no size") };
+    let missing = Unread { absent: true, ..Unread::new("mount of /x", "no such file") };
     for (node_fs, disk) in [
-        (Ok(full), Some(true)),
-        (Ok(FileSystem { asked_once: true, ..full }), None),
+        (Ok(Some(full)), Some(true)),
+        (Ok(Some(FileSystem { asked_once: true, ..full })), None),
         (unread(), None),
+        // Of a folder that is missing.
+        (Err(missing), None),
         // Of a ramfs, which never fills up.
-        (Err(absent), Some(false)),
+        (Ok(None), Some(false)),
     ] {
         let bytes = Threshold::hard(Signal::NodefsAvailable, bytes(GI));
         let facts = Facts { node_fs, ..Facts::example() };
         let got = first_pass(&[&default_thresholds()[..], &[bytes]].concat(), &facts);
         assert_eq!(got, Pressures { disk, ..NONE }, "{:?}", facts.node_fs);
+        // The same of the images, while the node's file system has room.
+        let facts = Facts { image_fs: Some(facts.node_fs), ..Facts::example() };
+        let got = first_pass(&default_thresholds(), &facts);
+        assert_eq!(got, Pressures { disk, ..NONE }, "{:?}", facts.image_fs);
     }
 }
 
@@ -283,7 +289,7 @@ fn imagefs_is_the_file_system_of_the_images() {
         inodes_free: free,
         ..FileSystem::default()
     };
-    let (full, empty) = (with(1), with(99));
+    let (full, empty) = (Some(with(1)), Some(with(99)));
     for (signal, node_fs, image_fs, want) in [
         (Signal::ImagefsAvailable, empty, Some(Ok(full)), DISK),
         (Signal::ImagefsInodesFree, empty, Some(Ok(full)), DISK),

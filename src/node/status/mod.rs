@@ -156,7 +156,7 @@ fn note_unchecked_pressures(facts: &Facts, missing: &mut Vec<String>) {
     let facts = [
         (facts.memory.as_ref().err(), "MemoryPressure"),
         (facts.working_set_bytes.as_ref().err(), "MemoryPressure"),
-        (facts.storage().and_then(|fs| fs.as_ref().err()), "DiskPressure"),
+        (facts.node_fs.as_ref().err(), "DiskPressure"),
         (facts.image_fs.as_ref().and_then(|fs| fs.as_ref().err()), "DiskPressure"),
         (facts.pids.as_ref().err(), "PIDPressure"),
     ];

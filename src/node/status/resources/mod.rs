@@ -46,7 +46,7 @@ fn set_capacity(
     if config.local_storage
         && let Some(fs) = facts.storage()
     {
-        set("ephemeral-storage", fs.clone().map(|fs| Quantity::bytes(fs.capacity_bytes)));
+        set("ephemeral-storage", fs.map(|fs| Quantity::bytes(fs.capacity_bytes)));
     }
     // Adoption sets all extended resources to 0; the declared ones are set again.
     for (name, amount) in &config.node.extended_resources {
@@ -83,7 +83,7 @@ fn set_allocatable(status: &mut Map<String, Value>, config: &Config, facts: &Fac
     let huge_pages = amounts().filter(|(name, _)| name.starts_with(HUGE_PAGES));
     let huge_pages = huge_pages.fold(Quantity::bytes(0), |sum, (_, amount)| sum.plus(amount));
     for (name, amount) in amounts() {
-        let Ok(reserved) = reserved(name, config, facts) else {
+        let Some(reserved) = reserved(name, config, facts) else {
             continue;
         };
         let left = amount.minus(reserved);
@@ -93,24 +93,23 @@ fn set_allocatable(status: &mut Map<String, Value>, config: &Config, facts: &Fac
 }
 
 /// The reserved amount of `resource`: for the system, for Kubernetes and by hard eviction
-/// thresholds. A percentage needs the fact of the capacity.
-fn reserved(resource: &str, config: &Config, facts: &Facts) -> Read<Quantity> {
+/// thresholds. A percentage needs the fact of the capacity; `None` without this fact.
+fn reserved(resource: &str, config: &Config, facts: &Facts) -> Option<Quantity> {
     let reservation = &config.reservation;
     let (signal, capacity) = match resource {
-        "cpu" => return Ok(reservation.declared_of("cpu")),
-        "memory" => (Signal::MemoryAvailable, facts.memory.clone()?.total_bytes),
+        "cpu" => return Some(reservation.declared_of("cpu")),
+        "memory" => (Signal::MemoryAvailable, facts.memory.as_ref().ok()?.total_bytes),
         "ephemeral-storage" if config.local_storage => {
-            let fs = facts.node_fs.clone()?;
-            (Signal::NodefsAvailable, fs.capacity_bytes)
+            (Signal::NodefsAvailable, facts.storage()?.ok()?.capacity_bytes)
         }
-        _ => return Ok(Quantity::count(0)),
+        _ => return Some(Quantity::count(0)),
     };
-    Ok(reservation.of(resource, signal, capacity))
+    Some(reservation.of(resource, signal, capacity))
 }
 
 /// An error if a reservation exceeds the capacity. A resource whose fact is missing is not checked.
 pub fn check_reservations(config: &Config, facts: &Facts) -> Result<(), String> {
-    let storage = facts.node_fs.as_ref().ok().map(|fs| fs.capacity_bytes);
+    let storage = facts.storage().and_then(Result::ok).map(|fs| fs.capacity_bytes);
     let memory = facts.memory.as_ref().ok().map(|memory| memory.total_bytes);
     let mut errors = Vec::new();
     for (resource, capacity) in [
@@ -121,7 +120,7 @@ pub fn check_reservations(config: &Config, facts: &Facts) -> Result<(), String> 
         let is_configured = config.reservation.declared.contains_key(resource)
             || !config.reservation.thresholds_by_default;
         if let Some(capacity) = capacity
-            && let Ok(reserved) = reserved(resource, config, facts)
+            && let Some(reserved) = reserved(resource, config, facts)
             && reserved > capacity
             && is_configured
         {

@@ -16,7 +16,7 @@ fn small() -> Facts {
         cpus: Ok(2),
         memory: Ok(Memory { total_bytes: 1024, swap_total_bytes: 0 }),
         huge_pages: Ok(Vec::new()),
-        node_fs: Ok(FileSystem { capacity_bytes: 5000, ..FileSystem::default() }),
+        node_fs: Ok(Some(FileSystem { capacity_bytes: 5000, ..FileSystem::default() })),
         ..Facts::example()
     }
 }

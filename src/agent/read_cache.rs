@@ -117,8 +117,8 @@ impl ReadCache {
         self.network_changed = false;
         let change = self.runtime.as_mut().and_then(|file| {
             let (runtime, change) = file.facts(now, since_boot());
-            let folder = runtime.image_folder.as_deref();
-            self.facts.image_fs = folder.map(|folder| self.host.image_fs(folder));
+            let folder = runtime.image_folder();
+            self.facts.image_fs = Some(folder.and_then(|folder| self.host.image_fs(folder)));
             self.facts.runtime = Some(runtime);
             change
         });
@@ -144,10 +144,12 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::kube::facts::{Pids, Unread};
+    use crate::kube::facts::{Pids, RuntimeFacts, Unread};
+    use crate::node::eviction::Eviction;
     use crate::os::mounts::pretend;
     use crate::os::root::HostRoot;
     use crate::os::tree::Tree;
+    use crate::runtime::form;
 
     fn missing() -> Unread {
         Unread::new("file", "why")
@@ -302,6 +304,33 @@ mod tests {
         assert!(cache.facts().memory.is_err(), "the look was over");
         assert_eq!(cache.facts().unhealthy, cache.host.unhealthy());
         assert!(cache.facts().network.hosts.is_err());
+    }
+
+    /// After a restart of the agent the folder may not be known for a while. Only without a runtime
+    /// the images are where all else is.
+    #[test]
+    fn a_folder_of_images_that_is_not_known_is_unread() {
+        let tree = Tree::empty("cache-images");
+        let file = |folder: Option<&str>| {
+            let image_folder = folder.map(str::to_owned);
+            form::file(&RuntimeFacts { image_folder, ..form::unknown() }, None, 0)
+        };
+        let disk = |runtime: Option<RuntimeFile>| {
+            let mut cache = spoilt(&HostRoot::default());
+            cache.runtime = runtime;
+            cache.refresh(&config(), false, true, || Mono::START);
+            let thresholds = Config::of(&["--eviction-hard=imagefs.available<1"]).thresholds;
+            Eviction::new(&thresholds, ALL_EVERY).synchronize(cache.facts(), Mono::START).disk
+        };
+        let path = tree.path().join("facts");
+        let read = || disk(Some(RuntimeFile::new(&path)));
+        assert_eq!(read(), None, "no file");
+        tree.write("facts", file(None).as_bytes());
+        assert_eq!(read(), None, "no answer");
+        tree.write("facts", file(Some("/no/such")).as_bytes());
+        assert_eq!(read(), None, "no such folder");
+        tree.write("facts", file(Some("/")).as_bytes());
+        assert_eq!([read(), disk(None)], [Some(false); 2]);
     }
 
     #[test]

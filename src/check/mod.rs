@@ -73,10 +73,10 @@ fn desired(setup: &mut Setup, clock: &Clock) -> (Desired, Option<RuntimeReport>)
     let report = runtime.as_ref().map(|config| {
         let report = runtime::ask(config, ASK);
         let runtime = runtime::facts_of(config, report.clone());
-        let folder = runtime.image_folder.as_deref();
-        facts.image_fs = folder.map(|folder| {
+        let image_fs = runtime.image_folder().and_then(|folder| {
             unit::not_hidden(&host.root, folder).and_then(|()| host.image_fs(folder))
         });
+        facts.image_fs = Some(image_fs);
         facts.runtime = Some(runtime);
         report
     });

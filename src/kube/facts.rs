@@ -42,8 +42,8 @@ pub struct Facts {
     pub unhealthy: Vec<String>,
     /// The container runtime; `None` without `--container-runtime-endpoint`.
     pub runtime: Option<RuntimeFacts>,
-    /// The file system that holds the runtime's images; `None` if that is not known. Only
-    /// eviction uses it.
+    /// The file system that holds the runtime's images; `None` without a runtime. Only eviction
+    /// uses it.
     pub image_fs: Option<Read<Option<FileSystem>>>,
     /// The conditions about the board's health.
     pub health: HealthConditions,
@@ -281,6 +281,14 @@ pub struct RuntimeFacts {
     /// Ready's line if no question has succeeded, or the last success is too old.
     #[serde(skip)]
     pub down: Option<&'static str>,
+}
+
+impl RuntimeFacts {
+    /// The folder of the images. While it is not known, its file system is not either.
+    pub fn image_folder(&self) -> Read<&str> {
+        let unknown = || Unread::new("container runtime", "the folder of its images is not known");
+        self.image_folder.as_deref().ok_or_else(unknown)
+    }
 }
 
 /// One image of the container runtime.

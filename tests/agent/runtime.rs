@@ -115,10 +115,11 @@ fn without_an_endpoint_nodelet_runtime_ends_at_once_with_success() {
 fn inspect_and_check_look_at_the_runtime_once() {
     let folder = Folder::new("runtime-once");
     let mut runtime = Runtime::start(&folder.path().join("c.sock"), 3);
+    let endpoint = runtime.endpoint();
     let print = |command: &str| {
         let flags = ["--hostname-override=pi", "--root-dir=/proc", "--output=json"];
         let flags = flags.into_iter().chain(["--eviction-hard=imagefs.available<1Ei"]);
-        nodelet([command, &runtime.endpoint()].into_iter().chain(flags)).report()
+        nodelet([command, &endpoint].into_iter().chain(flags)).report()
     };
     let node = print("inspect").0;
     assert_eq!(runtime.looks(), 1);
@@ -131,4 +132,8 @@ fn inspect_and_check_look_at_the_runtime_once() {
     assert_eq!(runtime.looks(), 2);
     assert_eq!(report.finding("runtime-images")["detail"], "3");
     runtime.stop();
+    // Without its answer the images are not known to be on the file system of `--root-dir`.
+    let node = print("inspect").0;
+    assert!(condition(&node, "MemoryPressure").is_some(), "{node}");
+    assert_eq!(condition(&node, "DiskPressure"), None);
 }

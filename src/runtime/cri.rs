@@ -4,7 +4,7 @@
 use super::config::RuntimeConfig;
 use super::grpc::{RuntimeConnection, call};
 use super::report::{
-    CriCondition, FailedAt, Images, LARGE_LIST, MAX_NAMES, RuntimeFailure, RuntimeQuery,
+    CriCondition, FailedAt, Images, LARGE_LIST, MAX_NAMES, Part, RuntimeFailure, RuntimeQuery,
     RuntimeReport, RuntimeVersion, Status,
 };
 use super::socket::Open;
@@ -33,13 +33,13 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Asks for `query`, one call after the other. Calls `on_status` before it asks for details.
+    /// Asks for `query`, one call after the other. Calls `on_part` before each part.
     pub fn ask(
         &mut self,
         config: &RuntimeConfig,
         query: RuntimeQuery,
         open: Open<'_>,
-        on_status: &mut dyn FnMut(),
+        on_part: &mut dyn FnMut(Part),
     ) -> RuntimeReport {
         let runtime = &mut self.runtime;
         let mut report = RuntimeReport::new(
@@ -50,21 +50,22 @@ impl Cri {
         if !query.details || !is_connected {
             return report;
         }
-        on_status();
+        on_part(Part::Details);
         let answer = call(runtime, &config.path, VERSION, KUBELET_API, open);
         report.version = report.take(answer.and_then(|answer| version(&answer)));
         let (images, socket) = match &config.image_path {
             Some(path) => (&mut self.images, path),
             None => (runtime, &config.path),
         };
+        let info = call(images, socket, IMAGE_FS_INFO, &[], open);
+        report.image_folder = report.take(info).and_then(|info| mount_point(&info));
+        on_part(Part::List);
         let list = call(images, socket, LIST_IMAGES, &[], open);
         report.list_is_large = match &list {
             Ok(list) => list.len() > LARGE_LIST,
             Err(failure) => failure.at == FailedAt::Size,
         };
         report.images = report.take(list).map(|list| images_of(&list, config.max_images));
-        let info = call(images, socket, IMAGE_FS_INFO, &[], open);
-        report.image_folder = report.take(info).and_then(|info| mount_point(&info));
         report
     }
 }

@@ -89,7 +89,7 @@ pub(super) struct RuntimeConnection {
 
 /// Calls `/package.Service/Method` over the kept connection. If there is none, or if it fails
 /// before a frame of the answer arrives, a new connection is opened: the runtime may have been
-/// restarted. Returns the answer's message.
+/// restarted. A call whose time is over is not sent again. Returns the answer's message.
 pub(super) fn call(
     kept: &mut Option<RuntimeConnection>,
     socket: &Path,
@@ -106,12 +106,16 @@ pub(super) fn call(
         let answer = connection.exchange(path, request);
         if answer.is_ok() && !connection.is_going_away {
             *kept = Some(connection);
-        } else if std::mem::take(&mut is_old) && !connection.has_answered {
+        } else if std::mem::take(&mut is_old) && !connection.has_answered && !is_late(&answer) {
             continue;
         }
         let method = path.rsplit('/').next().unwrap_or(path);
-        return answer?.message().map_err(|failure| failure.of(method));
+        return answer.and_then(GrpcAnswer::message).map_err(|failure| failure.of(method));
     }
+}
+
+fn is_late(answer: &Result<GrpcAnswer, RuntimeFailure>) -> bool {
+    answer.as_ref().is_err_and(|failure| failure.at == FailedAt::Time)
 }
 
 /// What has arrived of an answer.

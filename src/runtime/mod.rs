@@ -34,14 +34,15 @@ use crate::os::write::VolatileFile;
 use config::{Protocol, RuntimeConfig};
 use cri::Cri;
 use file::RuntimeFile;
-use report::{RuntimeQuery, RuntimeReport};
+use report::{Part, RuntimeQuery, RuntimeReport};
 use socket::{RuntimeStream, TimedSocket, now};
 use state::RuntimeState;
 
 /// A question that has no answer after this time has failed.
 const OVERDUE: Duration = Duration::from_secs(20);
-/// Limit for the details, which are asked for after the status. With 10 s, a list that hangs does
-/// not delay the next status until the last one is 30 s old.
+/// Limit for all details, which are asked for after the status: the list of images has what the
+/// others leave, and at least half. With 10 s, a list that hangs does not delay the next status
+/// until the last one is 30 s old.
 const DETAILS_OVERDUE: Duration = Duration::from_secs(10);
 
 /// Asks the container runtime for the agent, until the process is ended. Its times count from the
@@ -114,25 +115,32 @@ impl<'a> Client<'a> {
 
     /// Also returns the time at which the status was answered, or at which the question failed.
     fn ask(&mut self, query: RuntimeQuery) -> (RuntimeReport, Mono) {
-        self.deadline.set(now().after(self.limit));
         let (limit, deadline) = (self.limit, &self.deadline);
+        let end = now().after(limit);
+        deadline.set(end);
         let mut answered = None;
-        let mut on_status = || {
+        let mut on_part = |part| {
             let now = now();
-            answered = Some(now);
-            deadline.set(deadline.get().min(now.after(DETAILS_OVERDUE)));
+            let end = end.min(answered.get_or_insert(now).after(DETAILS_OVERDUE));
+            deadline.set(match part {
+                Part::Details => now.after(end.since(now) / 2),
+                Part::List => end,
+            });
         };
         let mut open = |path: &Path| {
             let socket = TimedSocket::open(path, limit, deadline)?;
             Ok(Box::new(socket) as Box<dyn RuntimeStream>)
         };
-        let report = match self.config.protocol {
-            Protocol::Cri => self.cri.ask(self.config, query, &mut open, &mut on_status),
+        let mut report = match self.config.protocol {
+            Protocol::Cri => self.cri.ask(self.config, query, &mut open, &mut on_part),
             Protocol::Docker | Protocol::Podman => {
-                rest::ask(self.config, query, &mut open, &mut on_status)
+                rest::ask(self.config, query, &mut open, &mut on_part)
             }
         };
-        (report, answered.unwrap_or_else(now))
+        let ended = now();
+        let answered = answered.unwrap_or(ended);
+        report.details_took = ended.since(answered);
+        (report, answered)
     }
 }
 

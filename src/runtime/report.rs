@@ -1,6 +1,8 @@
 //! What one question to a container runtime found, as plain values.
 //! Upstream: `pkg/kubelet/util/sliceutils`, `pkg/kubelet/nodestatus/setters.go` Images.
 
+use std::time::Duration;
+
 use crate::kube::facts::{Handler, Image};
 use crate::kube::text::Fault;
 use crate::kube::version::{is_padded, is_suffix};
@@ -17,6 +19,15 @@ pub struct RuntimeQuery {
     pub folder: bool,
 }
 
+/// What follows the status in a question for details. Each part has a time limit of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The version, and the folder of the images.
+    Details,
+    /// The list of images, which may take long: nothing follows it.
+    List,
+}
+
 /// What was found. `None` is a part that was not asked for, or whose request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeReport {
@@ -28,6 +39,8 @@ pub struct RuntimeReport {
     pub images: Option<Images>,
     /// The list of images has more than [`LARGE_LIST`], or was refused for its size.
     pub list_is_large: bool,
+    /// How long the runtime took for the details, answered or not; zero if they were not asked for.
+    pub details_took: Duration,
     /// The folder of the images: `image_filesystems[0].fs_id.mountpoint`, or `DockerRootDir`.
     pub image_folder: Option<String>,
     /// One line for each request that failed, apart from the status.
@@ -42,6 +55,7 @@ impl RuntimeReport {
             version: None,
             images: None,
             list_is_large: false,
+            details_took: Duration::ZERO,
             image_folder: None,
             errors: Vec::new(),
         }
@@ -68,9 +82,12 @@ impl RuntimeFailure {
         Self { at: FailedAt::Api, fault: fault.into() }
     }
 
-    /// Says first which request failed.
+    /// Says first which request failed. A failure of the socket names the socket.
     pub fn of(self, request: &str) -> Self {
-        Self { fault: self.fault.at(request), ..self }
+        match self.at {
+            FailedAt::Socket => self,
+            _ => Self { fault: self.fault.at(request), ..self },
+        }
     }
 }
 
@@ -83,6 +100,8 @@ pub enum FailedAt {
     Api,
     /// The size of an answer.
     Size,
+    /// The time limit: no answer came within it.
+    Time,
 }
 
 /// The answer to CRI's Status. For Docker and Podman, which have no Status, a default value says

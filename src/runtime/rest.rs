@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::config::{Protocol, RuntimeConfig};
 use super::report::{
-    FailedAt, Images, LARGE_LIST, MAX_NAMES, RuntimeFailure, RuntimeQuery, RuntimeReport,
+    FailedAt, Images, LARGE_LIST, MAX_NAMES, Part, RuntimeFailure, RuntimeQuery, RuntimeReport,
     RuntimeVersion, Status,
 };
 use super::socket::{Open, failed};
@@ -20,15 +20,17 @@ const MAX_BODY: usize = 4 << 20;
 /// Bytes of an error's text.
 const MAX_ERROR: usize = 200;
 
-/// Asks for `query`, with a new connection for each request. Calls `on_status` before it asks for
-/// details.
+/// Asks for `query`, with a new connection for each request. Calls `on_part` before each part.
 pub fn ask(
     config: &RuntimeConfig,
     query: RuntimeQuery,
     open: Open<'_>,
-    on_status: &mut dyn FnMut(),
+    on_part: &mut dyn FnMut(Part),
 ) -> RuntimeReport {
-    let ping = match get("/_ping", config, open) {
+    let mut get = |prefix: &str, path: &str| {
+        get(&format!("{prefix}{path}"), config, open).map_err(|failure| failure.of(path))
+    };
+    let ping = match get("", "/_ping") {
         Ok(ping) => ping,
         Err(failure) => return RuntimeReport::new(Err(failure)),
     };
@@ -45,11 +47,16 @@ pub fn ask(
     if !query.details {
         return report;
     }
-    on_status();
-    let mut get = |path: &str| {
-        get(&format!("{prefix}{path}"), config, open).map_err(|failure| failure.of(path))
-    };
-    let answer = get("/images/json");
+    on_part(Part::Details);
+    if query.folder {
+        report.image_folder = report.take(get(&prefix, "/info")).and_then(|answer| {
+            let info = json::parse(body(&answer)).unwrap_or_default();
+            let folder = object::text(&info, &["DockerRootDir"]);
+            folder.starts_with('/').then(|| folder.to_owned())
+        });
+    }
+    on_part(Part::List);
+    let answer = get(&prefix, "/images/json");
     report.list_is_large = match &answer {
         Ok(answer) => body(answer).len() > LARGE_LIST,
         Err(failure) => failure.at == FailedAt::Size,
@@ -57,13 +64,6 @@ pub fn ask(
     let no_list = |error| RuntimeFailure::api(format!("/images/json: no list of images: {error}"));
     let images = answer.and_then(|answer| list(body(&answer), config.max_images).map_err(no_list));
     report.images = report.take(images);
-    if query.folder {
-        report.image_folder = report.take(get("/info")).and_then(|answer| {
-            let info = json::parse(body(&answer)).unwrap_or_default();
-            let folder = object::text(&info, &["DockerRootDir"]);
-            folder.starts_with('/').then(|| folder.to_owned())
-        });
-    }
     report
 }
 

@@ -97,9 +97,9 @@ pub(super) fn failed(error: &io::Error) -> RuntimeFailure {
     if error.kind() == ErrorKind::UnexpectedEof {
         return RuntimeFailure::api("the runtime has closed the connection");
     }
-    let remedy = match error.kind() {
-        ErrorKind::TimedOut => "is it stopped or overloaded? See its log",
-        _ => "",
+    let (at, remedy) = match error.kind() {
+        ErrorKind::TimedOut => (FailedAt::Time, "is it stopped or overloaded? See its log"),
+        _ => (FailedAt::Api, ""),
     };
-    RuntimeFailure::api(cause(error).or_remedy(remedy))
+    RuntimeFailure { at, fault: cause(error).or_remedy(remedy) }
 }

@@ -13,8 +13,10 @@ use crate::kube::outage_log::OutageLog;
 /// Time between two questions; after a question that failed it is [`RETRY`].
 const EVERY: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
-/// Time between two questions for all details: version, images, and the folder of the images.
+/// Time between two questions for all details: version, images, and the folder of the images. It is
+/// at least [`DETAILS_REST`] times what the last question took, as a long list does on a slow board.
 const DETAILS_EVERY: Duration = Duration::from_secs(60);
+const DETAILS_REST: u32 = 50;
 /// Time between two questions for all details if the list of images is large. For Podman, the time
 /// between any two questions: its socket is usually activated by systemd, so a question may start a
 /// process.
@@ -68,7 +70,8 @@ impl RuntimeState {
         // again.
         if report.images.is_some() || report.list_is_large || !report.errors.is_empty() {
             let is_rare = report.list_is_large || self.is_podman;
-            self.details_due = now.after(if is_rare { RARELY } else { DETAILS_EVERY });
+            let pause = if is_rare { RARELY } else { DETAILS_EVERY };
+            self.details_due = now.after(pause.max(report.details_took * DETAILS_REST));
         } else if report.status.is_err() && !self.has_failed {
             // From now on each question asks for details, until details are answered: after an
             // outage the runtime may have another version.

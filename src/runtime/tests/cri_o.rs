@@ -59,10 +59,10 @@ const TRAILERS: &[u8] =
     b"\0\x88\x9a\xca\xc8\xb2\x124\xda\x8f\x010\0\x89\x9a\xca\xc8\xb5%B\x071\x7f\0";
 
 /// SETTINGS without a value, which `cmux` sends before grpc-go's (`cmd/crio/main.go`), and the
-/// answers in the order of the calls: Status, Version, ListImages, ImageFsInfo.
+/// answers in the order of the calls: Status, Version, ImageFsInfo, ListImages.
 pub(super) fn answers(status: &[u8], image_fs: &[u8]) -> Vec<u8> {
     let mut bytes = [frame(4, 0, 0, &[]), settings(), frame(4, 1, 0, &[])].concat();
-    for (stream, message) in [(1, status), (3, VERSION), (5, IMAGES), (7, image_fs)] {
+    for (stream, message) in [(1, status), (3, VERSION), (5, image_fs), (7, IMAGES)] {
         match message {
             FAILED => bytes.extend(frame(1, 5, stream, FAILED)),
             message => {

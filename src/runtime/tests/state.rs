@@ -246,6 +246,29 @@ fn a_large_list_or_one_that_is_refused_for_its_size_is_asked_for_every_five_minu
     }
 }
 
+/// A list that needs seconds, or all of its limit, takes at most a fiftieth of the runtime's time.
+/// The limit has no answer, and after it the next one may have.
+#[test]
+fn a_list_that_took_long_is_asked_for_after_fifty_times_as_long() {
+    let late = || {
+        let errors = vec!["ListImages: no answer in time".to_owned()];
+        RuntimeReport { errors, ..ready() }
+    };
+    for (report, took, want) in [
+        (&(|| details(&[])) as &dyn Fn() -> RuntimeReport, 1, [0, 60, 120]),
+        (&|| details(&[]), 4, [0, 200, 400]),
+        (&late, 10, [0, 500, 1000]),
+    ] {
+        let details_took = Duration::from_secs(took);
+        let report = |_, with_details| match with_details {
+            true => RuntimeReport { details_took, ..report() },
+            false => ready(),
+        };
+        let [_, asked] = Pair::new(Protocol::Cri).questions(want[2], report, |_, _| {});
+        assert_eq!(asked, want);
+    }
+}
+
 /// Its socket is activated by systemd: a question starts a process. Between two of them the last
 /// answer counts, and one failure says little.
 #[test]

@@ -358,8 +358,13 @@ impl VolatileFile {
         self.write_start(content, length)
     }
 
+    /// What the file has, but for changes of its start; `None` if no file was written.
+    pub fn content(&self) -> Option<&str> {
+        self.written.as_ref().map(|written| written.content.as_str())
+    }
+
     /// Writes the first `changed` bytes into the file if the others are as before, else all of it
-    /// anew.
+    /// anew. If that fails, the last file stays, and the next text may still be written into it.
     fn write_start(&mut self, content: String, changed: usize) -> Result<(), Fault> {
         let start = content.as_bytes().get(..changed).unwrap_or_default();
         if let Some(written) = &self.written
@@ -368,7 +373,6 @@ impl VolatileFile {
         {
             return Ok(());
         }
-        self.written = None;
         let written = replace_volatile(&self.path, content);
         self.written = Some(written.map_err(|error| cause(&error).at(self.path.display()))?);
         Ok(())
@@ -384,12 +388,17 @@ fn replace_volatile(path: &Path, content: String) -> io::Result<LastWritten> {
         }
         found => found?,
     };
-    let mut file = create(&new, PUBLIC)?;
-    file.write_all(content.as_bytes())?;
-    let found = file.metadata()?;
-    let place = new.with_extension("");
-    fs::rename(&new, &place)?;
-    Ok(LastWritten { file, place, id: (found.dev(), found.ino()), content })
+    let replace = || -> io::Result<_> {
+        let mut file = create(&new, PUBLIC)?;
+        file.write_all(content.as_bytes())?;
+        let found = file.metadata()?;
+        let place = new.with_extension("");
+        fs::rename(&new, &place)?;
+        Ok((file, place, (found.dev(), found.ino())))
+    };
+    // A part of a file would take up room for ever.
+    let (file, place, id) = replace().inspect_err(|_| drop(fs::remove_file(&new)))?;
+    Ok(LastWritten { file, place, id, content })
 }
 
 /// The folder of `path`; `.` for a bare name.
@@ -535,6 +544,26 @@ mod tests {
         assert_eq!(private_folder(&private), want);
         assert_eq!(Disk::default().carry_out(want.into()), Ok(()));
         assert_eq!(private_folder(&private), []);
+    }
+
+    #[test]
+    fn a_volatile_file_that_cannot_be_replaced_stays_and_no_part_of_the_new_one_does() {
+        let tree = Tree::empty("write-volatile");
+        let at = |name: &str| tree.path().join(name);
+        let mut file = VolatileFile::new(at("file"));
+        let mut write = |text: &str| file.write(text.to_owned());
+        assert_eq!(write("1\nold\n"), Ok(()));
+        mkfifo(&at("file.new"), Mode::S_IRWXU).unwrap();
+        assert!(write("2\nnew\n").is_err());
+        assert_eq!(names(tree.path().to_owned()), ["file"]);
+        fs::create_dir(at("file.new")).unwrap();
+        for (text, is_written) in [("3\nnew\n", false), ("4\nold\n", true)] {
+            assert_eq!(write(text).is_ok(), is_written);
+        }
+        assert_eq!(guard::read(&at("file")), Ok(b"4\nold\n".to_vec()));
+        fs::remove_dir(at("file.new")).unwrap();
+        assert_eq!(write("5\nnew\n"), Ok(()));
+        assert_eq!(guard::read(&at("file")), Ok(b"5\nnew\n".to_vec()));
     }
 
     #[test]

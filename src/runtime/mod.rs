@@ -27,6 +27,7 @@ use crate::kube::facts::RuntimeFacts;
 use crate::kube::finding::Finding;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
+use crate::kube::text::Fault;
 use crate::os::clock::{boot_number, pause, since_boot};
 use crate::os::command::End;
 use crate::os::guard;
@@ -69,12 +70,24 @@ pub fn run(config: Option<RuntimeConfig>) -> End {
         // Without news the file is not written: its time grows old, and the agent sees that the
         // runtime does not answer.
         if is_news {
-            let written = file.write(state.file(boot));
+            let written = publish(&state, &mut file, boot);
             let error = written.err().map(|why| why.to_string());
             file_log.ended(error.as_deref(), now());
         }
         pause(state.pause());
     }
+}
+
+/// Writes what is known to the file. Where /run is full, no new file can be made, and the last one
+/// gets the time of the last success, as long as the status in it is that of now.
+fn publish(state: &RuntimeState, file: &mut VolatileFile, boot: u64) -> Result<(), Fault> {
+    let written = file.write(state.file(boot));
+    if written.is_err()
+        && let Some(content) = file.content().and_then(|last| state.file_after(last, boot))
+    {
+        let _ = file.write(content);
+    }
+    written
 }
 
 /// Asks for all details, for at most `limit`: for commands that ask once.

@@ -116,7 +116,20 @@ impl RuntimeState {
 
     /// The content of the file, if times count from this boot.
     pub(super) fn file(&self, boot: u64) -> String {
-        form::file(&self.facts, self.last_success.map(|at| at.since(Mono::START)), boot)
+        self.file_of(&self.facts, boot)
+    }
+
+    /// The content of the file with the status of now, and the details of the `last` content.
+    pub(super) fn file_after(&self, last: &str, boot: u64) -> Option<String> {
+        let (_, json, _) = form::split(last)?;
+        let mut facts: RuntimeFacts = serde_json::from_str(json).ok()?;
+        facts.not_ready.clone_from(&self.facts.not_ready);
+        facts.network.clone_from(&self.facts.network);
+        Some(self.file_of(&facts, boot))
+    }
+
+    fn file_of(&self, facts: &RuntimeFacts, boot: u64) -> String {
+        form::file(facts, self.last_success.map(|at| at.since(Mono::START)), boot)
     }
 
     /// What a Node reports of it now.

@@ -65,7 +65,7 @@ impl Pair {
             None => true,
         };
         if is_news {
-            self.written.write(self.state.file(0)).unwrap();
+            publish(&self.state, &mut self.written, 0).unwrap();
         }
     }
 
@@ -354,4 +354,35 @@ fn a_new_time_is_written_into_the_file_and_a_lost_file_is_back_with_the_next_suc
     pair.ask(|_| details(&[("b", 1)]), second + 10);
     assert_ne!(inode(), before, "other facts are another file");
     assert_eq!(pair.facts(second + 10).images.unwrap()[0].id, "b");
+}
+
+/// While /run is full, no new file can be made. What the file says of the runtime's state stays
+/// true; its details are those of the last file.
+#[test]
+fn a_file_that_cannot_be_replaced_has_the_time_of_each_success_with_the_same_status() {
+    let mut pair = Pair::new(Protocol::Cri);
+    let blocked = pair.tree.path().join("facts.new");
+    let ask = |pair: &mut Pair, report: RuntimeReport, second| {
+        assert!(pair.state.on_report(report, at(second)));
+        publish(&pair.state, &mut pair.written, 0).map_err(|why| why.what)
+    };
+    assert_eq!(ask(&mut pair, details(&[("a", 1)]), 0), Ok(()));
+    fs::create_dir(&blocked).unwrap();
+    let full = format!("{}: is a directory", pair.tree.path().join("facts").display());
+    for second in [10, 20, 60] {
+        assert_eq!(ask(&mut pair, details(&[("b", 1)]), second), Err(full.clone()));
+        let facts = pair.facts(second + 29);
+        assert_eq!((facts.down, &*facts.images.unwrap()[0].id), (None, "a"), "{second}");
+    }
+    // Another status would be a lie in the old file, so that its time stands.
+    let no_network = status(&[condition("RuntimeReady", true), condition("NetworkReady", false)]);
+    assert_eq!(ask(&mut pair, no_network.clone(), 70), Err(full.clone()));
+    assert_eq!(pair.lines(89), [""; 0]);
+    assert_eq!(pair.lines(90), [DOWN]);
+    assert_eq!(ask(&mut pair, details(&[]), 100), Err(full));
+    assert_eq!(pair.lines(100), [""; 0]);
+    fs::remove_dir(&blocked).unwrap();
+    assert_eq!(ask(&mut pair, no_network, 110), Ok(()));
+    assert_eq!(pair.lines(110).len(), 1);
+    assert_eq!(pair.facts(110).images.unwrap(), []);
 }

@@ -14,7 +14,7 @@ use crate::kube::outage_log::OutageLog;
 const EVERY: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
 /// Time between two questions for all details: version, images, and the folder of the images. It is
-/// at least [`DETAILS_REST`] times what the last question took, as a long list does on a slow board.
+/// at least [`DETAILS_REST`] times what the last one took, which is long on a slow board.
 const DETAILS_EVERY: Duration = Duration::from_secs(60);
 const DETAILS_REST: u32 = 50;
 /// Time between two questions for all details if the list of images is large. For Podman, the time

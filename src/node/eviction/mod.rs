@@ -61,6 +61,8 @@ struct Watched {
     /// The threshold has been met for its whole grace period. From then on it is met until the
     /// available amount reaches the threshold plus the minimum reclaim.
     met: bool,
+    /// The threshold was met since the condition became True.
+    has_part: bool,
 }
 
 impl Eviction {
@@ -70,6 +72,7 @@ impl Eviction {
             threshold: *threshold,
             first_observed: None,
             met: false,
+            has_part: false,
         };
         Self {
             watched: thresholds.iter().map(watch).collect(),
@@ -90,12 +93,16 @@ impl Eviction {
                 _ => &mut *disk,
             };
             let observed = observe(watched.threshold.signal, facts);
-            condition.is_unread |= observed.is_none();
+            // A True is not kept for the sake of a fact that has no part in it.
+            let is_true = condition.known == Some(true);
+            watched.has_part &= is_true;
+            condition.is_unread |= observed.is_none() && (!is_true || watched.has_part);
             if !watched.is_met(observed) {
                 watched.first_observed = None;
                 watched.met = false;
                 continue;
             }
+            watched.has_part = true;
             let since = *watched.first_observed.get_or_insert(now);
             watched.met = now.since(since) >= watched.threshold.grace_period;
             // As upstream, a soft threshold sets the condition before its grace period ends.

@@ -254,6 +254,32 @@ fn a_pass_without_the_fact_keeps_the_state() {
     }
 }
 
+/// The images are hidden by `ProtectHome=yes`, and the other disk was full for a while.
+#[test]
+fn a_fact_that_is_never_read_does_not_keep_the_pressure_of_another_one() {
+    let thresholds = [Signal::NodefsAvailable, Signal::ImagefsAvailable]
+        .map(|signal| Threshold::hard(signal, bytes(200)));
+    let mut eviction = Eviction::new(&thresholds, TRANSITION);
+    let with =
+        |free| FileSystem { capacity_bytes: 1000, available_bytes: free, ..FileSystem::default() };
+    for (minute, node, image, want) in [
+        (0, Some(900), None, None),
+        (1, Some(100), None, Some(true)),
+        (2, Some(900), None, Some(true)),
+        (20, Some(900), None, Some(false)),
+        // Now the images have a part in it.
+        (21, Some(900), Some(100), Some(true)),
+        (22, Some(900), Some(900), Some(true)),
+        (40, Some(900), None, Some(true)),
+        (41, Some(900), Some(900), Some(false)),
+    ] {
+        let read = |free: Option<u64>| free.map_or_else(unread, |free| Ok(Some(with(free))));
+        let facts = Facts { node_fs: read(node), image_fs: Some(read(image)), ..Facts::example() };
+        let now = Mono::START.after(Duration::from_secs(minute * MINUTE));
+        assert_eq!(eviction.synchronize(&facts, now).disk, want, "minute {minute}");
+    }
+}
+
 #[test]
 fn free_space_that_is_not_known_is_neither_pressure_nor_its_absence() {
     let full = FileSystem { capacity_bytes: 1000, inodes: 1000, ..FileSystem::default() };

@@ -181,10 +181,10 @@ pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
     }
 }
 
-/// The validity of the certificate at `now`, by the board's clock. The server decides by its own
-/// clock. If the board's clock is behind, a valid certificate may look not yet valid, which does no
-/// harm: a note. If the clock is ahead, a valid certificate may look expired, which does no harm
-/// `at_supervisor`: a note there, and else a failure.
+/// The validity of the certificate at `now`, by the server's clock, which decides. It is by the
+/// board's if the server has not sent its time. If the board's clock is behind, a valid certificate
+/// may look not yet valid, which does no harm: a note. If that clock is ahead, a valid certificate
+/// may look expired, which does no harm `at_supervisor`: a note there, and else a failure.
 pub fn certificate_expiry(leaf: &Leaf, now: Wall, at_supervisor: bool) -> Finding {
     let check = "certificate-expiry";
     let (from, until) = (leaf.not_before.time(), leaf.not_after.time());
@@ -207,8 +207,8 @@ pub fn certificate_expiry(leaf: &Leaf, now: Wall, at_supervisor: bool) -> Findin
 
 /// Who renews the certificate, and when. `due` is the time of the renewal, 1970 for at once; `None`
 /// if nodelet does not renew it. `supervisor` is the supervisor's URL, and why it cannot be asked,
-/// with a remedy. A supervisor refuses an expired certificate; `has_expired` is by the board's
-/// clock.
+/// with a remedy. A supervisor refuses an expired certificate; `has_expired` is by the same clock
+/// as the expiry.
 pub fn certificate_renewal(
     due: Option<Wall>,
     has_expired: bool,

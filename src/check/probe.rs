@@ -111,11 +111,7 @@ fn server(
     access: Result<Credentials, Fault>,
     clock: &Clock,
 ) -> Option<()> {
-    let mut add = |finding: Finding| {
-        let is_ok = finding.mark != Mark::Failed;
-        findings.push(finding);
-        is_ok.then_some(())
-    };
+    let mut add = adding(&mut *findings);
     let config = &setup.config;
     let access = match access {
         Ok(access) => access,
@@ -143,6 +139,15 @@ fn server(
     let name = &config.node.name;
     let first = PERMISSIONS.iter().find(|permission| probe.not_needed(permission).is_none())?;
     let response = probe.call(first.review(name));
+    drop(add);
+    if probe.server_time.is_some() {
+        for judged in probe.certificate() {
+            if let Some(found) = findings.iter_mut().find(|it| it.check == judged.check) {
+                *found = judged;
+            }
+        }
+    }
+    let mut add = adding(findings);
     add(probe.tls(&response))?;
     let response = match response {
         Ok(response) => response,
@@ -176,6 +181,15 @@ fn server(
     Some(())
 }
 
+/// Adds findings. The result is `None` after a failed one.
+fn adding(findings: &mut Vec<Finding>) -> impl FnMut(Finding) -> Option<()> {
+    |finding| {
+        let is_ok = finding.mark != Mark::Failed;
+        findings.push(finding);
+        is_ok.then_some(())
+    }
+}
+
 /// Reads the kubeconfig of a run.
 fn open(config: &Config, now: Wall) -> Result<Credentials, Fault> {
     let path = config.kubeconfig.as_ref().ok_or("--kubeconfig is missing")?;
@@ -189,7 +203,7 @@ struct ServerProbe<'a> {
     access: Credentials,
     /// Whether the socket of `nodelet serve` is enabled.
     serves: bool,
-    /// The time in the last object's response.
+    /// The server's time, from the last response.
     server_time: Option<Wall>,
 }
 
@@ -247,7 +261,7 @@ impl ServerProbe<'_> {
         let due = self.access.rotation.deadline();
         let supervisor = self.setup.config.k3s_supervisor.as_deref();
         let fault = self.access.renewal_fault.as_ref();
-        let now = self.clock.now().wall;
+        let now = self.now();
         let has_expired = leaf.not_after < now;
         [
             board::certificate(&leaf, &self.setup.config.node.name),
@@ -306,7 +320,15 @@ impl ServerProbe<'_> {
     }
 
     fn call(&mut self, request: Request) -> Result<Response, Fault> {
-        self.access.current.api.call(&request, CALL)
+        let response = self.access.current.api.call(&request, CALL)?;
+        self.server_time = response.date.or(self.server_time);
+        Ok(response)
+    }
+
+    /// The server's time, if it has sent its time, because that clock judges certificates and
+    /// Leases. Else the board's.
+    fn now(&self) -> Wall {
+        self.server_time.unwrap_or(self.clock.now().wall)
     }
 
     /// The Node, if the server has one, or why it cannot be read.
@@ -318,7 +340,6 @@ impl ServerProbe<'_> {
     fn get(&mut self, resource: &str, collection: &str) -> Result<Option<Value>, Fault> {
         let name = &self.setup.config.node.name;
         let response = self.call(Request::get(format!("{collection}/{name}"), Accept::Object))?;
-        self.server_time = response.date.or(self.server_time);
         response.object(resource, name)
     }
 
@@ -333,7 +354,7 @@ impl ServerProbe<'_> {
         let anonymous = ApiConfig { certificate: None, authorization: None, ..config.clone() };
         let ready = self.access.current.api.set_identity(&anonymous);
         match ready.and_then(|()| self.call(cluster_info())) {
-            Ok(response) => server::ca(&response, &trusted, self.clock.now().wall),
+            Ok(response) => server::ca(&response, &trusted, self.now()),
             Err(why) => Finding::note("ca", why.at("cluster-info cannot be read"), ""),
         }
     }
@@ -350,7 +371,7 @@ impl ServerProbe<'_> {
                 lease.as_ref(),
                 self.setup.facts.boot_id.as_deref().unwrap_or_default(),
                 Duration::from_secs(self.setup.config.lease_duration_seconds.into()),
-                self.server_time.unwrap_or(self.clock.now().wall),
+                self.now(),
             ),
             Err(why) => Finding::note("namesake", why.clone().at("cannot be read"), ""),
         }
@@ -389,6 +410,12 @@ impl ServerProbe<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
     use crate::agent::permissions::CREATE_REQUEST;
     use crate::config::flags::Flags;
@@ -418,5 +445,43 @@ mod tests {
             assert_eq!(probe.not_needed(&CREATE_REQUEST), why, "{rotates}");
             flags.push("--rotate-certificates");
         }
+    }
+
+    /// The board's clock says that the certificate is good; the server answers 401.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the thread is the server")]
+    fn a_certificate_that_has_expired_by_the_servers_clock_is_named() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for mut client in server.incoming().flatten() {
+                let _ = client.read(&mut [0; 4096]);
+                let _ = client.write_all(
+                    b"HTTP/1.1 401 Unauthorized\r\nDate: Thu, 01 Jan 2060 00:00:00 GMT\r\n\
+                      Connection: close\r\nContent-Length: 2\r\n\r\n{}",
+                );
+            }
+        });
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.not_after = rcgen::date_time_ymd(2050, 1, 1);
+        let chain = params.self_signed(&key).unwrap().pem();
+        let [chain, key] = [chain, key.serialize_pem()].map(|pem| STANDARD.encode(pem));
+        let tree = Tree::empty("check-expiry");
+        let kubeconfig = format!(
+            "{{current-context: a, contexts: [{{name: a, context: {{cluster: a, user: a}}}}], \
+             clusters: [{{name: a, cluster: {{server: 'http://{address}'}}}}], \
+             users: [{{name: a, user: {{client-certificate-data: {chain}, \
+             client-key-data: {key}}}}}]}}"
+        );
+        tree.write("kubeconfig", kubeconfig.as_bytes());
+        let flag = format!("--kubeconfig={}", tree.join("kubeconfig").display());
+        let flags = ["--hostname-override=pi", "--cert-dir=/dev/null/x", &flag];
+        let mut setup = Setup::new(Flags::of(&flags), true).unwrap();
+        let report = report(&mut setup, None, &Clock::start());
+        let found = report.findings.iter().filter(|finding| finding.check == CERTIFICATE[1]);
+        let lines: Vec<String> = found.map(Finding::line).collect();
+        let line = "expired at 2050-01-01T00:00:00Z, clock says 2060-01-01T00:00:00Z";
+        assert!(lines.len() == 1 && lines[0].contains(line), "{lines:?}");
     }
 }

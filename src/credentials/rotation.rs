@@ -4,7 +4,7 @@
 //! and [`CertificateFiles`] has the key and the files. The caller sends the requests.
 
 use super::certificate::{Certificate, FileTask, TaskResult, Work};
-use crate::kube::instant::{ClusterSeen, Mono, Now};
+use crate::kube::instant::{ClusterSeen, Mono};
 use crate::kube::message::{Answer, Request, RequestError};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -71,20 +71,19 @@ impl Rotation {
     /// searched.
     pub(crate) fn due(&mut self, at: ClusterSeen) -> Option<Mono> {
         let certificate = self.certificate.as_mut()?;
-        let now = now_of(certificate, at);
+        let now = at.now;
         if let Some(created) = at.node_created
             && self.node_created.replace(created) != Some(created)
         {
             certificate.follow_node(created, now.mono);
         }
-        let (at_supervisor, knows_server) =
-            (certificate.kind.is_at_supervisor(), at.server.is_some());
-        if (knows_server || !at_supervisor)
-            && let Some(line) = certificate.expiry_to_log(now.wall)
-        {
+        let at_supervisor = certificate.kind.is_at_supervisor();
+        // Before the server's time is known, a certificate of the supervisor counts as good.
+        let knows_expiry = at.knows_time || !at_supervisor;
+        if knows_expiry && let Some(line) = certificate.expiry_to_log(now.wall) {
             log::warn!("certificate: {line}");
         }
-        let has_none = certificate.is_missing() || knows_server && !certificate.is_usable(now.wall);
+        let has_none = certificate.is_missing() || knows_expiry && !certificate.is_usable(now.wall);
         let waits = at_supervisor && !at.has_lease && !has_none;
         (!waits).then(|| certificate.due(now))
     }
@@ -93,16 +92,15 @@ impl Rotation {
     /// clock was ahead is no outage any more.
     pub(crate) fn is_settled(&self, at: ClusterSeen) -> bool {
         let is_settled = |it: &Certificate| {
-            let now = now_of(it, at);
-            let is_new = matches!(it.next(now), Work::Files(FileTask::Sign { .. }));
-            is_new && now.wall < it.deadline
+            let is_new = matches!(it.next(at.now), Work::Files(FileTask::Sign { .. }));
+            is_new && at.now.wall < it.deadline
         };
         self.changes.is_empty() && self.certificate.as_ref().is_some_and(is_settled)
     }
 
     /// Whether the next step is a request, and not file work.
     pub(crate) fn sends(&self, at: ClusterSeen) -> bool {
-        let sends = |it: &Certificate| it.sends(now_of(it, at));
+        let sends = |it: &Certificate| it.sends(at.now);
         self.changes.is_empty() && self.certificate.as_ref().is_some_and(sends)
     }
 
@@ -131,7 +129,7 @@ impl Rotation {
         let Some(certificate) = &mut self.certificate else {
             return Ok(RotationStep::Files);
         };
-        let now = now_of(certificate, at);
+        let now = at.now;
         let (task, written) = if self.changes.is_empty() {
             certificate.give_up(now)?;
             let task = match certificate.next(now) {
@@ -177,7 +175,7 @@ impl Rotation {
         at: ClusterSeen,
     ) -> Result<(), RequestError> {
         if let Some(certificate) = &mut self.certificate
-            && let Some(line) = certificate.on_response(answer, now_of(certificate, at))?
+            && let Some(line) = certificate.on_response(answer, at.now)?
         {
             log::info!("{what}: {line}");
         }
@@ -187,18 +185,7 @@ impl Rotation {
     /// Another program put this certificate into the files; it is in use.
     pub(crate) fn on_replaced(&mut self, leaf: Leaf, at: ClusterSeen) {
         if let Some(certificate) = &mut self.certificate {
-            certificate.on_replaced(leaf, now_of(certificate, at));
+            certificate.on_replaced(leaf, at.now);
         }
-    }
-}
-
-/// The time that the dates of the certificate are compared with. For a certificate that a
-/// supervisor signs, client or serving, its wall time is the server's, if the server has sent its
-/// time. The supervisor dates certificates by the server's clock. So neither a wrong clock of the
-/// server nor a wrong clock of the board does harm.
-fn now_of(certificate: &Certificate, at: ClusterSeen) -> Now {
-    match at.server {
-        Some(wall) if certificate.kind.is_at_supervisor() => Now { wall, ..at.now },
-        _ => at.now,
     }
 }

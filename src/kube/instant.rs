@@ -39,10 +39,12 @@ pub struct Now {
 /// A moment, and what the process has seen of the cluster by then.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterSeen {
-    /// The time by the board's clock or, while that clock is wrong, by the server's clock.
+    /// Its wall time is the server's, if the server has sent its time: the server judges and dates
+    /// certificates by its own clock, so a wrong clock of the board does no harm to them. Until
+    /// then it is the board's.
     pub now: Now,
-    /// By the server's clock, if the server has sent its time.
-    pub server: Option<Wall>,
+    /// The server has sent its time.
+    pub knows_time: bool,
     /// The Lease was renewed since the start.
     pub has_lease: bool,
     /// When the Node was created, by the server's clock; `None` if it is not known.
@@ -52,6 +54,6 @@ pub struct ClusterSeen {
 /// For a process without a Lease: `has_lease` is true, so that nothing waits for a renewal.
 impl From<Now> for ClusterSeen {
     fn from(now: Now) -> Self {
-        Self { now, server: None, has_lease: true, node_created: None }
+        Self { now, knows_time: false, has_lease: true, node_created: None }
     }
 }

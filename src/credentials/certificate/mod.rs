@@ -32,8 +32,8 @@ const FIRST_POLL: Duration = Duration::from_millis(100);
 const SEARCH_PERIOD: Duration = Duration::from_secs(60);
 /// Shortest time from a new certificate to the next request.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// A step of the wall clock after which a request under way is given up: perhaps a wrong clock
-/// showed that the held certificate had expired.
+/// A step of the time, because a clock was set or the server's time became known. After it a request
+/// under way is given up: perhaps a wrong clock showed that the held certificate had expired.
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// A controller approves within this time; after it the log asks for a manual approval.
 const APPROVAL_TIME: Duration = Duration::from_secs(10);
@@ -205,7 +205,7 @@ impl Certificate {
         let step = expected.since(now.wall).max(now.wall.since(expected));
         // Without a held certificate, a wrong clock was not the reason for the request.
         if step > CLOCK_STEP && self.held.is_some() {
-            return Some(Fault::new(format!("the clock was set while {name} waited"), AGAIN));
+            return Some(Fault::new(format!("the time was corrected while {name} waited"), AGAIN));
         }
         // A gateway may refuse the expired certificate within TLS, and then there is no 401.
         if self.needs_bootstrap(now.wall) && !self.needs_bootstrap(then.wall) {

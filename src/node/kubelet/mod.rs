@@ -382,13 +382,12 @@ impl Kubelet {
         self.node_log.failed(why, now);
     }
 
-    /// What is known of the cluster at `now`, for `credentials`. The wall time of the result is the
-    /// time that is written to the cluster; as long as it is not known, it is the board's.
+    /// What is known of the cluster at `now`, for `credentials`.
     pub fn cluster_seen(&self, now: Now) -> ClusterSeen {
-        let wall = self.wall_clock.cluster_now(now).map_or(now.wall, ClusterNow::wall);
+        let server = self.wall_clock.server_time(now.mono);
         ClusterSeen {
-            now: Now { wall, ..now },
-            server: self.wall_clock.server_time(now.mono),
+            now: Now { wall: server.unwrap_or(now.wall), ..now },
+            knows_time: server.is_some(),
             has_lease: self.renewed.is_some(),
             node_created: self.node.created(),
         }

@@ -8,6 +8,7 @@ use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
 
 use crate::client::api_config::Pem;
+use crate::client::tls::name_and_key;
 use crate::kube::cluster_info::{ClusterInfo, cluster};
 use crate::kube::finding::Finding;
 use crate::kube::message::{NO_API_SERVER, Response};
@@ -99,8 +100,10 @@ pub(super) fn ca(response: &Response, trusted: &Pem, now: Wall) -> Finding {
         return Finding::note(check, "cluster-info is not that of kubeadm", "");
     };
     let own: Vec<_> = CertificateDer::pem_slice_iter(&trusted.bytes).flatten().collect();
-    let (old, new): (Vec<_>, Vec<_>) = CertificateDer::pem_slice_iter(&cluster.ca)
-        .partition(|ca| ca.as_ref().is_ok_and(|ca| own.contains(ca)));
+    let trusts =
+        |ca: &CertificateDer<'_>| own.iter().map(name_and_key).any(|it| it == name_and_key(ca));
+    let (old, new): (Vec<_>, Vec<_>) =
+        CertificateDer::pem_slice_iter(&cluster.ca).partition(|ca| ca.as_ref().is_ok_and(trusts));
     let mut ends = own.iter().filter_map(|ca| Some(Leaf::parse(ca)?.not_after));
     if let Some(end) = ends.find(|end| *end < now)
         && new.is_empty()
@@ -200,12 +203,17 @@ mod tests {
         let mut params = rcgen::CertificateParams::default();
         params.not_after = rcgen::date_time_ymd(2040, 1, 1);
         let expired = &params.self_signed(&key).unwrap().pem();
+        // With the same name and key.
+        params.not_after = rcgen::date_time_ymd(2060, 1, 1);
+        let renewed = &params.self_signed(&key).unwrap().pem();
         let expired_at = "– expired at 2040-01-01T00:00:00Z, kubectl refuses it; remove it";
         let again = "✗ a CA (1) that this board does not trust; join again with a new line of \
                      kubeadm, which adds it, before the server uses it";
         let add = "✗ trust; add it to /etc/ca.crt, before the server uses it";
         assert_lines(&[
             (of(info(expired), expired, ""), expired_at),
+            (of(info(renewed), expired, ""), expired_at),
+            (of(info(expired), renewed, ""), "✓ those of cluster-info (1) are trusted"),
             (of(info(old), old, ""), "✓ those of cluster-info (1) are trusted"),
             // The old one is gone.
             (of(info(new), both, ""), "✓ those of cluster-info (1) are trusted"),

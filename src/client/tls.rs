@@ -21,7 +21,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, PeerMisbehaved, SignatureScheme,
 };
-use webpki::RawPublicKeyEntity;
+use webpki::{RawPublicKeyEntity, anchor_from_trusted_cert};
 use zeroize::Zeroize as _;
 
 use crate::kube::keys::{self, KeyKind, OTHER_KEY, UNUSABLE};
@@ -261,6 +261,15 @@ fn system_roots() -> Result<Authorities, Fault> {
         return Err(format!("{bundle}: no usable certificate in it").into());
     }
     Ok(roots)
+}
+
+/// What makes a CA: its name and its key, by which a chain ends at it. So a CA whose certificate
+/// was renewed with both is the same CA. Of other bytes than a certificate, the bytes.
+pub(crate) fn name_and_key(ca: &CertificateDer<'_>) -> Vec<u8> {
+    match anchor_from_trusted_cert(ca) {
+        Ok(anchor) => [&*anchor.subject, &*anchor.subject_public_key_info].concat(),
+        Err(_) => ca.to_vec(),
+    }
 }
 
 pub(crate) fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, Fault> {

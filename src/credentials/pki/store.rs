@@ -23,13 +23,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA512_256, digest};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use webpki::anchor_from_trusted_cert;
 use zeroize::Zeroizing;
 
 use super::issued;
 use super::key::Key;
 use crate::client::api_config::{ApiConfig, ClientCertificate};
-use crate::client::tls::check_certificate;
+use crate::client::tls::{check_certificate, name_and_key};
 use crate::credentials::kubeconfig::read_certificate;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -438,12 +437,7 @@ impl Marks {
     /// mark that former versions have written.
     pub(super) fn authorities(config: &ApiConfig) -> Self {
         let inline = config.ca.iter().filter(|ca| ca.file.is_none());
-        let of_both = |der: CertificateDer<'_>| {
-            let anchor = anchor_from_trusted_cert(&der).ok();
-            let name_and_key =
-                anchor.map(|it| digest_of(&[&*it.subject, &*it.subject_public_key_info].concat()));
-            [Some(digest_of(&der)), name_and_key].into_iter().flatten()
-        };
+        let of_both = |der: CertificateDer<'_>| [digest_of(&der), digest_of(&name_and_key(&der))];
         let certificates =
             inline.flat_map(|ca| certificates(&ca.bytes)).flat_map(of_both).collect();
         Self { certificates, replaced: None }

@@ -16,7 +16,7 @@ use super::proof;
 use super::run::{NOT_PEM, SUDO, authority, failed};
 use super::token::Token;
 use crate::client::api_config::{ApiConfig, Endpoint};
-use crate::client::tls::certificates;
+use crate::client::tls::{certificates, name_and_key};
 use crate::credentials::kubeconfig;
 use crate::credentials::pki::stored_certificate;
 use crate::kube::finding::Finding;
@@ -200,8 +200,9 @@ fn ca_match(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Ca
         (Some(path), _) => {
             let wanted = certificates(&authority(path)?);
             let wanted = wanted.map_err(|why| failed("ca", why, NOT_PEM))?;
-            let stored: Vec<_> = CertificateDer::pem_slice_iter(&ca.bytes).flatten().collect();
-            wanted.iter().map(|wanted| stored.contains(wanted)).collect()
+            let stored = CertificateDer::pem_slice_iter(&ca.bytes).flatten();
+            let stored: Vec<_> = stored.map(|der| name_and_key(&der)).collect();
+            wanted.iter().map(|wanted| stored.contains(&name_and_key(wanted))).collect()
         }
         (None, Token::Bootstrap(_)) if !settings.pins.is_empty() => {
             // At this time no CA has expired: a stored CA matches also after its end.

@@ -47,12 +47,16 @@ fn found(
 
 /// A CA as PEM, and its pin.
 fn authority() -> (String, String) {
-    let key = KeyPair::generate().unwrap();
+    authority_of(&KeyPair::generate().unwrap(), 2040)
+}
+
+/// The same, of this key.
+fn authority_of(key: &KeyPair, until: i32) -> (String, String) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.not_after = rcgen::date_time_ymd(2040, 1, 1);
-    let certificate = params.self_signed(&key).unwrap();
-    let public = rcgen::PublicKeyData::subject_public_key_info(&key);
+    params.not_after = rcgen::date_time_ymd(until, 1, 1);
+    let certificate = params.self_signed(key).unwrap();
+    let public = rcgen::PublicKeyData::subject_public_key_info(key);
     let pin = hexadecimal(&proof::sha256(&public));
     (x509::pem("CERTIFICATE", certificate.der()), format!("sha256:{pin}"))
 }
@@ -405,6 +409,20 @@ fn a_ca_that_is_new_on_the_line_is_missing_and_no_other_cluster() {
     ] {
         let found = word(Joined::new(stored, &pair(0, 24 * 365)).found(&settings(args)));
         assert!(found.ends_with(want), "{args:?}: {found}");
+    }
+}
+
+/// It was another cluster by its file, and the same one by its pin.
+#[test]
+fn a_ca_whose_certificate_was_renewed_is_the_same_ca() {
+    let key = KeyPair::generate().unwrap();
+    let [(old, pin), (new, _)] = [2030, 2040].map(|until| authority_of(&key, until));
+    assert_ne!(old, new);
+    let board = Joined::new(&old, &pair(0, 24 * 365));
+    board.tree.write("new.crt", new.as_bytes());
+    let file = format!("--certificate-authority={}", board.tree.join("new.crt").display());
+    for line in [settings(&["cp", "--token", BOOTSTRAP, &file]), pinned(&pin)] {
+        assert_eq!(word(board.found(&line)), "complete");
     }
 }
 

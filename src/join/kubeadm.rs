@@ -361,9 +361,12 @@ impl CertificateFiles for NewPair {
 }
 
 /// Asks until the certificate of a new key is issued.
-fn request(run: &JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, Leaf), Finding> {
+pub(super) fn request(
+    run: &JoinRun<'_>,
+    api: &mut Api,
+) -> Result<(ClientCertificate, Leaf), Finding> {
     let subject = Subject::of_node(&run.board.name);
-    let kind = CertificateKind::RotatedOrBootstrapped;
+    let kind = CertificateKind::Joining;
     let certificate = Certificate::new(kind, subject.clone(), None, true, Jitter::NONE);
     let mut rotation = Rotation::new(Some(certificate));
     let mut pair = NewPair { subject, key: None, issued: None };

@@ -32,6 +32,9 @@ pub enum CertificateKind {
     Rotated,
     /// A client certificate with both flags.
     RotatedOrBootstrapped,
+    /// The first client certificate, in `nodelet join`: its `--timeout` is the only limit, because
+    /// a person may approve the CSR, and its key is only in memory.
+    Joining,
     /// A client certificate with `--k3s-supervisor`: the supervisor signs it, and its lifetime is
     /// counted by the server's clock.
     Supervisor,
@@ -82,7 +85,11 @@ impl CertificateKind {
 
     /// How long a CSR is read before it is given up.
     pub(super) fn last_read(self) -> Duration {
-        if self.names_by_key() { LAST_READ_BY_NAME } else { LAST_READ }
+        match self {
+            Self::Joining => Duration::MAX,
+            _ if self.names_by_key() => LAST_READ_BY_NAME,
+            _ => LAST_READ,
+        }
     }
 
     /// Longest delay between two GETs of a CSR.
@@ -105,7 +112,7 @@ impl CertificateKind {
         }
     }
 
-    /// What a log line says about an expired client certificate; `None` for a serving certificate.
+    /// What a log line says about an expired client certificate; `None` if no line is due.
     pub(super) fn after_expiry(self) -> Option<&'static str> {
         match self {
             Self::Bootstrapped | Self::RotatedOrBootstrapped => {
@@ -115,7 +122,7 @@ impl CertificateKind {
             Self::Rotated => {
                 Some("still using it; install a new one, or set --bootstrap-kubeconfig")
             }
-            Self::Serving | Self::ServingAtSupervisor => None,
+            Self::Joining | Self::Serving | Self::ServingAtSupervisor => None,
         }
     }
 }

@@ -1,15 +1,25 @@
 //! Power cuts while `nodelet join` writes, and a token that is given as a file.
 #![allow(clippy::disallowed_methods)]
 
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
+use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::files::{JoinPaths, JoinedFiles, StoredFlags};
-use super::run::{Board, JoinRun};
+use super::kubeadm::request;
+use super::run::{Board, ClockAndNetwork, JoinRun};
 use super::steps::{administered, parsed};
 use super::supervisor::password;
+use crate::client::api::Api;
+use crate::client::api_config::{ApiConfig, Endpoint};
 use crate::join::command::{Settings, TokenSource};
+use crate::kube::finding::Finding;
+use crate::kube::instant::{Mono, Now};
+use crate::kube::message::{Answer, Method, Request, Response};
 use crate::os::clock::Clock;
 use crate::os::command::CommandFailure;
 use crate::os::guard::read;
@@ -165,6 +175,54 @@ fn in_a_run<T>(paths: &JoinPaths, step: impl FnOnce(&mut JoinRun<'_>) -> T) -> T
     let mut run = JoinRun::new(&settings, board, &clock, &mut print);
     run.paths = paths.clone();
     step(&mut run)
+}
+
+/// A server whose requests for a certificate wait for an approval that never comes.
+#[derive(Default)]
+struct Unattended {
+    now: Cell<Mono>,
+    request: RefCell<Value>,
+    created: Cell<usize>,
+}
+
+impl ClockAndNetwork for Unattended {
+    fn now(&self) -> Now {
+        Now { mono: self.now.get(), ..Now::default() }
+    }
+
+    fn pause(&self, time: Duration) {
+        self.now.set(self.now.get().after(time));
+    }
+
+    fn dial(&self, _: &[SocketAddr]) -> Finding {
+        unreachable!()
+    }
+
+    fn call(&self, _: &mut Api, request: &Request, _: Duration) -> Answer {
+        if request.method == Method::Post {
+            self.created.set(self.created.get() + 1);
+            let mut csr: Value = serde_json::from_slice(&request.body).unwrap();
+            csr["metadata"] = json!({"name": "csr-1", "uid": "u"});
+            self.request.replace(csr);
+        }
+        Ok(Response::test(200, self.request.borrow().to_string()))
+    }
+}
+
+/// A person approves the request after half an hour: the key must not be gone by then.
+#[test]
+fn a_join_waits_for_an_approval_until_its_timeout() {
+    let server = Unattended::default();
+    let settings =
+        Settings { json: true, timeout: Duration::from_secs(3600), ..Settings::default() };
+    let board = Board { name: "pi".into(), address: String::new(), boot_id: String::new() };
+    let mut print = |_: &str| Ok(());
+    let run = JoinRun::new(&settings, board, &server, &mut print);
+    let mut api = Api::new(&ApiConfig::at(Endpoint::parse("http://cp").unwrap())).unwrap();
+    let failed = request(&run, &mut api).unwrap_err().line();
+    assert!(failed.contains("not issued in time: nobody approved or signed"), "{failed}");
+    assert_eq!(server.now.get(), Mono::START.after(settings.timeout));
+    assert_eq!(server.created.get(), 1);
 }
 
 /// The supervisor has the one that was sent first, and refuses each other one for this name.

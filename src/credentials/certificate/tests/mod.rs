@@ -363,6 +363,8 @@ fn an_unsigned_csr_is_given_up_after_the_limit() {
             assert_eq!(certificate.request(), None);
         }
     }
+    let mut certificate = waiting(CertificateKind::Joining, "c");
+    assert_eq!(certificate.give_up(at(99_999, noon())), Ok(()));
 }
 
 /// After a restart. csr_test.go TestEnsureCompatible; our CSR always has a signerName.

@@ -416,7 +416,7 @@ impl Me {
     /// Before a folder is listed: it may be slow, or fail.
     pub(crate) fn list(&self, folder: &Path) -> io::Result<()> {
         let (slow, end) = self.world().lists(folder);
-        self.pass(slow);
+        self.blocks("a read", slow);
         end
     }
 

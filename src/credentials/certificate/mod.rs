@@ -32,7 +32,7 @@ const FIRST_POLL: Duration = Duration::from_millis(100);
 const SEARCH_PERIOD: Duration = Duration::from_secs(60);
 /// Shortest time from a new certificate to the next request.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// A step of the time, because a clock was set or the server's time became known. After it a request
+/// A step of the time, because a clock was set or the server told the time. After it a request
 /// under way is given up: perhaps a wrong clock showed that the held certificate had expired.
 const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// A controller approves within this time; after it the log asks for a manual approval.

@@ -659,7 +659,7 @@ fn a_folder_that_hangs_takes_no_time_of_the_list_and_a_list_that_hangs_takes_no_
                 _ => drop(socket.write_all(http("", IMAGES).as_bytes())),
             }
         });
-        let limit = Duration::from_secs(1);
+        let limit = Duration::from_secs(2);
         let start = now();
         let config = RuntimeConfig { protocol: Protocol::Docker, ..config };
         let found = ask(&config, limit);

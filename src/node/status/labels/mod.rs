@@ -45,7 +45,7 @@ const DEFAULT_LABELS: [&str; 12] = [
     BETA_ARCH,
 ];
 
-/// The labels of a new Node. If `--node-labels` gives one of the [`DEFAULT_LABELS`] or
+/// The labels of a new Node. If `--node-labels` gives one of the `DEFAULT_LABELS` or
 /// [`EXCLUSIONS`] an empty value, a guest does not have that label. Any other label, and each label
 /// of a Node that is no guest, can have an empty value.
 pub fn of_new_node(config: &NodeConfig) -> Map<String, Value> {

@@ -364,19 +364,24 @@ impl Me {
         let mut world = self.world();
         world.waits(self.pid, timeout);
         let file = voltage.as_ref().map(key);
-        let now = world.now;
-        let is_new = file.is_some_and(|key| world.is_new(self.pid, key));
-        let process = world.processes.get_mut(self.pid).expect("it lives");
-        process.woken.voltage |= is_new;
-        let has_cause = process.woken.memory_pressure
-            || process.woken.voltage
-            || process.woken.network && for_network
-            || !process.signals.is_empty();
-        drop(world);
-        if !has_cause && !timeout.is_zero() {
-            self.sleep(now.saturating_add(timeout), Sleep::Poll(for_network));
+        let until = world.now.saturating_add(timeout);
+        loop {
+            let is_over = world.now >= until;
+            let is_new = file.is_some_and(|key| world.is_new(self.pid, key));
+            let process = world.processes.get_mut(self.pid).expect("it lives");
+            process.woken.voltage |= is_new;
+            let has_cause = process.woken.memory_pressure
+                || process.woken.voltage
+                || process.woken.network && for_network
+                || !process.signals.is_empty();
+            if has_cause || is_over {
+                break;
+            }
+            drop(world);
+            // A change of the hardware that no descriptor reports ends the sleep, too.
+            self.sleep(until, Sleep::Poll(for_network));
+            world = self.world();
         }
-        let mut world = self.world();
         let is_new = file.is_some_and(|key| world.is_new(self.pid, key));
         let process = world.processes.get_mut(self.pid).expect("it lives");
         let signals = std::mem::take(&mut process.signals);

@@ -85,14 +85,14 @@ pub fn routes(root: &HostRoot) -> Read<Option<Vec<DefaultRoute>>> {
 }
 
 /// Interface, gateway and whether it is a default route.
-type Route<'a> = (&'a str, IpAddr, bool);
+type RouteEntry<'a> = (&'a str, IpAddr, bool);
 
 /// Line by line, because the table of a router has any size. As with Go's ReadString('\n'), a last
 /// line without `\n` is dropped.
 fn default_routes(
     root: &HostRoot,
     path: &str,
-    parse: fn(&str) -> Option<Route<'_>>,
+    parse: fn(&str) -> Option<RouteEntry<'_>>,
 ) -> Read<Vec<DefaultRoute>> {
     let (mut routes, mut is_valid) = (Vec::new(), true);
     let mut take = |line: &str| match parse(line) {
@@ -109,7 +109,7 @@ fn default_routes(
 
 /// A default route has the destination 0.0.0.0. As in the kubelet, mask, flags and metric are
 /// ignored.
-pub fn parse_v4(line: &str) -> Option<Route<'_>> {
+pub fn parse_v4(line: &str) -> Option<RouteEntry<'_>> {
     let mut fields = line.split_whitespace();
     let interface = fields.next()?;
     let destination = address_v4(fields.next()?)?;
@@ -119,7 +119,7 @@ pub fn parse_v4(line: &str) -> Option<Route<'_>> {
 
 /// A default route has the destination `::` and a next hop. As in the kubelet, the prefix length is
 /// ignored. Addresses are in network order.
-pub fn parse_v6(line: &str) -> Option<Route<'_>> {
+pub fn parse_v6(line: &str) -> Option<RouteEntry<'_>> {
     let mut fields = line.split_whitespace();
     let destination = Ipv6Addr::from_bits(hex(fields.next()?, 32)?);
     let gateway = Ipv6Addr::from_bits(hex(fields.nth(3)?, 32)?);

@@ -167,11 +167,12 @@ impl Checked {
     }
 }
 
-/// The text with `<time>` in the place of each time.
+/// The text with `<time>` in the place of each time, and `<days>` for the rest of a year.
 fn without_times(text: &str) -> String {
     let is_time = |word: &&str| word.len() == 20 && word.starts_with("20") && word.ends_with('Z');
     let times = text.split([' ', ',', '\n']).filter(is_time);
-    times.fold(text.to_owned(), |text, time| text.replace(time, "<time>"))
+    let text = times.fold(text.to_owned(), |text, time| text.replace(time, "<time>"));
+    ["364 days", "365 days"].iter().fold(text, |text, days| text.replace(days, "<days>"))
 }
 
 /// `tests/golden/check.txt`.

@@ -35,9 +35,8 @@ pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Read<Vec<IpAddr>> {
     Ok(found.present()?.unwrap_or_default())
 }
 
-/// The interfaces of this process's network namespace, in the kernel's order.
-///
-/// The kernel's order is that of the index. An interface without an IP address is listed, too.
+/// The interfaces of this process's network namespace, in the kernel's order, which is that of the
+/// index. An interface without an IP address is listed, too.
 pub fn interfaces() -> Read<Vec<Interface>> {
     #[cfg(test)]
     if let Some(interfaces) = sim::interfaces() {

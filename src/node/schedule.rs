@@ -11,8 +11,8 @@
 //! 3. After an unanswered request only Lease requests are sent, until one of them is answered. If
 //!    the Lease would be due again within half an interval, it is renewed before the retry. What
 //!    does not need the silent server has its turns between the attempts: an operation on a file,
-//!    and a request for a certificate over a client of its own. The answer to such a request, or
-//!    its silence, says nothing about the Lease's server.
+//!    a look at the board's health, and a request for a certificate over a client of its own. The
+//!    answer to such a request, or its silence, says nothing about the Lease's server.
 //! 4. Every request has a limit for its whole duration. The delay of a retry counts from the start
 //!    of the failed attempt.
 //!
@@ -21,7 +21,6 @@
 //! - after a refusal to `LeaseTimings::after_refusal`,
 //! - after an attempt without an answer to its own time limit and a pause, and one call more if
 //!   another turn was taken in the pause.
-//!
 //!
 //! An attempt that opened a connection may be answered later than the first two limits. The next
 //! attempt then follows at once. The tests check [`Schedule`] against these limits in simulations.

@@ -163,19 +163,8 @@ impl Kubelet {
         let turn = match (self.next_turn(now, other_work, connected), self.has_begun) {
             // The first registration waits: its connection is opened meanwhile.
             (Action::Wait(_), false) => Action::Connect(self.timings.connect_and_call_budget()),
-            // Also while the server is silent: a change needs no server.
-            (Action::Wait(_), true) if other_work.has_change && self.shutdown.is_none() => {
-                Action::Change
-            }
-            // Without the turn of a Node request, nothing else would make the looks of an outage.
-            // What grows or drops meanwhile would count as of the first look after it.
-            (Action::Wait(_), true)
-                if other_work.has_look
-                    && self.schedule.is_silent()
-                    && self.renewed.is_some()
-                    && self.shutdown.is_none() =>
-            {
-                Action::ReadFacts
+            (Action::Wait(until), true) if self.shutdown.is_none() => {
+                self.needs_no_server(other_work).unwrap_or(Action::Wait(until))
             }
             (turn, _) => turn,
         };
@@ -187,6 +176,18 @@ impl Kubelet {
                 shutdown.limit(turn, self.schedule.is_silent(), has_event, now.mono)
             }
             None => turn,
+        }
+    }
+
+    /// What has its turn before a wait, also while the server is silent.
+    fn needs_no_server(&self, other_work: OtherWork) -> Option<Action> {
+        // While the server responds, the looks precede the writes of the Node. Without the looks of
+        // an outage, what grew in it would count as of the first look after it.
+        let is_outage = self.schedule.is_silent() && self.renewed.is_some();
+        match other_work {
+            OtherWork { has_change: true, .. } => Some(Action::Change),
+            OtherWork { has_look: true, .. } if is_outage => Some(Action::ReadFacts),
+            _ => None,
         }
     }
 

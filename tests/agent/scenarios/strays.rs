@@ -47,7 +47,7 @@ fn a_stray_pod_is_rejected_after_the_first_lease_and_a_running_one_is_left() {
 fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_ended() {
     let site = Site::of(Cluster::start(SHORT_GRACE), "stray-later");
     // A report in each second; looks follow each other after 15 s.
-    let _board = site.start(&["--node-status-report-frequency=1s"]);
+    let board = site.start(&["--node-status-report-frequency=1s"]);
     site.ready();
     site.renewed();
     // The look that follows the first Lease finds nothing.
@@ -62,10 +62,21 @@ fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_end
     site.bind("gone");
     let waiting = accepted(site.cluster.delete(&site.pod_path("gone"), &Value::Null));
     assert!(waiting["metadata"]["deletionTimestamp"].is_string(), "{waiting}");
+    site.bind("kept");
+    let finalizers = |list: Value| {
+        site.patch(&site.pod_path("kept"), &json!({"metadata": {"finalizers": list}}))
+    };
+    finalizers(json!(["example.org/x"]));
+    accepted(site.cluster.delete(&site.pod_path("kept"), &Value::Null));
     eventually("the end of both", Duration::from_secs(30), || {
         let web = site.pod("web")?;
         (site.pod("gone").is_none() && web["status"]["phase"] == "Failed").then_some(())
     });
+    board.says_within(
+        SOON,
+        "-kept waited for its kubelet; its finalizer \"example.org/x\" keeps it",
+    );
+    finalizers(Value::Null);
     assert!(!site.cluster.ever_left_ready());
     if site.cluster.double().is_none() {
         return;
@@ -73,5 +84,5 @@ fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_end
     let requests = site.about_pods();
     let looks: Vec<Instant> = requests.iter().filter(|r| r.method == "GET").map(|r| r.at).collect();
     assert!(looks[1].duration_since(looks[0]) >= Duration::from_secs(14));
-    assert_eq!(requests.iter().filter(|r| r.method == "DELETE").count(), 1);
+    assert_eq!(requests.iter().filter(|r| r.method == "DELETE").count(), 2);
 }

@@ -55,6 +55,8 @@ enum Form {
     Text,
     Number,
     TextIfThere,
+    /// A list.
+    Texts,
     NumberIfThere,
     Time,
     /// In the order of the keys, as serde_json and gogo have it.
@@ -66,7 +68,7 @@ enum Form {
     Messages(&'static [Field]),
 }
 
-use Form::{Json, Map, Message, Messages, Number, NumberIfThere, Text, TextIfThere, Time};
+use Form::{Json, Map, Message, Messages, Number, NumberIfThere, Text, TextIfThere, Texts, Time};
 
 const TYPE_META: &[Field] = &[(1, "apiVersion", Text), (2, "kind", Text)];
 const LEASE: &[Field] = &[(1, "metadata", Message(METADATA)), (2, "spec", Message(LEASE_SPEC))];
@@ -90,6 +92,7 @@ const METADATA: &[Field] = &[
     (11, "labels", Map),
     (12, "annotations", Map),
     (13, "ownerReferences", Messages(OWNER)),
+    (14, "finalizers", Texts),
     (17, "managedFields", Messages(MANAGED)),
 ];
 const OWNER: &[Field] =
@@ -136,6 +139,10 @@ fn encode_field(number: u8, value: &Value, form: &Form) -> Vec<u8> {
     match form {
         TextIfThere | NumberIfThere | Time if value.is_null() => Vec::new(),
         Text | TextIfThere => field(number, &text(value)),
+        Texts => {
+            let all = value.as_array().into_iter().flatten();
+            all.flat_map(|value| field(number, &text(value))).collect()
+        }
         Number | NumberIfThere => scalar(number, value.as_u64().unwrap_or(0)),
         Time => {
             let at: k8s_openapi::jiff::Timestamp =

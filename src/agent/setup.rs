@@ -93,7 +93,9 @@ pub(crate) fn ask_name_servers(
     may_wait: bool,
     clock: impl Fn() -> Mono,
 ) {
-    if root.is_real() && status::needs_lookup(node, &facts.network) {
+    if !root.is_real() {
+        facts.network.dns = Ok(Vec::new());
+    } else if status::needs_lookup(node, &facts.network) {
         facts.network.dns = name.addresses(may_wait, clock);
     }
 }

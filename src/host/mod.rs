@@ -161,10 +161,10 @@ impl Host {
 
     /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.
     pub fn refresh_network(&mut self, facts: &mut Facts, hostname: &str) {
-        let Network { hosts, dns, .. } = &facts.network;
-        let (hosts, dns) = match self.root_can_block() {
-            true => (hosts.clone(), dns.clone()),
-            false => (network::hosts(&self.root, hostname), Vec::new()),
+        let Network { hosts, dns, .. } = facts.network.clone();
+        let hosts = match self.root_can_block() {
+            true => hosts,
+            false => network::hosts(&self.root, hostname),
         };
         facts.network = Network { dns, ..network::read(&self.root, hosts) };
     }

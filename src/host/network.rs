@@ -25,7 +25,8 @@ const IPV6_ROUTE: &str = "proc/net/ipv6_route";
 
 /// All inputs but the addresses from DNS; `hosts` are those of `etc/hosts`.
 pub(super) fn read(root: &HostRoot, hosts: Read<Vec<IpAddr>>) -> Network {
-    Network { default_routes: routes(root), interfaces: interfaces(), hosts, dns: Vec::new() }
+    let dns = Err(Unread::new("DNS", "not asked yet"));
+    Network { default_routes: routes(root), interfaces: interfaces(), hosts, dns }
 }
 
 /// The addresses of `hostname` in `etc/hosts`; none without the file.

@@ -326,8 +326,8 @@ pub struct Network {
     /// `etc/hosts`: addresses of the node's own name, in file order; empty without the file.
     pub hosts: Read<Vec<IpAddr>>,
     /// Addresses of the node's own name from DNS, if `status::needs_lookup`. They come from
-    /// `client::dns`, not from `Host`.
-    pub dns: Vec<IpAddr>,
+    /// `client::dns`, not from `Host`. Unread until this process has a result.
+    pub dns: Read<Vec<IpAddr>>,
 }
 
 /// One default route.
@@ -426,7 +426,7 @@ impl Facts {
                     interface("eth0", &["192.0.2.10", "fe80::2"]),
                 ]),
                 hosts: Ok(Vec::new()),
-                dns: Vec::new(),
+                dns: Ok(Vec::new()),
             },
             unhealthy: Vec::new(),
             runtime: None,

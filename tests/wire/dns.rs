@@ -244,8 +244,11 @@ fn poll(name: &mut NodeName, seconds: u64) -> Vec<IpAddr> {
     let start = Instant::now();
     let found = name.addresses(false, || at(seconds));
     assert!(start.elapsed().as_millis() < SOON, "{:?}", start.elapsed());
-    found
+    found.unwrap_or_else(|_| ips(&[UNREAD]))
 }
+
+/// In the place of addresses that are not known yet.
+const UNREAD: &str = "::";
 
 #[test]
 fn the_name_of_the_node_is_looked_up_without_waiting() {
@@ -270,7 +273,7 @@ fn the_name_of_the_node_is_looked_up_without_waiting() {
         assert_eq!(server.heard(), packets, "at {seconds}");
     };
     let change = |flags, address| *answers.lock().unwrap() = (flags, address);
-    step(0, 2, &[]);
+    step(0, 2, &[UNREAD]);
     // The answer is read at the next call after the timeout.
     step(10, 2, &["10.0.0.1"]);
     change(OK, "10.0.0.2");
@@ -303,7 +306,7 @@ fn the_name_of_the_node_is_looked_up_without_waiting() {
 fn wait(name: &mut NodeName, clock: Instant) -> (Vec<IpAddr>, u128) {
     let start = Instant::now();
     let found = name.addresses(true, || Mono::START.after(clock.elapsed()));
-    (found, start.elapsed().as_millis())
+    (found.unwrap_or_default(), start.elapsed().as_millis())
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use nix::net::if_::if_nametoindex;
 
+use crate::kube::facts::{Read, Unread};
 use crate::kube::instant::Mono;
 use crate::kube::text::{Fault, VERBOSE};
 use crate::os::guard::read;
@@ -219,7 +220,8 @@ pub struct NodeName {
     name: String,
     /// None: this machine's configuration, read for each lookup, because DHCP rewrites it.
     resolver: Option<Resolver>,
-    known: Vec<IpAddr>,
+    /// Unread until a lookup of this process has a result.
+    known: Read<Vec<IpAddr>>,
     pending: Option<Exchange>,
     /// When the next lookup begins.
     due: Mono,
@@ -232,19 +234,20 @@ impl NodeName {
         Self {
             name: name.to_owned(),
             resolver,
-            known: Vec::new(),
+            known: unanswered("no result yet"),
             pending: None,
             due: Mono::START,
             patience: PATIENCE,
         }
     }
 
-    /// The addresses known so far; begins a lookup that is due.
+    /// The addresses of the last lookup with a result; begins a lookup that is due. Unread before
+    /// the first result: a Node that another process has written keeps its address until then.
     ///
     /// Waits only with `may_wait` and while no address is known: a second at most in all calls
     /// together. Without this wait, the Node would be registered with an address that the first
     /// answer of a name server changes.
-    pub fn addresses(&mut self, may_wait: bool, now: impl Fn() -> Mono) -> Vec<IpAddr> {
+    pub fn addresses(&mut self, may_wait: bool, now: impl Fn() -> Mono) -> Read<Vec<IpAddr>> {
         let start = now();
         if self.pending.is_none() && start >= self.due {
             let resolver = self.resolver.clone().unwrap_or_else(Resolver::system);
@@ -252,8 +255,12 @@ impl NodeName {
             let lookup = Lookup::new(resolver, &self.name, start, forever);
             self.pending = lookup.map(Exchange::new);
             self.due = start.after(HOLDS.1);
+            if self.pending.is_none() {
+                self.known = Ok(Vec::new());
+            }
         }
-        let waits = may_wait && self.known.is_empty();
+        let has_none = |known: &Read<Vec<IpAddr>>| known.as_ref().map_or(true, Vec::is_empty);
+        let waits = may_wait && has_none(&self.known);
         if let Some(exchange) = &mut self.pending {
             let end = if waits { start.after(self.patience) } else { start };
             let result = exchange.run(end, &now);
@@ -269,25 +276,32 @@ impl NodeName {
         self.known.clone()
     }
 
-    /// A failed lookup keeps the addresses; an answer without addresses clears them.
+    /// A failed lookup keeps the addresses. An answer without addresses clears them.
     fn learn(&mut self, result: LookupResult, now: Mono) {
         let holds = match result {
             LookupResult::Addresses(addresses, ttl) => {
-                self.known = addresses;
+                self.known = Ok(addresses);
                 ttl.clamp(HOLDS.0, HOLDS.1)
             }
             LookupResult::Absent(why) => {
                 log::info!(target: VERBOSE, "address of {}: {why}", self.name);
-                self.known.clear();
+                self.known = Ok(Vec::new());
                 HOLDS.1
             }
             LookupResult::Failed(why) => {
                 log::info!(target: VERBOSE, "address of {}: {why}", self.name);
+                if self.known.is_err() {
+                    self.known = unanswered(&why.to_string());
+                }
                 HOLDS.0
             }
         };
         self.due = now.after(holds);
     }
+}
+
+fn unanswered(why: &str) -> Read<Vec<IpAddr>> {
+    Err(Unread::new("DNS", why))
 }
 
 #[cfg(test)]

@@ -95,8 +95,8 @@ pub(super) fn is_by_name(config: &NodeConfig) -> bool {
 }
 
 /// An address for a Node without `--node-ip`: its name, if that is an IP; else the name's address
-/// from etc/hosts or, without an entry there, from DNS; else the address of the default route. If
-/// etc/hosts cannot be read, the present address of the Node stands for its entry.
+/// from etc/hosts or, without an entry there, from DNS; else the address of the default route.
+/// While etc/hosts or DNS is unread, the present address of the Node stands for its entry.
 fn choose(node: &Value, config: &NodeConfig, network: &Network) -> Result<IpAddr, String> {
     if let Some(ip) = config::parse_ip(&config.name) {
         return Ok(ip);
@@ -105,10 +105,10 @@ fn choose(node: &Value, config: &NodeConfig, network: &Network) -> Result<IpAddr
     let addresses = object::list(node, &["status", "addresses"]).iter();
     let internal = addresses.filter(|address| object::text(address, &["type"]) == "InternalIP");
     let own = || internal.filter_map(|ip| object::text(ip, &["address"]).parse().ok()).collect();
-    let named = match &network.hosts {
-        Ok(hosts) if hosts.is_empty() => &network.dns,
-        Ok(hosts) => hosts,
-        Err(_) => &own(),
+    let named = match (&network.hosts, &network.dns) {
+        (Ok(hosts), Ok(dns)) if hosts.is_empty() => dns,
+        (Ok(hosts), _) if !hosts.is_empty() => hosts,
+        _ => &own(),
     };
     let mut named = named.iter().map(IpAddr::to_canonical);
     let usable = |ip: &IpAddr| validate(*ip, network).is_ok();

@@ -29,7 +29,7 @@ fn network(routes: &[&str], lines: &[&str]) -> Network {
         default_routes: Ok(Some(routes.iter().map(route).collect())),
         interfaces: interfaces(lines),
         hosts: Ok(Vec::new()),
-        dns: Vec::new(),
+        dns: Ok(Vec::new()),
     }
 }
 
@@ -219,7 +219,7 @@ fn the_host_name_comes_before_the_default_route_and_etc_hosts_before_dns() {
         ("fd00::5", "192.0.2.11", "", "fd00::5"),
         ("127.0.1.1", "192.0.2.11", "", "192.0.2.10"),
     ] {
-        let network = Network { hosts: Ok(list(hosts)), dns: list(dns), ..network.clone() };
+        let network = Network { hosts: Ok(list(hosts)), dns: Ok(list(dns)), ..network.clone() };
         let chosen = choose(&json!({}), &config(node_ip, ""), &network);
         assert_eq!(chosen, Ok(want.parse().unwrap()), "{hosts:?} {dns:?} {node_ip}");
     }
@@ -248,11 +248,22 @@ fn the_host_name_comes_before_the_default_route_and_etc_hosts_before_dns() {
 
 /// A card that cannot be read has no other entry than before.
 #[test]
-fn while_etc_hosts_cannot_be_read_the_node_keeps_an_address_that_an_interface_has() {
+fn while_names_cannot_be_read_the_node_keeps_an_address_that_an_interface_has() {
     let found = &["eth0 192.0.2.10 192.0.2.11 fd00::5"];
     let network = network(&["eth0 192.0.2.1"], found);
     let unread = Err(Unread::new("etc/hosts", "I/O error"));
-    let network = Network { hosts: unread, dns: vec![[192, 0, 2, 12].into()], ..network };
+    let no_file = Network { hosts: unread, dns: Ok(vec![[192, 0, 2, 12].into()]), ..network };
+    // A restart, and no name server has answered to this process.
+    let unread = Err(Unread::new("DNS", "no result yet"));
+    let no_answer = Network { hosts: Ok(Vec::new()), dns: unread, ..no_file.clone() };
+    for network in [&no_file, &no_answer] {
+        keeps_its_address(network);
+    }
+    assert!(!needs_lookup(&config("", ""), &no_file));
+    assert!(needs_lookup(&config("", ""), &no_answer));
+}
+
+fn keeps_its_address(network: &Network) {
     for (had, node_ip, want) in [
         ("192.0.2.11", "", "192.0.2.11"),
         ("fd00::5", "", "fd00::5"),
@@ -260,13 +271,12 @@ fn while_etc_hosts_cannot_be_read_the_node_keeps_an_address_that_an_interface_ha
         ("192.0.2.10", "192.0.2.11", "192.0.2.11"),
     ] {
         let mut node = json!({"status": {"addresses": addresses(&[had])}});
-        assert_eq!(set(&mut node, &config(node_ip, ""), &network), Ok(()));
+        assert_eq!(set(&mut node, &config(node_ip, ""), network), Ok(()));
         assert_eq!(node["status"]["addresses"], addresses(&[want]), "{had} {node_ip}");
     }
     let mut node = json!({});
-    assert_eq!(set(&mut node, &config("", ""), &network), Ok(()));
+    assert_eq!(set(&mut node, &config("", ""), network), Ok(()));
     assert_eq!(node["status"]["addresses"], addresses(&["192.0.2.10"]));
-    assert!(!needs_lookup(&config("", ""), &network));
 }
 
 /// interface_test.go TestChooseHostInterfaceFromRoute, TestGetIPFromInterface (v4, v6, wrong

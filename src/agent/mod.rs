@@ -262,17 +262,18 @@ impl Agent {
     fn read_facts(&mut self) {
         let (conditions, boot_id) = (self.kubelet.node_conditions(), self.kubelet.found_boot_id());
         self.health.on_node(conditions, boot_id, self.kubelet.has_written());
-        if self.health.look() {
+        let has_looked = self.health.look();
+        let now = self.clock.now();
+        self.kubelet.on_signs(self.health.take_signs(), now.mono);
+        if has_looked {
             // This look was a turn of its own: a Lease that is due goes before the read of the
             // facts.
             return;
         }
-        let now = self.clock.now();
         let clock = self.clock;
         let _look = self.facts.host.root.begin_look(move || clock.now().mono);
         self.health.read_files();
         self.facts.set_health(self.health.conditions());
-        self.kubelet.on_signs(self.health.take_signs(), now.mono);
         let (node, may_wait) = (self.kubelet.node_config(), self.kubelet.has_no_lease());
         let watched = self.wakeup.watches_network();
         let change = self.facts.refresh(node, may_wait, watched, || clock.now().mono);

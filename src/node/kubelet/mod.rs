@@ -179,14 +179,19 @@ impl Kubelet {
         }
     }
 
-    /// What has its turn before a wait, also while the server is silent.
+    /// What has its turn before a wait, whatever the server does.
     fn needs_no_server(&self, other_work: OtherWork) -> Option<Action> {
-        // While the server responds, the looks precede the writes of the Node. Without the looks of
-        // an outage, what grew in it would count as of the first look after it.
-        let is_outage = self.schedule.is_silent() && self.renewed.is_some();
+        // The looks precede the writes of the Node. No write comes while the server is silent,
+        // refuses, or while the board has no credentials. Without the looks of such an outage, what
+        // grew in it would count as of the first look after it.
+        let writes_node =
+            self.node.next() == RequestKind::WriteNode && !other_work.lacks_credentials;
+        let is_outage = self.schedule.is_silent() || !writes_node;
         match other_work {
             OtherWork { has_change: true, .. } => Some(Action::Change),
-            OtherWork { has_look: true, .. } if is_outage => Some(Action::ReadFacts),
+            OtherWork { has_look: true, .. } if is_outage && self.renewed.is_some() => {
+                Some(Action::ReadFacts)
+            }
             _ => None,
         }
     }

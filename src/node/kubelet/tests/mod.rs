@@ -869,6 +869,16 @@ fn a_look_at_the_boards_health_needs_no_server() {
         world.turn(&Step { behavior: Behavior::Silent, takes: 1000, ..in_time(&world) });
     }
     assert_eq!(turn(&mut world), Action::ReadFacts);
+    // A balancer answers each request for a server that is gone.
+    let mut refused = settled();
+    while refused.kubelet.node.next() != RequestKind::ReadNode {
+        refused.turn(&Step { behavior: Behavior::Refuses(503, None), ..in_time(&refused) });
+    }
+    while !matches!(turn(&mut refused), Action::Wait(_) | Action::ReadFacts) {
+        refused.turn(&Step { behavior: Behavior::Refuses(503, None), ..in_time(&refused) });
+    }
+    assert!(!refused.kubelet.schedule.is_silent());
+    assert_eq!(turn(&mut refused), Action::ReadFacts);
     let mut new = World::new();
     while !matches!(turn(&mut new), Action::Wait(_)) {
         new.turn(&Step { behavior: Behavior::Silent, takes: 1000, ..in_time(&new) });

@@ -27,7 +27,8 @@ pub enum ServerVersion {
     Idle,
     /// The version is read before the next request of the Node.
     Due,
-    /// The last attempt failed. The next one follows a registration, a write or an outage.
+    /// The last attempt failed. The next one follows the read of the Node, its registration, a write
+    /// or an outage.
     Failed,
 }
 
@@ -50,8 +51,9 @@ impl ServerVersion {
         }
     }
 
-    /// The Node was created or adopted: a read that failed is tried once more.
-    pub fn registered(&mut self) {
+    /// The server has read, created or adopted the Node, so it responds: a read of the version that
+    /// failed is tried once more.
+    pub fn try_again(&mut self) {
         if *self == Self::Failed {
             *self = Self::Due;
         }
@@ -112,7 +114,7 @@ mod tests {
             assert!(reader.is_due(), "{answer:?}");
             assert_eq!(reader.on_response(answer.clone()).ok(), want);
             assert!(!reader.is_due(), "{answer:?}");
-            reader.registered();
+            reader.try_again();
             assert_eq!(reader.is_due(), want.is_none(), "{answer:?}");
         }
     }
@@ -121,7 +123,7 @@ mod tests {
     fn another_version_is_reported_without_a_request() {
         let mut reader = ServerVersion::new(false);
         reader.read_again();
-        reader.registered();
+        reader.try_again();
         assert!(!reader.is_due());
     }
 }

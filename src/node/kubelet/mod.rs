@@ -587,6 +587,10 @@ impl Kubelet {
             }
             Ok(Progress::Read) => {
                 self.pods.node_answered(now);
+                if !self.registered {
+                    // The version goes before the adoption, which would write the built-in one.
+                    self.server_version.try_again();
+                }
                 if std::mem::take(&mut self.lease_gone) {
                     // The Node exists, so its Lease can be created again.
                     self.schedule.lease_continues(now);
@@ -607,7 +611,7 @@ impl Kubelet {
         }
         let is_new = result == Ok(Progress::Created);
         if is_new || result == Ok(Progress::Adopted) {
-            self.server_version.registered();
+            self.server_version.try_again();
         } else if result == Ok(Progress::Done) {
             self.server_version.read_again();
         }

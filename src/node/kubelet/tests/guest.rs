@@ -63,6 +63,22 @@ fn a_server_without_a_version_delays_no_registration() {
     assert!(reported(&world).starts_with("v1.38.1-nodelet."));
 }
 
+/// After a power cut at a site the boards start before their API server.
+#[test]
+fn a_restart_does_not_report_the_built_in_version_where_the_node_has_the_servers() {
+    let mut before = world(&["--kubelet-version=server"]);
+    run(&mut before, 60);
+    let mut world = World { cluster: before.cluster, ..world(&["--kubelet-version=server"]) };
+    while world.sent.is_empty() {
+        world.turn(&Step { behavior: Behavior::Refuses(503, None), takes: 1, ..correct() });
+    }
+    assert_eq!(world.sent[0].0, RequestKind::Version);
+    while !world.kubelet.registered {
+        world.turn(&correct());
+        assert!(reported(&world).starts_with("v1.38.1-nodelet."), "{}", reported(&world));
+    }
+}
+
 #[test]
 fn what_failed_before_the_lists_were_forbidden_is_not_told_for_ever() {
     let mut world = settled();

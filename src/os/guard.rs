@@ -11,8 +11,11 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
+use nix::fcntl::{AtFlags, readlinkat};
+use nix::sys::stat::{SFlag, fstatat};
 use nix::unistd::{AccessFlags, access};
 
+use super::folders;
 pub use super::mounts::own_mounts;
 use super::mounts::{self, Mount, all_mounts};
 use super::read::{cause, read_found};
@@ -144,28 +147,36 @@ pub fn resolve_path(
         }
         let next = at.join(&name);
         may_touch(&next)?;
-        match next.symlink_metadata() {
+        match link(&next) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 ahead.push(name);
                 break;
             }
             Err(error) => return Err(error),
-            Ok(metadata) if metadata.is_symlink() => {
+            Ok(Some(target)) => {
                 links += 1;
                 if links > MAX_LINKS {
                     return Err(Errno::ELOOP.into());
                 }
-                let target = next.read_link()?;
+                let target = PathBuf::from(target);
                 if target.is_absolute() {
                     at = root.to_path_buf();
                 }
                 push_reversed(&mut ahead, &target);
             }
-            Ok(_) => at = next,
+            Ok(None) => at = next,
         }
     }
     debug_assert!(at.starts_with(root), "{at:?} is not below {root:?}");
     Ok(Resolved { existing: at, missing: ahead })
+}
+
+/// The target of a link; `None` if the file that exists is no link.
+fn link(path: &Path) -> io::Result<Option<OsString>> {
+    let file =
+        folders::at(path, |folder, path| fstatat(folder, path, AtFlags::AT_SYMLINK_NOFOLLOW))?;
+    let is_link = file.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFLNK.bits();
+    is_link.then(|| folders::at(path, |folder, path| readlinkat(folder, path))).transpose()
 }
 
 fn push_reversed(ahead: &mut Vec<OsString>, path: &Path) {

@@ -17,6 +17,7 @@ use crate::sim::hook as sim;
 
 pub mod clock;
 pub mod command;
+mod folders;
 pub mod guard;
 pub mod hosts;
 pub mod logging;

@@ -3,15 +3,16 @@
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt as _};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, openat};
+use nix::fcntl::{OFlag, openat};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::Mode;
 
+use super::folders;
 use crate::kube::text::{Fault, FaultKind};
 #[cfg(test)]
 use crate::sim::hook as sim;
@@ -30,13 +31,10 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 /// [`open`] with additional flags of open(2). By openat(2): musl's open(2), which std calls, is
 /// followed by a call of fcntl(2) that sets O_CLOEXEC again.
 pub(crate) fn open_with(path: &Path, flags: OFlag) -> io::Result<File> {
-    let file = openat(AT_FDCWD, path, FLAGS | flags, Mode::empty())?;
-    Ok(file.into())
-}
-
-/// [`open`] of a path below a folder that is open.
-pub(crate) fn open_below(folder: &File, path: &str) -> io::Result<File> {
-    Ok(openat(folder, path, FLAGS, Mode::empty())?.into())
+    let open = |folder: BorrowedFd<'_>, path: &Path| {
+        openat(folder, path, FLAGS | flags, Mode::empty()).map(File::from)
+    };
+    folders::at(path, open)
 }
 
 /// Flags of open(2) for every file that is opened.

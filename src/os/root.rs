@@ -7,7 +7,7 @@
 //! A look at many files ends after a second as a whole (`HostRoot::begin_look`): what was not
 //! read by then is unread, and the cause says so. The read that is under way then still ends.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -21,7 +21,6 @@ use nix::sys::stat::Mode;
 use nix::sys::sysinfo::{SysInfo, sysinfo};
 
 use super::guard::resolve_path;
-use super::mounts::{self, all_mounts};
 use super::read::{self, LARGE, cause, each_line, from_start, whole};
 use crate::kube::facts::{Read, Unread};
 use crate::kube::instant::Mono;
@@ -38,18 +37,11 @@ pub const READ_BUDGET: Duration = Duration::from_secs(1);
 /// Why a file is unread that a look had no time for.
 pub(crate) const NOT_REACHED: &str = "not read: other files took the second that a look may take";
 
-/// Folders below `/` that are kept open if they are mounts. The kernel resolves each path from `/`
-/// in the root file system, which waits for its server if it is on a network. A path below an open
-/// folder needs no such step.
-const OPEN_FOLDERS: [&str; 3] = ["proc", "sys", "run"];
-
 /// The folder of /proc, /sys and /etc. Its clones share the look that is under way.
 #[derive(Clone)]
 pub struct HostRoot {
     path: PathBuf,
     look: SharedLook,
-    /// The open folder of each of [`OPEN_FOLDERS`]; empty until it is used, or if it is no mount.
-    folders: Rc<[OnceCell<File>; OPEN_FOLDERS.len()]>,
 }
 
 type SharedLook = Rc<RefCell<Option<LookEnd>>>;
@@ -85,7 +77,7 @@ impl Default for HostRoot {
 impl HostRoot {
     /// A root at `path`; opens nothing.
     pub fn new(path: impl Into<PathBuf>) -> HostRoot {
-        HostRoot { path: path.into(), look: SharedLook::default(), folders: Rc::default() }
+        HostRoot { path: path.into(), look: SharedLook::default() }
     }
 
     /// Begins a look: after [`READ_BUDGET`] each further read fails.
@@ -154,7 +146,7 @@ impl HostRoot {
     pub(crate) fn open(&self, path: &str) -> io::Result<File> {
         self.may_read()?;
         if self.is_real() {
-            return self.open_real(path);
+            return read::open(&Path::new("/").join(path));
         }
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let root = open(&self.path, flags, Mode::empty())?;
@@ -167,24 +159,6 @@ impl HostRoot {
             }
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    /// Opens a file of this machine; `path` is relative to `/`.
-    fn open_real(&self, path: &str) -> io::Result<File> {
-        let (first, below) = path.split_once('/').unwrap_or((path, ""));
-        let mut folders = OPEN_FOLDERS.iter().zip(&*self.folders);
-        if let Some((_, folder)) = folders.find(|(name, _)| **name == first) {
-            let point = format!("/{first}");
-            if folder.get().is_none()
-                && all_mounts().is_ok_and(|mounts| mounts::at(&mounts, &point).is_some())
-            {
-                let _ = folder.set(read::open_with(Path::new(&point), OFlag::O_PATH)?);
-            }
-            if let Some(folder) = folder.get() {
-                return read::open_below(folder, below);
-            }
-        }
-        read::open(&Path::new("/").join(path))
     }
 
     fn resolve(&self, path: &str) -> io::Result<PathBuf> {

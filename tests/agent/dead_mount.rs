@@ -174,3 +174,23 @@ fn a_local_root_dir_below_a_root_on_a_network_is_measured_after_its_death() {
         });
     });
 }
+
+/// A tmpfs, which the agent holds open.
+#[test]
+fn a_path_below_run_is_looked_up_after_the_death_of_a_root_on_a_network() {
+    let folder = Folder::new("served-run");
+    if let Err(why) = namespace::mounts() {
+        return skip::required(&why);
+    }
+    let run = Path::new("/run");
+    mount(Some("run"), run, Some("tmpfs"), MsFlags::empty(), Some("size=8m")).unwrap();
+    let _mounted = Mounted(run.to_owned());
+    std::fs::write("/run/there", "").unwrap();
+    let flags = ["--ready-when-exists=/run/there", "--node-condition=OnBattery=/run/battery"];
+    with_a_root_that_dies(&folder, &flags, |double, _| {
+        std::fs::write("/run/battery", "").unwrap();
+        eventually("OnBattery", Duration::from_secs(20), || {
+            double.get("nodes/pi").filter(|node| status_of(node, "OnBattery") == "True")
+        });
+    });
+}

@@ -187,8 +187,16 @@ impl Pki {
         self.marks.replaced = is_still.then_some(replaced);
     }
 
+    /// The kubeconfig of a bootstrap. As in a kubelet's, a CA that was read from a file stays that
+    /// file. A credential of the unit is written as data, because its file is there for this unit
+    /// alone, until it ends.
     fn rendered(&self, requested: &ApiConfig) -> Result<String, Fault> {
-        render(requested, &KubeconfigUser::Pair(&self.store.current_path()))
+        let credentials = self.source.credentials.as_deref();
+        let mut cluster = requested.clone();
+        if let Some(ca) = &mut cluster.ca {
+            ca.file.take_if(|file| credentials.is_some_and(|folder| file.starts_with(folder)));
+        }
+        render(&cluster, &KubeconfigUser::Pair(&self.store.current_path()))
     }
 
     fn add_later(&mut self, failure: &'static str, ops: Result<Vec<Op>, Fault>) {

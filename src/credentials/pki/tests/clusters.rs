@@ -61,6 +61,31 @@ fn a_join_that_is_cut_before_it_removes_a_bootstrapped_pair_counts() {
     assert_eq!(start.leaf.unwrap().not_before, day(1));
 }
 
+/// `nodelet check` and a later boot without the credentials read the kubeconfig, too.
+#[test]
+fn a_bootstrap_writes_a_ca_that_is_a_credential_into_the_kubeconfig() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    folder.write("credentials/ca", &signer.ca);
+    folder.write("ca.pem", &signer.ca);
+    let inline = format!("certificate-authority-data: {}", Pem(&signer.ca));
+    for (file, is_read) in [("credentials/ca", true), ("ca.pem", false)] {
+        let ca = folder.0.join(file);
+        let named = format!("certificate-authority: {}", ca.display());
+        folder.write("bootstrap.conf", &signer.kubeconfig(TOKEN).replace(&inline, &named));
+        let mut paths = folder.paths(true, true);
+        paths.credentials = Some(folder.0.join("credentials"));
+        renewed(&paths, &signer, 3);
+        let _ = fs::remove_dir_all(folder.0.join("credentials"));
+        let there = IdentitySource { credentials: None, ..folder.paths(true, true) };
+        let (_, start) = open(&there, day(4));
+        assert_eq!(start.bootstrap, None, "{file}");
+        let config = start.config.ca.unwrap();
+        assert_eq!(config.file, (!is_read).then_some(ca), "{file}");
+        fs::remove_dir_all(folder.0.join("etc")).unwrap();
+        fs::remove_dir_all(folder.0.join("lib")).unwrap();
+    }
+}
+
 /// An automation gave this board the files of another one.
 #[test]
 fn a_certificate_of_another_node_never_replaces_one_of_this_node() {

@@ -44,7 +44,8 @@ pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Resul
     } else if run.settings.root.is_some() {
         Finding::note("start", "--root: the board starts it", "")
     } else {
-        match start(&run.paths, &run.server, stale) {
+        let by_hand = line_by_hand(&run.paths, run.settings.bootstrap_only);
+        match start(&run.paths, &run.server, stale, &by_hand) {
             started if started.mark == Mark::Ok && !may_wait => triggered(run, started),
             started => started,
         }
@@ -88,17 +89,27 @@ fn triggered(run: &JoinRun<'_>, finding: Finding) -> Finding {
     finding
 }
 
-/// Starts the agent. It must start at the next boot, too.
-fn start(paths: &JoinPaths, server: &str, stale: Option<Fault>) -> Finding {
+/// The line that runs the agent without systemd. The stored flags name the credential with the
+/// bootstrap token, which systemd would make, so the file behind it follows them.
+fn line_by_hand(paths: &JoinPaths, bootstrap_only: bool) -> String {
+    let (flag, file) = match bootstrap_only {
+        true => ("bootstrap-kubeconfig", paths.bootstrap()),
+        false => ("kubeconfig", paths.kubeconfig()),
+    };
+    let (stored, file) = (paths.flags(), file.display());
+    let stored = stored.display();
+    format!("nodelet, the flags in {stored}, and --{flag}={file} --root-dir=/var/lib/nodelet")
+}
+
+/// Starts the agent. It must start at the next boot, too. `by_hand` is [`line_by_hand`].
+fn start(paths: &JoinPaths, server: &str, stale: Option<Fault>, by_hand: &str) -> Finding {
     let is_running = match paths.is_running() {
         Ok(is_running) => is_running,
         Err(why) => return Finding::note("start", why, RESTART),
     };
     let starts_at_boot = paths.is_enabled(SERVICE);
     if !is_running && !paths.has_systemd() {
-        let flags = "--kubeconfig=/etc/credstore/nodelet.kubeconfig --root-dir=/var/lib/nodelet";
-        let line = format!("nodelet {flags}, with the flags in {}", paths.flags().display());
-        return Finding::note("start", "systemd does not run", &line);
+        return Finding::note("start", "systemd does not run", by_hand);
     }
     if is_masked(&paths.host(), SERVICE) {
         let remedy = format!("systemctl unmask nodelet, then {ENABLE}");
@@ -216,7 +227,7 @@ mod tests {
         }
         let paths = JoinPaths::new(Some(tree.path()));
         let started =
-            start(&paths, "https://cp:6443", UnitProcess::find(&paths.host()).why_stale());
+            start(&paths, "https://cp:6443", UnitProcess::find(&paths.host()).why_stale(), "");
         (tree, started.line())
     }
 
@@ -252,5 +263,26 @@ mod tests {
         }
         let (_, line) = found(&[], true, true);
         assert!(line.ends_with("; systemctl enable nodelet, then systemctl restart nodelet"));
+    }
+    #[test]
+    fn without_systemd_the_line_to_run_names_the_files_that_were_written() {
+        let tree = Tree::empty("join-by-hand");
+        let paths = JoinPaths::new(Some(tree.path()));
+        let root = tree.path().display();
+        for (bootstrap_only, kubeconfig) in [
+            (false, format!("--kubeconfig={root}/etc/credstore/nodelet.kubeconfig")),
+            (
+                true,
+                format!("--bootstrap-kubeconfig={root}/etc/credstore/nodelet.bootstrap-kubeconfig"),
+            ),
+        ] {
+            let by_hand = line_by_hand(&paths, bootstrap_only);
+            let line = start(&paths, "", None, &by_hand).line();
+            let want = format!(
+                "– start: systemd does not run; nodelet, the flags in \
+                 {root}/etc/default/nodelet-join, and {kubeconfig} --root-dir=/var/lib/nodelet"
+            );
+            assert_eq!(line, want);
+        }
     }
 }

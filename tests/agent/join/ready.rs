@@ -134,6 +134,17 @@ fn a_join_that_stores_a_token_does_not_wait_for_ready() {
     let (is_ok, text) = end(join(&cluster(), &["--bootstrap-only"]));
     let line = "– ready: join does not wait for it; kubectl get node pi\n";
     assert!(is_ok && text.contains(line), "{text}");
+    // As in a Containerfile: it starts nothing.
+    let (is_ok, text) = end(join(&cluster(), &["--bootstrap-only", "--root=/", "--force"]));
+    assert!(is_ok && text.contains("– start: --root: the board starts it"), "{text}");
+    assert!(text.contains(", /etc/credstore/nodelet.bootstrap-kubeconfig\n"), "{text}");
+    // Below procd, OpenRC or runit.
+    fs::remove_dir_all("/run/systemd").unwrap();
+    let (is_ok, text) = end(join(&cluster(), &["--bootstrap-only", "--force"]));
+    let line = "– start: systemd does not run; nodelet, the flags in /etc/default/nodelet-join, and \
+                --bootstrap-kubeconfig=/etc/credstore/nodelet.bootstrap-kubeconfig \
+                --root-dir=/var/lib/nodelet\n";
+    assert!(is_ok && text.contains(line), "{text}");
 }
 
 /// Without flags `nodelet check` checks the unit: what join stored, and the administrator's flags.

@@ -19,7 +19,7 @@ use crate::credentials::certificate::{Certificate, CertificateKind};
 use crate::credentials::pki::serving::ServingPki;
 use crate::credentials::rotation::{Rotation, RotationStep};
 use crate::kube::delay::Jitter;
-use crate::kube::instant::{Mono, Now};
+use crate::kube::instant::{ClusterSeen, Mono};
 use crate::kube::json;
 use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object;
@@ -70,33 +70,34 @@ impl ClusterCertificate {
         })
     }
 
-    /// The certificate that is stored.
+    /// The certificate to use.
     pub(super) fn current(&self) -> Option<ClientCertificate> {
         self.pki.current().map(|(certificate, _)| certificate)
     }
 
     /// When the next step is due.
-    pub(super) fn due(&mut self, now: Now) -> Mono {
+    pub(super) fn due(&mut self, at: ClusterSeen) -> Mono {
+        let now = at.now.mono;
         if self.rotation.has_change() {
-            return now.mono;
+            return now;
         }
-        if self.rotation.is_settled(now.into()) {
-            self.log.succeeded(now.mono);
+        if self.rotation.is_settled(at) {
+            self.log.succeeded(now);
         }
-        self.rotation.due(now.into()).map_or(self.read_at, |due| due.min(self.read_at))
+        self.rotation.due(at).map_or(self.read_at, |due| due.min(self.read_at))
     }
 
-    /// Takes a step that is due: one request, or one operation on a file. Returns a new
-    /// certificate.
-    pub(super) fn step(&mut self, reviews: &mut Reviews, now: Now) -> Option<ClientCertificate> {
-        if self.read_at <= now.mono {
+    /// Takes a step that is due: one request, or one operation on a file. Returns the certificate
+    /// to use, if it may be another one.
+    pub(super) fn step(&mut self, reviews: &mut Reviews, now: Mono) -> Option<ClientCertificate> {
+        if self.read_at <= now {
             self.read_names(reviews);
             return None;
         }
-        let result = match self.rotation.step(&mut self.pki, now.into()) {
-            Ok(RotationStep::Files) => Ok(()),
+        let result = match self.rotation.step(&mut self.pki, reviews.seen()) {
+            Ok(RotationStep::Files) => return None,
             Ok(RotationStep::InUse(_)) => {
-                self.log.succeeded(now.mono);
+                self.log.succeeded(now);
                 log::info!("serving certificate: issued by the cluster");
                 return self.current();
             }
@@ -107,16 +108,16 @@ impl ClusterCertificate {
                 } else {
                     reviews.call(&request, reviews.now().after(BUDGET))
                 };
-                let now = Now { mono: reviews.now(), ..now };
-                let taken = self.rotation.on_response("serving certificate", answer, now.into());
+                let at = reviews.seen();
+                let taken = self.rotation.on_response("serving certificate", answer, at);
                 taken.map_err(|error| error.why)
             }
             Err(why) => Err(why),
         };
-        if let Err(why) = result {
-            self.log.failed(&why.to_string(), now.mono);
-        }
-        None
+        let why = result.err()?;
+        self.log.failed(&why.to_string(), now);
+        // It may be one that could not be stored.
+        self.current()
     }
 
     fn read_names(&mut self, reviews: &mut Reviews) {

@@ -111,8 +111,7 @@ impl Port {
         // may take longer than `--idle-exit`.
         let mut busy = self.clock.now().mono;
         loop {
-            let start = self.clock.now();
-            let now = start.mono;
+            let now = self.clock.now().mono;
             let deadline = self.connections.expire(now);
             let idle = self.idle_exit.filter(|_| deadline.is_none());
             let end = idle.map(|idle| busy.after(idle));
@@ -122,7 +121,7 @@ impl Port {
             let room = self.connections.room().map(|room| room.max(self.rests));
             let accepts = room.is_some_and(|room| room <= now);
             let later = room.filter(|_| !accepts);
-            let rotation = self.certificates.due(start);
+            let rotation = self.certificates.due(self.responder.reviews.seen());
             let wake = [deadline, end, later, rotation].into_iter().flatten().min();
             let ready = self.wait(accepts, wake.map(|wake| wake.since(now)));
             let now = self.clock.now().mono;
@@ -147,9 +146,9 @@ impl Port {
             if accepts && ready.last() == Some(&true) {
                 self.accept();
             }
-            let start = self.clock.now();
-            let new = self.certificates.step(&mut self.responder.reviews, start);
-            self.connections.skip_time(start.mono, self.clock.now().mono);
+            let start = self.clock.now().mono;
+            let new = self.certificates.step(&mut self.responder.reviews);
+            self.connections.skip_time(start, self.clock.now().mono);
             self.use_certificates(new);
         }
     }

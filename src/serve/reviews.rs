@@ -12,7 +12,7 @@ use super::client_ca::issuers;
 use crate::client::api::Api;
 use crate::client::api_config::Pem;
 use crate::credentials::{Credentials, IdentitySource};
-use crate::kube::instant::Mono;
+use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -32,6 +32,8 @@ pub(super) struct Reviews {
     key: hmac::Key,
     /// Until when the open connection is used.
     kept_until: Mono,
+    /// The server's time in its last answer, and when that came.
+    server_time: Option<(Mono, Wall)>,
     /// The end of the node's certificate.
     pub(super) client_not_after: Option<Wall>,
 }
@@ -53,7 +55,17 @@ impl Reviews {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.map_err(|_| "no random numbers for a key")?;
         let client_not_after = credentials.current.not_after();
-        Ok(Self { credentials, clock, key, kept_until: Mono::START, client_not_after })
+        let (kept_until, server_time) = (Mono::START, None);
+        Ok(Self { credentials, clock, key, kept_until, server_time, client_not_after })
+    }
+
+    /// Now, by the server's clock once it has told its time.
+    pub(super) fn seen(&self) -> ClusterSeen {
+        let now = self.clock.now();
+        let wall = self.server_time.map(|(at, date)| date.after(now.mono.since(at)));
+        let knows_time = wall.is_some();
+        let now = Now { wall: wall.unwrap_or(now.wall), ..now };
+        ClusterSeen { knows_time, ..now.into() }
     }
 
     /// The CA that has signed the board's own client certificate, if the current credentials have
@@ -68,7 +80,7 @@ impl Reviews {
 
     /// Reads credentials that were replaced, once a minute.
     pub(super) fn refresh(&mut self) {
-        if self.credentials.refresh(self.clock.now().into()) {
+        if self.credentials.refresh(self.seen()) {
             self.client_not_after = self.credentials.current.not_after();
         }
     }
@@ -84,8 +96,10 @@ impl Reviews {
             api.hang_up();
         }
         let answer = api.call(request, deadline.since(start));
-        if answer.is_ok() {
-            self.kept_until = self.now().after(KEPT);
+        if let Ok(response) = &answer {
+            let now = self.now();
+            self.kept_until = now.after(KEPT);
+            self.server_time = response.date.map(|date| (now, date)).or(self.server_time);
         }
         self.credentials.current.on_answer(&answer);
         answer
@@ -107,12 +121,12 @@ impl ReviewContext for Reviews {
     fn call(&mut self, request: &Request, deadline: Mono) -> Answer {
         self.refresh();
         let answer = self.send(request, deadline);
-        let now = self.clock.now();
+        let at = self.seen();
         let is_refused = matches!(&answer, Ok(response) if response.code == 401);
-        if !is_refused || deadline <= now.mono {
+        if !is_refused || deadline <= at.now.mono {
             return answer;
         }
-        if !self.credentials.refresh(now.into()) && !self.credentials.search(now.wall) {
+        if !self.credentials.refresh(at) && !self.credentials.search(at.now.wall) {
             return answer;
         }
         self.client_not_after = self.credentials.current.not_after();
@@ -135,7 +149,7 @@ mod tests {
 
     /// A server that says for each request over which connection it came.
     #[test]
-    fn a_connection_is_used_again_for_a_minute_after_an_answer() {
+    fn a_connection_is_used_again_for_a_minute_and_its_servers_time_counts() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (sender, receiver) = channel();
@@ -145,7 +159,9 @@ mod tests {
                 thread::spawn(move || {
                     while stream.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {
                         sender.send(number).unwrap();
-                        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+                        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\
+                                      Date: Sun, 01 Jan 2040 00:00:00 GMT\r\n\r\n";
+                        stream.write_all(answer.as_bytes()).unwrap();
                     }
                 });
             }
@@ -159,6 +175,7 @@ mod tests {
         tree.write("kubeconfig", kubeconfig.as_bytes());
         let source = IdentitySource::new(&Config::of(&[]), &tree.join("kubeconfig"), None);
         let mut reviews = Reviews::open(&source, Clock::start()).unwrap();
+        assert!(!reviews.seen().knows_time);
         for (age, connection) in [(0, 0), (0, 0), (30, 0), (60, 1), (0, 1)] {
             // As if the last answer had come so many seconds before now.
             let age = Duration::from_secs(age);
@@ -168,6 +185,8 @@ mod tests {
             assert_eq!(reviews.call(&request, deadline).unwrap().code, 200);
             assert_eq!(receiver.recv().unwrap(), connection, "{age:?}");
             assert!(reviews.kept_until > reviews.now().after(KEPT / 2));
+            let seen = reviews.seen();
+            assert!(seen.knows_time && seen.now.wall.time().starts_with("2040-01-01T00:0"));
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::credentials::credential_files::StampedFiles;
 use crate::credentials::kubeconfig::{read_certificate, read_pem};
 use crate::credentials::pki::key::Key;
 use crate::kube::delay::Jitter;
-use crate::kube::instant::{Mono, Now};
+use crate::kube::instant::{ClusterSeen, Mono};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -104,21 +104,21 @@ impl Certificates {
     }
 
     /// When a step towards the certificate of the cluster is due.
-    pub(super) fn due(&mut self, now: Now) -> Option<Mono> {
-        self.cluster.as_mut().map(|cluster| cluster.due(now))
+    pub(super) fn due(&mut self, at: ClusterSeen) -> Option<Mono> {
+        self.cluster.as_mut().map(|cluster| cluster.due(at))
     }
 
     /// Takes the step that is due. Returns the new TLS configuration, if there is one.
-    pub(super) fn step(
-        &mut self,
-        reviews: &mut Reviews,
-        now: Now,
-    ) -> Option<(Arc<ServerConfig>, ClientCa)> {
-        let cluster = self.cluster.as_mut()?;
-        if now.mono < cluster.due(now) {
+    pub(super) fn step(&mut self, reviews: &mut Reviews) -> Option<(Arc<ServerConfig>, ClientCa)> {
+        let (cluster, at) = (self.cluster.as_mut()?, reviews.seen());
+        if at.now.mono < cluster.due(at) {
             return None;
         }
-        self.issued = Some(cluster.step(reviews, now)?);
+        let current = Some(cluster.step(reviews, at.now.mono)?);
+        if self.issued == current {
+            return None;
+        }
+        self.issued = current;
         self.tls().ok()
     }
 

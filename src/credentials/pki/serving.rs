@@ -20,6 +20,8 @@ pub struct ServingPki {
     kind: CertificateKind,
     /// The subject of the certificates to request.
     pub subject: Subject,
+    /// The last certificate, if it could not be stored. It is in use all the same.
+    unstored: Option<(ClientCertificate, Leaf)>,
     /// The operations that remove what the last certificate replaced.
     clean: Vec<Op>,
 }
@@ -33,11 +35,16 @@ impl ServingPki {
         if let Err(why) = Disk::default().carry_out(store.recover()?) {
             log::warn!("{why}");
         }
-        Ok(Self { store, kind, subject: Subject::default(), clean: Vec::new() })
+        Ok(Self { store, kind, subject: Subject::default(), unstored: None, clean: Vec::new() })
+    }
+
+    /// The certificate to use.
+    pub fn current(&self) -> Option<(ClientCertificate, Leaf)> {
+        self.unstored.clone().or_else(|| self.stored())
     }
 
     /// The certificate that is stored, if TLS can use it.
-    pub fn current(&self) -> Option<(ClientCertificate, Leaf)> {
+    fn stored(&self) -> Option<(ClientCertificate, Leaf)> {
         let (stored, mut leaf) = self.store.usable().ok()??;
         if self.kind.is_at_supervisor() {
             leaf.not_before = self.store.arrival(&leaf).unwrap_or_default();
@@ -50,7 +57,8 @@ impl ServingPki {
             Ok(ops) => self.clean = ops,
             Err(why) => log::warn!("{why}"),
         }
-        let (_, leaf) = self.current().ok_or("the stored certificate is missing")?;
+        let (_, leaf) = self.stored().ok_or("the stored certificate is missing")?;
+        self.unstored = None;
         Ok(leaf)
     }
 }
@@ -67,17 +75,29 @@ impl CertificateFiles for ServingPki {
     fn result(&mut self, task: &FileTask, written: Result<(), Fault>, now: Wall) -> TaskResult {
         let result = match task {
             FileTask::Find => {
-                let current = self.current().map(|(_, leaf)| leaf);
-                let usable = current
+                let stored = self.stored().map(|(_, leaf)| leaf);
+                let usable = stored
                     .filter(|leaf| now <= leaf.not_after && leaf.subject.satisfies(&self.subject));
-                Ok(usable.map_or(TaskResult::NotFound, TaskResult::InUse))
+                Ok(usable.map_or(TaskResult::NotFound, |leaf| {
+                    self.unstored = None;
+                    TaskResult::InUse(leaf)
+                }))
             }
-            FileTask::Sign { .. } => written
-                .and_then(|()| self.store.request(&self.subject, CertificatePurpose::SERVING))
+            // If the key could not be stored, the request is made all the same, as a kubelet makes
+            // it: only a restart makes another one.
+            FileTask::Sign { .. } => self
+                .store
+                .request(&self.subject, CertificatePurpose::SERVING)
                 .map(TaskResult::Signed),
             FileTask::Install(chain) => match self.store.issued(chain, now) {
                 Err(why) => Ok(TaskResult::Unusable(why)),
-                Ok(_) => written.and_then(|()| self.installed()).map(TaskResult::InUse),
+                Ok((certificate, leaf)) => match written.and_then(|()| self.installed()) {
+                    Ok(leaf) => Ok(TaskResult::InUse(leaf)),
+                    Err(why) => {
+                        self.unstored = Some((certificate, leaf.clone()));
+                        Ok(TaskResult::NotStored(leaf, format!("in use, but not stored: {why}")))
+                    }
+                },
             },
         };
         result.unwrap_or_else(TaskResult::Failed)

@@ -81,3 +81,27 @@ fn a_request_is_the_same_after_a_restart_until_it_has_a_certificate() {
         .unwrap();
     assert_eq!(at_supervisor.not_before, day(1));
 }
+
+/// A kubelet uses the certificate only once it is stored.
+#[test]
+fn on_a_full_disk_a_certificate_is_requested_and_used_and_stored_later() {
+    let (folder, signer) = (Folder::new(), Signer::new());
+    let full = || Err("no space left on device".into());
+    let mut pki = open(&folder, "pi-3");
+    assert!(!pki.operations(&SIGN, day(0)).unwrap().is_empty());
+    let signed = pki.result(&SIGN, full(), day(0));
+    let TaskResult::Signed(request) = signed else { panic!("{signed:?}") };
+    let install = FileTask::Install(signer.sign(&request, 1, 29));
+    for _ in 0..2 {
+        assert!(!pki.operations(&install, day(1)).unwrap().is_empty());
+        let used = pki.result(&install, full(), day(1));
+        let TaskResult::NotStored(leaf, line) = used else { panic!("{used:?}") };
+        assert_eq!(line, "in use, but not stored: no space left on device");
+        assert_eq!(pki.current().unwrap().1, leaf);
+    }
+    assert!(open(&folder, "pi-3").current().is_none());
+    let stored = work(&mut pki, &install, day(1));
+    let TaskResult::InUse(leaf) = stored else { panic!("{stored:?}") };
+    assert_eq!(pki.current(), open(&folder, "pi-3").current());
+    assert_eq!(pki.current().unwrap().1, leaf);
+}

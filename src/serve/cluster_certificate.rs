@@ -104,9 +104,12 @@ impl ClusterCertificate {
             Ok(RotationStep::Send(request)) => {
                 let answer = if self.kind.is_at_supervisor() {
                     let client = reviews.serving_client(&ips(&self.pki.subject));
-                    client.and_then(|mut api| api.call(&request, BUDGET))
+                    client.and_then(|mut api| {
+                        api.connect(BUDGET)?;
+                        api.call(&request, BUDGET)
+                    })
                 } else {
-                    reviews.call(&request, reviews.now().after(BUDGET))
+                    reviews.call(&request, &mut reviews.now().after(BUDGET))
                 };
                 let at = reviews.seen();
                 let taken = self.rotation.on_response("serving certificate", answer, at);
@@ -122,8 +125,8 @@ impl ClusterCertificate {
 
     fn read_names(&mut self, reviews: &mut Reviews) {
         let path = format!("/api/v1/nodes/{}", self.node_name);
-        let deadline = reviews.now().after(BUDGET);
-        let response = accepted(reviews.call(&Request::get(path, Accept::Object), deadline));
+        let mut deadline = reviews.now().after(BUDGET);
+        let response = accepted(reviews.call(&Request::get(path, Accept::Object), &mut deadline));
         let names = response
             .map_err(|error| error.why.to_string())
             .and_then(|response| names(&json::parse(&response.body).unwrap_or_default()));

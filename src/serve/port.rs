@@ -245,7 +245,7 @@ impl Port {
         let now = self.clock.now();
         let bytes = answer.render(is_head, is_last, wall(now));
         let next = connection.answer(&bytes, is_last, answer.journal, now.mono);
-        // A judgement takes up to 4 s. This time counts for no connection.
+        // A judgement takes some seconds. This time counts for no connection.
         self.connections.skip_time(start.mono, now.mono);
         next
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ring::hmac;
 use ring::rand::SystemRandom;
 
-use super::access::ReviewContext;
+use super::access::{BUDGET, ReviewContext};
 use super::client_ca::issuers;
 use crate::client::api::Api;
 use crate::client::api_config::Pem;
@@ -90,12 +90,18 @@ impl Reviews {
         self.credentials.current.serving_client(node_ips)
     }
 
-    fn send(&mut self, request: &Request, deadline: Mono) -> Answer {
+    fn send(&mut self, request: &Request, deadline: &mut Mono) -> Answer {
         let (start, api) = (self.now(), &mut self.credentials.current.api);
         if self.kept_until <= start {
             api.hang_up();
         }
-        let answer = api.call(request, deadline.since(start));
+        let mut connected = Ok(());
+        if !api.is_connected() {
+            connected = api.connect(BUDGET);
+            *deadline = deadline.after(self.clock.now().mono.since(start));
+        }
+        let left = deadline.since(self.clock.now().mono);
+        let answer = connected.and_then(|()| api.call(request, left));
         if let Ok(response) = &answer {
             let now = self.now();
             self.kept_until = now.after(KEPT);
@@ -118,12 +124,12 @@ impl ReviewContext for Reviews {
 
     /// Before the request, reads credentials that were replaced, at most once a minute. After a
     /// 401, looks for them at once, and sends the request again if there are others.
-    fn call(&mut self, request: &Request, deadline: Mono) -> Answer {
+    fn call(&mut self, request: &Request, deadline: &mut Mono) -> Answer {
         self.refresh();
         let answer = self.send(request, deadline);
         let at = self.seen();
         let is_refused = matches!(&answer, Ok(response) if response.code == 401);
-        if !is_refused || deadline <= at.now.mono {
+        if !is_refused || *deadline <= at.now.mono {
             return answer;
         }
         if !self.credentials.refresh(at) && !self.credentials.search(at.now.wall) {
@@ -176,14 +182,18 @@ mod tests {
         let source = IdentitySource::new(&Config::of(&[]), &tree.join("kubeconfig"), None);
         let mut reviews = Reviews::open(&source, Clock::start()).unwrap();
         assert!(!reviews.seen().knows_time);
+        let mut last = None;
         for (age, connection) in [(0, 0), (0, 0), (30, 0), (60, 1), (0, 1)] {
             // As if the last answer had come so many seconds before now.
             let age = Duration::from_secs(age);
             reviews.kept_until = reviews.now().after(KEPT.saturating_sub(age));
             let request = Request::get("/".to_owned(), Accept::Object);
-            let deadline = reviews.now().after(Duration::from_secs(20));
-            assert_eq!(reviews.call(&request, deadline).unwrap().code, 200);
+            let given = reviews.now().after(Duration::from_secs(20));
+            let mut deadline = given;
+            assert_eq!(reviews.call(&request, &mut deadline).unwrap().code, 200);
             assert_eq!(receiver.recv().unwrap(), connection, "{age:?}");
+            let is_new = last.replace(connection) != Some(connection);
+            assert_eq!(deadline > given, is_new, "the time of a new connection");
             assert!(reviews.kept_until > reviews.now().after(KEPT / 2));
             let seen = reviews.seen();
             assert!(seen.knows_time && seen.now.wall.time().starts_with("2040-01-01T00:0"));

@@ -33,7 +33,9 @@ const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 const ANONYMOUS: &str = "system:anonymous";
 
-/// Time limit of one judgement, all its reviews together: each other connection waits meanwhile.
+/// Time limit of one judgement, all its reviews together: each other connection waits meanwhile. A
+/// new connection to the API server has a limit of its own of this length: it takes as many round
+/// trips as the reviews.
 pub(super) const BUDGET: Duration = Duration::from_secs(4);
 /// How long an invalid token is cached.
 const BAD_TOKEN_TTL: Duration = Duration::from_secs(30);
@@ -100,8 +102,9 @@ pub(super) trait ReviewContext {
     fn now(&self) -> Mono;
     /// A keyed hash, with a key of this process alone. Tokens are not kept in clear.
     fn digest(&self, bytes: &[u8]) -> KeyedHash;
-    /// One request to the API server, which ends at `deadline`.
-    fn call(&mut self, request: &Request, deadline: Mono) -> Answer;
+    /// One request to the API server, which ends at `deadline`. If it needs a new connection, the
+    /// deadline is later by the time that this takes.
+    fn call(&mut self, request: &Request, deadline: &mut Mono) -> Answer;
 }
 
 /// Reviews that were sent.
@@ -158,7 +161,8 @@ impl Access {
         }
     }
 
-    /// Whether `asker` may send `method` to `path`, which has no query. Takes [`BUDGET`] at most.
+    /// Whether `asker` may send `method` to `path`, which has no query. Takes [`BUDGET`] at most,
+    /// or twice as long if a new connection is opened.
     pub(super) fn judge(
         &mut self,
         asker: &Asker<'_>,
@@ -167,15 +171,15 @@ impl Access {
         context: &mut dyn ReviewContext,
     ) -> Verdict {
         let (verb, subresources) = (verb(method), subresources(path));
-        let deadline = context.now().after(BUDGET);
+        let mut deadline = context.now().after(BUDGET);
         let of_token = match (asker.user, asker.token) {
             (None, Some(token)) if self.config.accepts_tokens => {
-                self.user_of(token, asker.peer, deadline, context)
+                self.user_of(token, asker.peer, &mut deadline, context)
             }
             _ => None,
         };
         match asker.user.or(of_token.as_deref()) {
-            Some(user) => self.authorize(user, verb, subresources, deadline, context),
+            Some(user) => self.authorize(user, verb, subresources, &mut deadline, context),
             None => Verdict::Unauthorized,
         }
     }
@@ -185,7 +189,7 @@ impl Access {
         &mut self,
         token: &str,
         peer: IpAddr,
-        deadline: Mono,
+        deadline: &mut Mono,
         context: &mut dyn ReviewContext,
     ) -> Option<Rc<User>> {
         let now = context.now();
@@ -232,7 +236,7 @@ impl Access {
         user: &User,
         verb: &'static str,
         subresources: &[&'static str],
-        deadline: Mono,
+        deadline: &mut Mono,
         context: &mut dyn ReviewContext,
     ) -> Verdict {
         for subresource in subresources {
@@ -255,7 +259,7 @@ impl Access {
         user: &User,
         verb: &'static str,
         subresource: &'static str,
-        deadline: Mono,
+        deadline: &mut Mono,
         context: &mut dyn ReviewContext,
     ) -> Option<bool> {
         let now = context.now();
@@ -277,11 +281,11 @@ impl Access {
     fn review(
         &mut self,
         mut request: Request,
-        deadline: Mono,
+        deadline: &mut Mono,
         context: &mut dyn ReviewContext,
     ) -> Review {
         let now = context.now();
-        if now < self.pause_until || deadline <= now {
+        if now < self.pause_until || *deadline <= now {
             return Review::Failed;
         }
         let is_token = request.path == TOKEN_REVIEWS;

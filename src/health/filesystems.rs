@@ -146,7 +146,9 @@ impl Source for ReadonlyFilesystem {
             // (ext4_journal_check_start).
             let was_aborted = fs.is_read_only && memory.was_writable;
             let stops = |errors: &Ext4Errors| errors.stops_on_error || was_aborted;
-            let is_stopped = fs.is_stopped || memory.has_failed && errors.is_some_and(stops);
+            let is_stopped = fs.is_stopped
+                || memory.has_failed && errors.is_some_and(stops)
+                || fs.lacks_device && was_told;
             let has_turned = fs.is_read_only
                 && memory.was_writable
                 && fs.ext4 == Presence::Absent
@@ -162,9 +164,14 @@ impl Source for ReadonlyFilesystem {
             is_unread |= fs.ext4.is_unread();
             self.memories.push(memory);
         }
-        // A file system without a record of errors is named first, because only this message tells
-        // the next process that it has stopped. An ext4 has its record.
-        match failed.iter().find(|fs| fs.ext4 == Presence::Absent).or(failed.first()) {
+        // A file system that nothing else tells the next process to have stopped is named first.
+        // An ext4 has its record of errors, which is enough if an error stops it.
+        let needs_message = |fs: &&&Filesystem| match &fs.ext4 {
+            Presence::Absent => true,
+            Presence::Found(errors) => !errors.stops_on_error,
+            Presence::Unread(_) => false,
+        };
+        match failed.iter().find(needs_message).or(failed.first()) {
             Some(fs) => {
                 RuleResult::problem(1, "FilesystemIsReadOnly", &stopped(fs), failed.len() - 1)
             }
@@ -248,6 +255,8 @@ fn mounted(
         let former = old.iter_mut().find(is_it);
         // The record of errors is found only under the kernel's name of the device.
         // A disk that was pulled out stays mounted, and has no device any more.
+        // A number with the major 0 is of no device, as that of btrfs.
+        let lacks_device = name == Presence::Absent && !number.starts_with("0:");
         let is_gone = name == Presence::Absent && former.as_ref().is_some_and(|it| it.is_named);
         let (device, is_named, unread) = match (name, &former) {
             (Presence::Found(name), _) => (name, true, None),
@@ -268,6 +277,7 @@ fn mounted(
             errors,
             fs: Filesystem {
                 is_stopped: has("emergency_ro") || has("shutdown") || is_gone,
+                lacks_device,
                 is_read_only: has("ro"),
                 is_read_only_in_fstab: is_in_fstab,
                 device,
@@ -609,6 +619,17 @@ pub(super) mod tests {
                 Ext4Errors { count, last, stops_on_error: false, booted: Some(WALL - 1000) };
             mounted(&[Filesystem { is_read_only, ext4: Presence::Found(errors), ..ext4(0) }])
         };
+        // The condition names it before an ext4 whose record is enough, for the next process.
+        let both = |before: Look, other: u64| {
+            let aborted = before.found().unwrap()[0].clone();
+            let other =
+                Filesystem { number: "8:1".to_owned(), device: "sda1".into(), ..ext4(other) };
+            mounted(&[other, aborted])
+        };
+        let mut board = new_board();
+        board.look(0, &both(look(0, 0, false), 0));
+        board.looks(3, 60, &both(look(1, WALL, true), 1));
+        assert_eq!(board.message(), "mmcblk0p2 (ext4 at /) stopped taking writes, and 1 more");
         for (name, first, second, want) in [
             ("aborted", look(0, 0, false), look(1, WALL, true), "FilesystemIsReadOnly"),
             ("an error before", look(1, WALL, false), look(1, WALL, true), "FilesystemIsReadOnly"),
@@ -635,13 +656,39 @@ pub(super) mod tests {
         let mut look = || {
             source.read_at = None;
             source.look(&mut HealthReader::new(HostRoot::new(tree.path()), Now::default));
-            source.found.found().unwrap().iter().map(|fs| fs.is_stopped).collect::<Vec<_>>()
+            let found = source.found.found().unwrap();
+            assert!(found.iter().all(|fs| fs.is_stopped == fs.lacks_device));
+            found.iter().map(|fs| fs.is_stopped).collect::<Vec<_>>()
         };
         assert_eq!(look(), [false, false]);
         std::fs::remove_dir_all(tree.path().join("sys/dev/block/8:1")).unwrap();
         assert_eq!([look(), look()], [[true, false], [true, false]]);
         tree.write("sys/dev/block/8:1/uevent", b"DEVNAME=sda1\n");
         assert_eq!(look(), [false, false]);
+    }
+
+    /// The device was gone before this process began to look.
+    #[test]
+    fn the_condition_tells_the_next_process_of_a_device_that_is_gone() {
+        let gone = |lacks_device| {
+            let gone = Filesystem { number: "8:1".to_owned(), lacks_device, ..vfat(false) };
+            mounted(&[gone, ext4(0)])
+        };
+        let told = json!({"type": "ReadonlyFilesystem", "status": "True",
+            "reason": "FilesystemIsReadOnly",
+            "message": "mmcblk0p1 (vfat at /boot) stopped taking writes"});
+        for (lacks_device, is_of_this_boot, want) in [
+            (true, Some(true), "FilesystemIsReadOnly"),
+            (true, None, "FilesystemIsReadOnly"),
+            (true, Some(false), "False"),
+            (false, Some(true), "False"),
+        ] {
+            let mut next = new_board();
+            next.look(0, &gone(lacks_device));
+            assert_eq!(next.state(), "False", "nobody has told");
+            next.adopt_of(&told, is_of_this_boot);
+            assert_eq!(next.looks(3, 60, &gone(lacks_device)), want, "{is_of_this_boot:?}");
+        }
     }
 
     /// A new error makes the table of mounts be read again.

@@ -13,8 +13,11 @@ pub(super) struct Filesystem {
     pub(super) fs_type: String,
     /// Its first mount point.
     pub(super) point: String,
-    /// The superblock has the option `emergency_ro` or `shutdown`, or its device is gone.
+    /// The superblock has the option `emergency_ro` or `shutdown`, or its device is gone since the
+    /// last look.
     pub(super) is_stopped: bool,
+    /// The kernel has no device of this number, though it is the number of a device.
+    pub(super) lacks_device: bool,
     /// The superblock is read-only.
     pub(super) is_read_only: bool,
     /// `etc/fstab` mounts one of its points read-only.

@@ -77,6 +77,8 @@ struct Agent {
     unwritten_cidrs: Option<String>,
     /// The next turn for a file change queues the file `podcidr`.
     cidrs_due: bool,
+    /// The same for the file `boots`.
+    boots_due: bool,
     cidrs_log: OutageLog,
     clock: Clock,
     wakeup: Wakeup,
@@ -143,6 +145,7 @@ impl Agent {
             changes: Changes::none(),
             unwritten_cidrs: None,
             cidrs_due: false,
+            boots_due: false,
             cidrs_log: OutageLog::new("podCIDR"),
             clock,
             wakeup,
@@ -165,7 +168,7 @@ impl Agent {
             let is_apart = self.credentials.current.signs_apart();
             let seen = self.kubelet.cluster_seen(start);
             let mut other_work = other_work(&mut self.credentials.rotation, is_apart, seen);
-            other_work.has_change |= self.cidrs_due || !self.changes.is_empty();
+            other_work.has_change |= self.cidrs_due || self.boots_due || !self.changes.is_empty();
             other_work.has_look = self.health.is_look_due(start.mono);
             let api = &self.credentials.current.api;
             let turn = self.kubelet.next(start, other_work, || api.is_connected());
@@ -340,9 +343,7 @@ impl Agent {
             self.health.on_date(date, start, now);
         }
         // This boot is recorded once a response has shown that the clock is right.
-        if let Some(ops) = self.health.record_boot(now) {
-            self.changes.add(FilePurpose::Boots, ops);
-        }
+        self.boots_due |= self.health.is_record_due(now);
         (answer, now)
     }
 
@@ -380,6 +381,9 @@ impl Agent {
         if std::mem::take(&mut self.cidrs_due) {
             return self.queue_pod_cidrs();
         }
+        if std::mem::take(&mut self.boots_due) {
+            return self.queue_boots();
+        }
         let Some((purpose, result)) = self.changes.carry_out_next() else {
             return;
         };
@@ -416,6 +420,13 @@ impl Agent {
         log::info!("node {}: podCIDR {cidrs}", &self.kubelet.node_config().name);
         self.unwritten_cidrs = Some(cidrs);
         self.cidrs_due = true;
+    }
+
+    /// Queues the file with the boots. This looks for the folder, as for `podcidr`.
+    fn queue_boots(&mut self) {
+        if let Some(ops) = self.health.record_boot(self.clock.now()) {
+            self.changes.add(FilePurpose::Boots, ops);
+        }
     }
 
     /// Queues the file that a CNI plugin or another program on this board reads. This looks for

@@ -151,11 +151,15 @@ impl Time {
         Some(now.wall.before(since_boot))
     }
 
-    /// The operations that write a line of this boot into the file `boots`, once a response shows
-    /// that the clock is right. `None` if the boot has its line, or if the kernel tells no id of
-    /// the boot. After a failed write, each look allows another attempt.
+    /// Whether the file `boots` lacks a line of this boot, and a response has shown that the clock
+    /// is right. After a failed write, each look allows another attempt.
+    pub(super) fn is_record_due(&self, now: Now) -> bool {
+        self.history.may_record() && self.ntp.is_vouched() && self.began(now).is_some()
+    }
+
+    /// The operations that write the line, if that is due. Looks for the folder of the file.
     pub(super) fn record(&mut self, now: Now) -> Option<Vec<Op>> {
-        let began = self.began(now).filter(|_| self.ntp.is_vouched())?;
+        let began = self.began(now).filter(|_| self.is_record_due(now))?;
         if self.history.is_missing() && !self.history.has_failed {
             self.load(now.mono);
         }
@@ -399,13 +403,15 @@ impl History {
         self.boots.drain(..excess);
     }
 
-    /// The file with a line of this boot, which began `at`. `None` if the boot has its line, the
-    /// file was not read, its last write failed, or the id of the boot is not known.
+    /// False if the boot has its line or no id, the file was not read, or its last write failed.
+    fn may_record(&self) -> bool {
+        let is_ready = self.exists.is_some() && self.id.as_ref().is_some_and(|id| !id.is_empty());
+        is_ready && !self.is_recorded && !self.has_failed
+    }
+
+    /// The file with a line of this boot, which began `at`; `None` if it may not be written.
     pub(super) fn record(&mut self, at: u64) -> Option<String> {
-        let id = self.id.as_ref().filter(|id| !id.is_empty() && self.exists.is_some())?;
-        if self.is_recorded || self.has_failed {
-            return None;
-        }
+        let id = self.id.as_ref().filter(|_| self.may_record())?;
         match self.boots.last_mut() {
             // An earlier process of this boot was stopped; the boot goes on.
             Some(last) if last.id == *id => {
@@ -748,7 +754,9 @@ mod tests {
             time.look(&mut reader, &config);
             answered(&mut time.ntp, 3, SERVER, 0);
             if has_failed {
+                assert!(time.is_record_due(now()));
                 assert_eq!(time.record(now()), None, "there is no folder");
+                assert!(!time.is_record_due(now()));
                 time.look(&mut reader, &config);
                 assert_eq!(time.record(now()), None, "each response would look for it");
             }
@@ -759,6 +767,7 @@ mod tests {
             }
             let ops = format!("{:?}", time.record(now()));
             assert!(ops.contains("boots.new"), "{ops}");
+            assert!(!time.is_record_due(now()));
             assert_eq!(time.history.text(), format!("1 old\n{} new\n", SERVER - 100));
         }
     }

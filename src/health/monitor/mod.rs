@@ -399,6 +399,11 @@ impl Health {
         self.reader.end(look, false);
     }
 
+    /// Whether [`Self::record_boot`] is due, see [`Time::is_record_due`].
+    pub(crate) fn is_record_due(&self, now: Now) -> bool {
+        self.config.detects(REBOOTS.name) && self.time.is_record_due(now)
+    }
+
     /// The operations that record this boot, see [`Time::record`]; `None` if FrequentReboot is not
     /// detected.
     pub(crate) fn record_boot(&mut self, now: Now) -> Option<Vec<Op>> {

@@ -31,6 +31,9 @@ pub(super) struct RuntimeState {
     has_failed: bool,
     last_success: Option<Mono>,
     details_due: Mono,
+    /// The earliest time of the next question for details. They make a slow board slower, and then
+    /// its runtime fails again.
+    details_rest: Mono,
     /// What failed in the last question for details, apart from the status. A question for the
     /// status alone does not end such a failure.
     errors: Vec<String>,
@@ -46,6 +49,7 @@ impl RuntimeState {
             has_failed: false,
             last_success: None,
             details_due: Mono::START,
+            details_rest: Mono::START,
             errors: Vec::new(),
             log: OutageLog::new("container runtime"),
         }
@@ -71,11 +75,12 @@ impl RuntimeState {
         if report.images.is_some() || report.list_is_large || !report.errors.is_empty() {
             let is_rare = report.list_is_large || self.is_podman;
             let pause = if is_rare { RARELY } else { DETAILS_EVERY };
-            self.details_due = now.after(pause.max(report.details_took * DETAILS_REST));
+            let rest = report.details_took * DETAILS_REST;
+            (self.details_rest, self.details_due) = (now.after(rest), now.after(pause.max(rest)));
         } else if report.status.is_err() && !self.has_failed {
-            // From now on each question asks for details, until details are answered: after an
-            // outage the runtime may have another version.
-            self.details_due = Mono::START;
+            // Once they have rested, each question asks for details, until details are answered:
+            // after an outage the runtime may have another version. Podman has no other question.
+            self.details_due = if self.is_podman { Mono::START } else { self.details_rest };
         }
         self.errors.extend(report.errors);
         let facts = &mut self.facts;

@@ -269,6 +269,19 @@ fn a_list_that_took_long_is_asked_for_after_fifty_times_as_long() {
     }
 }
 
+/// On a slow board the list itself may be why a status fails.
+#[test]
+fn a_list_that_took_long_rests_also_while_the_status_fails_now_and_then() {
+    let report = |second, with_details| match with_details {
+        _ if second % 50 >= 40 => failed(),
+        true => RuntimeReport { details_took: Duration::from_secs(4), ..details(&[]) },
+        false => ready(),
+    };
+    let [all, asked] = Pair::new(Protocol::Cri).questions(399, report, |_, _| {});
+    assert_eq!(all.iter().filter(|second| *second % 50 >= 40).count(), 40);
+    assert_eq!(asked, [0, 200]);
+}
+
 /// Its socket is activated by systemd: a question starts a process. Between two of them the last
 /// answer counts, and one failure says little.
 #[test]

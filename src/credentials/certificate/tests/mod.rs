@@ -602,6 +602,23 @@ fn a_request_is_given_up_when_the_clock_is_set() {
     }
 }
 
+/// Behind the address of an API server there may be several, with clocks of their own: a person may
+/// approve this request, and no other one.
+#[test]
+fn a_request_that_is_due_by_the_clocks_of_all_servers_is_not_given_up() {
+    let minutes = |count: u64| Duration::from_secs(count * 60);
+    let held = leaf(noon().before(hours(9)), noon().after(hours(1)));
+    let mut certificate = holding(ROTATE_OR_BOOTSTRAP, Some(held));
+    certificate.on_task(TaskResult::Signed(signed(1)), at(0, noon()));
+    let read = certificate.request();
+    for (second, other) in [(10, noon().after(minutes(5))), (20, noon().before(minutes(5)))] {
+        assert_eq!(certificate.give_up(at(second, other)), Ok(()));
+        assert_eq!(certificate.request(), read);
+    }
+    // It is due 70 % after the begin: by this clock it is not.
+    certificate.give_up(at(30, noon().before(hours(3)))).unwrap_err();
+}
+
 /// A board without an RTC that joins, or starts with a bootstrap token, while NTP sets its clock: a
 /// person may approve this request, and no other one.
 #[test]

@@ -13,7 +13,7 @@ use super::condition_state::{RuleResult, cut};
 use super::mounted::{Ext4Errors, Filesystem};
 use super::reader::{HealthReader, MAX_DEVICES, count, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::kube::facts::{Presence, Read};
+use crate::kube::facts::{Presence, Read, Unread};
 use crate::kube::instant::Mono;
 use crate::os::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
 use crate::os::read::{LARGE, SMALL, each_line, is_end};
@@ -46,7 +46,10 @@ pub(super) struct ReadonlyFilesystem {
     /// Kept open, because the kernel reports changes to the open file.
     table: RereadFile,
     read_at: Option<Mono>,
-    mounted: Read<Vec<Mounted>>,
+    /// As of the last table that was read.
+    mounted: Vec<Mounted>,
+    /// Why the table, or a name of a device in it, was not read last.
+    unread: Option<Unread>,
     /// The mount points that fstab wants read-only; `None` before it was read.
     read_only: Option<Vec<PathBuf>>,
     pub(super) found: Presence<Rc<[Filesystem]>>,
@@ -58,7 +61,8 @@ impl Default for ReadonlyFilesystem {
         Self {
             table: RereadFile::new(MOUNTINFO),
             read_at: None,
-            mounted: Ok(Vec::new()),
+            mounted: Vec::new(),
+            unread: None,
             read_only: None,
             found: Presence::Absent,
             memories: Vec::new(),
@@ -83,14 +87,14 @@ impl Source for ReadonlyFilesystem {
         let now = reader.now().mono;
         let is_due = self.read_at.is_none_or(|at| now.since(at) >= TABLE_EVERY);
         // `has_changed` is called in any case, because the call ends the report.
-        if self.table.has_changed() || is_due || self.mounted.is_err() {
+        if self.table.has_changed() || is_due || self.unread.is_some() {
             self.read_at = self.read_table(reader).then_some(now);
         }
-        self.found = match &mut self.mounted {
-            Err(unread) => Presence::from(Err(unread.clone())),
-            Ok(mounted) => {
+        self.found = match &self.unread {
+            Some(unread) => Presence::Unread(unread.clone()),
+            None => {
                 let mut grew = false;
-                for one in mounted.iter_mut() {
+                for one in &mut self.mounted {
                     let before = one.fs.ext4.clone();
                     one.read_errors(reader);
                     grew |= before != one.fs.ext4 && before != Presence::Absent;
@@ -100,7 +104,8 @@ impl Source for ReadonlyFilesystem {
                     // table.
                     self.read_at = None;
                 }
-                let found: Rc<[Filesystem]> = mounted.iter().map(|one| one.fs.clone()).collect();
+                let found: Rc<[Filesystem]> =
+                    self.mounted.iter().map(|one| one.fs.clone()).collect();
                 if found.is_empty() { Presence::Absent } else { Presence::Found(found) }
             }
         };
@@ -196,7 +201,6 @@ impl ReadonlyFilesystem {
         let is_wanted: fn(&str) -> bool = |fs_type| WATCHED.contains(&fs_type);
         let mut take = |line: &str| superblocks.extend(parse_superblock(line, is_wanted));
         let table = reader.reread_bytes(&mut self.table, LARGE, &mut each_line(&mut take));
-        let old = std::mem::replace(&mut self.mounted, Ok(Vec::new())).unwrap_or_default();
         // On a root that can block, fstab is read only until that succeeds once.
         if !reader.root_can_block || self.read_only.is_none() {
             let mut file = RereadFile::new("etc/fstab");
@@ -214,14 +218,15 @@ impl ReadonlyFilesystem {
             }
         }
         let read_only = self.read_only.as_deref().unwrap_or_default();
-        self.mounted = table.map(|_| mounted(superblocks, old, read_only, reader));
+        self.unread = table.err();
+        if self.unread.is_none() {
+            let old = std::mem::take(&mut self.mounted);
+            self.mounted = mounted(superblocks, old, read_only, reader);
+        }
         // The look ended before all files of sys/dev were read. Without its file a device has
         // another name, under which its errors are not found.
-        if let Some(unread) = reader.cut_off(MOUNTINFO) {
-            self.mounted = Err(unread);
-        }
-        let mounted = self.mounted.as_deref().unwrap_or_default();
-        is_whole && mounted.iter().all(|one| !one.fs.ext4.is_unread())
+        self.unread = reader.cut_off(MOUNTINFO).or(self.unread.take());
+        is_whole && self.mounted.iter().all(|one| !one.fs.ext4.is_unread())
     }
 }
 
@@ -641,6 +646,24 @@ pub(super) mod tests {
             board.look(0, &first);
             assert_eq!(board.looks(3, 60, &second), want, "{name}");
         }
+    }
+
+    /// The uevent of the pull makes a look longer than a look may be.
+    #[test]
+    fn a_device_is_gone_although_the_table_was_not_read_meanwhile() {
+        let tree = Tree::new("health-gone-unread");
+        tree.write(MOUNTINFO, b"1 0 8:1 / /data rw - vfat /dev/sda1 rw\n");
+        tree.write("sys/dev/block/8:1/uevent", b"DEVNAME=sda1\n");
+        let mut source = ReadonlyFilesystem::default();
+        let mut look = |table| {
+            (source.table, source.read_at) = (RereadFile::new(table), None);
+            source.look(&mut HealthReader::new(HostRoot::new(tree.path()), Now::default));
+            source.found.found().map(|found| found[0].is_stopped)
+        };
+        assert_eq!(look(MOUNTINFO), Some(false));
+        std::fs::remove_dir_all(tree.path().join("sys/dev/block/8:1")).unwrap();
+        assert_eq!(look("unread"), None);
+        assert_eq!(look(MOUNTINFO), Some(true));
     }
 
     /// A USB disk that was pulled out. A btrfs has no device of its number at any time.

@@ -39,6 +39,26 @@ fn details(images: &[(&str, u64)]) -> RuntimeReport {
     }
 }
 
+/// Docker was stopped, its folder moved to another disk, and its first answer has no folder.
+#[test]
+fn after_a_failed_question_the_folder_is_asked_for_until_it_is_answered() {
+    let mut state = RuntimeState::new(Protocol::Docker);
+    let no_folder = || RuntimeReport { image_folder: None, ..details(&[]) };
+    for (second, report, wants) in [
+        (0, details(&[]), true),
+        (100, no_folder(), false),
+        (200, failed(), false),
+        (202, no_folder(), true),
+        (302, no_folder(), true),
+        (402, details(&[]), true),
+        (502, no_folder(), false),
+    ] {
+        let query = state.query(at(second)).unwrap();
+        assert_eq!(query.folder, wants, "{second}");
+        state.on_report(report, at(second));
+    }
+}
+
 const DOWN: &str = "container runtime is down";
 const NOT_YET: &str = "container runtime status check may not have completed yet";
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::kube::instant::Mono;
 use crate::kube::text::one_line;
+use crate::kube::time::Wall;
 
 /// A source that cannot be read keeps its condition for this time.
 pub(super) const UNREAD_KEEPS: Duration = Duration::from_secs(3600);
@@ -22,9 +23,15 @@ pub(super) struct Problem {
     pub(super) rank: u32,
     pub(super) reason: &'static str,
     pub(super) message: String,
-    /// False: an agent wrote it in an earlier boot, so it says nothing of this one. `None`: the
-    /// kernel tells no boot id.
-    pub(super) is_of_this_boot: Option<bool>,
+    /// Since when the Node has it, if an earlier process found it.
+    pub(super) since: Option<Wall>,
+}
+
+impl Problem {
+    /// Whether an earlier process found it.
+    pub(super) fn is_adopted(&self) -> bool {
+        self.rank == ADOPTED
+    }
 }
 
 impl RuleResult {
@@ -39,7 +46,7 @@ impl RuleResult {
         debug_assert!(message.chars().count() <= MAX_MESSAGE, "{message}");
         let rank = rank * 100 + more;
         debug_assert_ne!(rank, ADOPTED, "{message}");
-        Self::Problem(Problem { rank, reason, message, is_of_this_boot: Some(true) })
+        Self::Problem(Problem { rank, reason, message, since: None })
     }
 }
 
@@ -109,7 +116,7 @@ impl ConditionState {
     /// taken over before. A problem that this process has found is kept. A condition that is True
     /// stays True until its problem had no sign for its clear time.
     pub(super) fn adopt(&mut self, known: Known) {
-        if self.known.problem().is_none_or(|old| old.rank == ADOPTED) {
+        if self.known.problem().is_none_or(Problem::is_adopted) {
             self.known = known;
         }
     }
@@ -254,7 +261,7 @@ mod tests {
     fn an_adopted_problem_stays_for_the_clear_time_from_then_on() {
         let mut state = ConditionState::default();
         let message = "old".to_owned();
-        let old = Problem { rank: 0, reason: "R", message, is_of_this_boot: None };
+        let old = Problem { rank: 0, reason: "R", message, since: None };
         let old = || Known::Problem(old.clone());
         state.adopt(old());
         let rows = [

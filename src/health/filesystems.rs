@@ -130,8 +130,9 @@ impl Source for ReadonlyFilesystem {
             // After a restart of the agent, the condition of the Node says which file system has
             // stopped. The condition is known from the second look on.
             let told = input.problem.filter(|told| told.message.starts_with(&stopped(fs)));
-            let told = told.map(|told| told.is_of_this_boot);
-            let was_told = told.is_some_and(|in_this_boot| in_this_boot != Some(false));
+            let told = told.map(|_| &input.is_of_this_boot);
+            let was_told = matches!(told, Some(Presence::Absent | Presence::Found(true)));
+            is_unread |= told.is_some_and(Presence::is_unread);
             memory.was_writable |= was_told || (place.is_none() && !fs.is_read_only);
             memory.number.clone_from(&fs.number);
             let errors = fs.ext4.found();
@@ -144,7 +145,8 @@ impl Source for ReadonlyFilesystem {
                 // Without a boot id, the condition may be of an earlier boot. Then it counts only
                 // while the file system is read-only: after a boot it is writable, in spite of its
                 // errors.
-                memory.has_failed |= told == Some(Some(true)) || (was_told && fs.is_read_only);
+                memory.has_failed |=
+                    told == Some(&Presence::Found(true)) || (was_told && fs.is_read_only);
                 memory.has_failed &= errors.count > 0;
             }
             // An ext4 whose journal was aborted becomes read-only whatever `errors=` says
@@ -513,7 +515,7 @@ pub(super) mod tests {
                 &json!({"type": "ReadonlyFilesystem", "status": "True",
                     "reason": "FilesystemIsReadOnly",
                     "message": "mmcblk0p2 (ext4 at /) stopped taking writes"}),
-                Some(is_of_this_boot),
+                Presence::Found(is_of_this_boot),
             );
             assert_eq!(next.looks(3, 60, &later), want);
         }
@@ -582,7 +584,7 @@ pub(super) mod tests {
             let mut next = new_board();
             let found = mounted(&[vfat(true), ext4(0)]);
             next.look(0, &found);
-            next.adopt_of(&told, Some(is_of_this_boot));
+            next.adopt_of(&told, Presence::Found(is_of_this_boot));
             assert_eq!(next.looks(3, 60, &found), want, "{is_of_this_boot}");
         }
         // It is read-only but for edits, as the boot medium of Alpine Linux.

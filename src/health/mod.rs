@@ -34,6 +34,7 @@ use self::reader::HealthReader;
 use crate::kube::facts::{Presence, Sign};
 use crate::kube::instant::Now;
 use crate::kube::object;
+use crate::kube::time::Wall;
 
 /// All types, in the order of `nodelet check`; new ones last. `corruption` follows `filesystems`,
 /// because it uses what `filesystems` found in the same look. Messages hold no number that moves,
@@ -132,6 +133,9 @@ struct RuleInput<'a> {
     /// Why the condition is True so far, also if an earlier process wrote it; `None` if it is not
     /// True.
     problem: Option<&'a Problem>,
+    /// Whether `problem` is of this boot. Absent: the kernel tells no id of the boot, or the clock
+    /// is wrong.
+    is_of_this_boot: Presence<bool>,
     /// Number of the last discovery.
     discovery: u64,
     /// Takes warnings, which become events and change no condition.
@@ -162,15 +166,16 @@ impl ConditionKind {
 
     /// The state in a condition that an earlier process of this program wrote; `None` if the reason
     /// is not one of this program's. The message is not compared: another release may have another
-    /// one. `is_of_this_boot`: whether the earlier process wrote it in this boot.
-    fn recognize(&self, condition: &Value, is_of_this_boot: Option<bool>) -> Option<Known> {
+    /// one.
+    fn recognize(&self, condition: &Value) -> Option<Known> {
         let text = |key: &str| object::text(condition, &[key]);
         match text("status") {
             "False" => (text("reason") == self.fine.0).then_some(Known::Fine),
             "True" => {
                 let (reason, _) = self.problems.iter().find(|(ours, _)| *ours == text("reason"))?;
                 let message = text("message").to_owned();
-                Some(Known::Problem(Problem { rank: ADOPTED, reason, message, is_of_this_boot }))
+                let since = Wall::parse(text("lastTransitionTime"));
+                Some(Known::Problem(Problem { rank: ADOPTED, reason, message, since }))
             }
             _ => None,
         }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::condition_state::{ConditionState, Known, MAX_MESSAGE, RuleResult, cut};
+use super::condition_state::{ConditionState, Known, MAX_MESSAGE, Problem, RuleResult, cut};
 use super::config::{FileCondition, HealthConfig};
 use super::events::EventSources;
 use super::reader::HealthReader;
-use super::time::{REBOOTS, Time};
+use super::time::{BOOT_ID, REBOOTS, Time};
 use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage};
-use crate::kube::facts::{HealthCondition, HealthConditions, Presence, Sign};
+use crate::kube::facts::{HealthCondition, HealthConditions, Presence, Sign, Unread};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
 use crate::kube::text::Fault;
@@ -150,8 +150,9 @@ impl Health {
         // A discovery that was cut off did not find all sources: the rules would delete conditions
         // and forget changes of links.
         if !is_cut_off {
-            let is_known = self.time.history.id.is_some() && self.node_boot_id.is_some();
-            let is_new_boot = is_known.then(|| self.is_of_this_boot() != Some(true));
+            let is_of_this_boot = self.is_of_this_boot();
+            let is_new_boot =
+                (!is_of_this_boot.is_unread()).then(|| is_of_this_boot != Presence::Found(true));
             let signs = self.event_sources.judge(is_new_boot, now.mono);
             self.signs.extend(signs);
         }
@@ -159,11 +160,14 @@ impl Health {
         true
     }
 
-    /// Whether an earlier process wrote the Node in this boot; `None` if the kernel tells no id of
-    /// the boot, and while the id or the Node is not known.
-    fn is_of_this_boot(&self) -> Option<bool> {
-        let (own, node) = (self.time.history.id.as_ref()?, self.node_boot_id.as_ref()?);
-        (!own.is_empty() && !node.is_empty()).then(|| own == node)
+    /// Whether an earlier process wrote the Node in this boot; absent if the kernel tells no id of
+    /// the boot, unread while the id or the Node is not known.
+    fn is_of_this_boot(&self) -> Presence<bool> {
+        match (&self.time.history.id, &self.node_boot_id) {
+            (Some(own), Some(node)) if own.is_empty() || node.is_empty() => Presence::Absent,
+            (Some(own), Some(node)) => Presence::Found(own == node),
+            _ => Presence::Unread(Unread::new(BOOT_ID, "not read yet")),
+        }
     }
 
     fn look_at(&mut self, slow: bool) {
@@ -213,6 +217,17 @@ impl Health {
     /// Asks the rules. Between two looks (not `is_look`), only the rules of `time.rs` are asked.
     fn judge(&mut self, is_look: bool, now: Now) {
         let without_source = self.without_source(now.mono);
+        let (node, began) = (self.is_of_this_boot(), self.time.began(now));
+        // An agent of this boot may only have kept an older condition, as the agent of an initramfs
+        // does. So the condition's own transition is compared with the boot.
+        let is_of_this_boot = |problem: &Problem| match &node {
+            _ if !problem.is_adopted() => Presence::Found(true),
+            Presence::Found(true) => {
+                let is_new = problem.since.zip(began).map(|(since, began)| since >= began);
+                is_new.map_or(Presence::Absent, Presence::Found)
+            }
+            node => node.clone(),
+        };
         for BoardCondition { kind, source, state } in &mut self.conditions {
             let mut signs = Vec::new();
             let result = match source {
@@ -221,6 +236,7 @@ impl Health {
                     now,
                     clock_is_wrong: self.time.ntp.is_refuted(now.wall),
                     problem: state.known.problem(),
+                    is_of_this_boot: state.known.problem().map(is_of_this_boot).unwrap_or_default(),
                     discovery: self.discoveries,
                     signs: &mut signs,
                 }),
@@ -297,7 +313,7 @@ impl Health {
         self.leftovers.retain(|name| find(name).is_some());
         self.foreign.clear();
         for kind in KINDS {
-            if find(kind.name).is_some_and(|condition| kind.recognize(condition, None).is_none()) {
+            if find(kind.name).is_some_and(|condition| kind.recognize(condition).is_none()) {
                 self.foreign.push(kind.name);
             }
         }
@@ -308,16 +324,9 @@ impl Health {
         // Each patch of this program sets the heartbeat of Ready and of all its conditions.
         let heartbeat = |condition| object::text(condition, &["lastHeartbeatTime"]);
         let last_patch = find("Ready").map(heartbeat);
-        let (is_of_this_boot, began) = (self.is_of_this_boot(), self.time.began(self.reader.now()));
         for BoardCondition { kind, state, .. } in &mut self.conditions {
             let Some(condition) = find(kind.name) else { continue };
-            // An agent of this boot may only have kept an older condition, as the agent of an
-            // initramfs does. So the condition's own transition is compared with the boot.
-            let since = Wall::parse(object::text(condition, &["lastTransitionTime"]));
-            let is_new = since.zip(began).map(|(since, began)| since >= began);
-            let is_of_this_boot =
-                if is_of_this_boot == Some(true) { is_new } else { is_of_this_boot };
-            let Some(known) = kind.recognize(condition, is_of_this_boot) else { continue };
+            let Some(known) = kind.recognize(condition) else { continue };
             if self.config.detects(kind.name) {
                 state.adopt(known);
             } else if last_patch == Some(heartbeat(condition)) {

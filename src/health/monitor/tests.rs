@@ -431,26 +431,49 @@ fn a_condition_file_gives_its_first_line() {
     assert!(!health.look(), "none looks at nothing");
 }
 
-/// An agent in an initramfs writes the id of the boot, and keeps what the last boot left.
+/// An agent in an initramfs writes the id of the boot, and keeps what the last boot left. The Node
+/// is known before the id of the boot is read, at the latest with the next look.
 #[test]
 fn a_condition_is_of_this_boot_if_it_began_since_and_the_node_was_written_in_it() {
     let tree = Tree::new("health-of-this-boot");
-    tree.write("proc/sys/kernel/random/boot_id", b"abc\n");
     tree.write("proc/uptime", b"100.0 7.0\n");
-    for (node, seconds, want) in [
-        ("abc", 50, Some(true)),
-        ("abc", 150, Some(false)),
-        ("former", 50, Some(false)),
-        ("", 50, None),
+    tree.write(
+        "proc/self/mountinfo",
+        b"1 0 179:1 / /boot rw - vfat /dev/mmcblk0p1 ro\n\
+          2 0 179:2 / / rw - xfs /dev/mmcblk0p2 rw\n",
+    );
+    let id = tree.path().join("proc/sys/kernel/random/boot_id");
+    for (own, node, seconds, want) in [
+        ("abc", "abc", 50, true),
+        ("abc", "abc", 150, false),
+        ("abc", "former", 50, false),
+        ("abc", "", 50, true),
+        ("", "abc", 50, true),
     ] {
-        let mut watch = watch(&tree);
-        watch.look(0);
-        let since = at(0).wall.before(Duration::from_secs(seconds)).time();
-        let told = json!([{"type": "UnderVoltage", "status": "True",
-            "reason": "UnderVoltageDetected", "lastTransitionTime": since}]);
-        watch.health.on_node(told.as_array().unwrap(), Some(node), false);
-        let mut states = watch.health.conditions.iter().map(|condition| &condition.state);
-        let problem = states.find_map(|state| state.known.problem()).unwrap();
-        assert_eq!(problem.is_of_this_boot, want, "{node} {seconds}");
+        for is_readable in [true, false] {
+            let mut watch = watch(&tree);
+            std::fs::remove_file(&id).ok();
+            match is_readable {
+                true => tree.write("proc/sys/kernel/random/boot_id", own.as_bytes()),
+                false => std::fs::create_dir_all(&id).unwrap(),
+            }
+            let since = at(0).wall.before(Duration::from_secs(seconds)).time();
+            let told = json!([{"type": "ReadonlyFilesystem", "status": "True",
+                "reason": "FilesystemIsReadOnly", "lastTransitionTime": since,
+                "message": "mmcblk0p1 (vfat at /boot) stopped taking writes"}]);
+            watch.health.on_node(told.as_array().unwrap(), Some(node), false);
+            tree.write("proc/uptime", b"100.0 7.0\n");
+            watch.look(0);
+            assert_eq!(watch.status("ReadonlyFilesystem"), Some(true));
+            if !is_readable {
+                std::fs::remove_dir(&id).unwrap();
+                tree.write("proc/sys/kernel/random/boot_id", own.as_bytes());
+            }
+            for second in [60, 120, 180] {
+                tree.write("proc/uptime", format!("{}.0 7.0\n", 100 + second).as_bytes());
+                watch.look(second);
+            }
+            assert_eq!(watch.status("ReadonlyFilesystem"), Some(want), "{own} {node} {seconds}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::condition_state::{ConditionState, Known};
+use super::condition_state::{ConditionState, Known, Problem};
 use super::config::HealthConfig;
 use super::monitor::Health;
 use super::{ConditionKind, KINDS, RuleInput, Source};
@@ -76,6 +76,7 @@ pub(super) struct Board<S, F> {
     seconds: u64,
     pub(super) discovery: u64,
     pub(super) clock_is_wrong: bool,
+    is_of_this_boot: Presence<bool>,
 }
 
 impl<S: Source + Default, F> Board<S, F> {
@@ -89,6 +90,7 @@ impl<S: Source + Default, F> Board<S, F> {
             seconds: 0,
             discovery: 1,
             clock_is_wrong: false,
+            is_of_this_boot: Presence::Absent,
         }
     }
 
@@ -97,10 +99,16 @@ impl<S: Source + Default, F> Board<S, F> {
         self.seconds += seconds;
         (self.set)(&mut self.source, found);
         let now = at(self.seconds);
+        let problem = self.state.known.problem();
+        let is_adopted = problem.is_none_or(Problem::is_adopted);
         let result = self.source.judge(&mut RuleInput {
             now,
             clock_is_wrong: self.clock_is_wrong,
-            problem: self.state.known.problem(),
+            problem,
+            is_of_this_boot: match is_adopted {
+                true => self.is_of_this_boot.clone(),
+                false => Presence::Found(true),
+            },
             discovery: self.discovery,
             signs: &mut self.signs,
         });
@@ -118,12 +126,13 @@ impl<S: Source + Default, F> Board<S, F> {
 
     /// Takes over the condition of an earlier process.
     pub(super) fn adopt(&mut self, condition: &Value) {
-        self.adopt_of(condition, None);
+        self.state.adopt(self.kind.recognize(condition).unwrap());
     }
 
-    /// The same, if it is known whether that was in this boot.
-    pub(super) fn adopt_of(&mut self, condition: &Value, is_of_this_boot: Option<bool>) {
-        self.state.adopt(self.kind.recognize(condition, is_of_this_boot).unwrap());
+    /// The same, and whether that was in this boot.
+    pub(super) fn adopt_of(&mut self, condition: &Value, is_of_this_boot: Presence<bool>) {
+        self.is_of_this_boot = is_of_this_boot;
+        self.adopt(condition);
     }
 
     /// The reason if the condition is True, `False`, or `none` if there is no condition.

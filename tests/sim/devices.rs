@@ -709,6 +709,7 @@ impl Hardware {
             ("UnderVoltageDip", self.drops),
             ("WatchdogReset", u64::from(self.was_reset && !self.is_pi())),
             ("edited", u64::from(self.is_edited())),
+            ("failed", mounted.clone().map(|disk| u64::from(disk.has_failed)).sum()),
             // Its record of errors says also to the next process that it has failed.
             (
                 "recorded",

@@ -285,6 +285,9 @@ impl<'a> Watch<'a> {
     /// A problem has lasted since a time: it is told, if nothing disturbed the agent.
     fn must_be_told(&mut self, at: Duration, rule: &Rule, since: Duration) {
         let Some(agent) = self.agent_since else { return };
+        if self.turned_unseen(since, rule) && !self.another_failed(since) {
+            return;
+        }
         let since = since.max(agent + seconds(10));
         let is_early =
             self.past.iter().any(|(from, truth)| truth.is_early && *from + RECOVERS > since);
@@ -463,6 +466,13 @@ impl<'a> Watch<'a> {
             && self.since(since).any(|(_, truth, _)| truth.count("recorded") == 0)
             && self.agent_since.is_none_or(|agent| agent + FIRST_LOOK > since)
             && self.is_disturbed(since, since + rule.told)
+    }
+
+    /// Whether a further file system has failed after the one of this time.
+    fn another_failed(&self, since: Duration) -> bool {
+        let mut counts = self.since(since).map(|(_, truth, _)| truth.count("failed"));
+        let first = counts.next();
+        counts.any(|count| Some(count) > first)
     }
 
     /// A condition becomes False: the problem is over, for its time.
@@ -748,6 +758,25 @@ mod tests {
         assert_eq!(finds(|h| h.firmware.has_failed = true, 100), None);
         assert_eq!(finds(|h| h.firmware.has_failed = true, 200), early);
         assert_eq!(finds(|h| h.root.fail(9), 100), early);
+        // Nor must it be told, until another one fails.
+        let tells = |fails: fn(&mut Hardware), failed: u64, again: fn(&mut Hardware)| {
+            let restart = at(500, What::Starts { pid: 2, name: "nodelet", line: String::new() });
+            let ends = [board(900, again), board(1500, |_| {})];
+            let mut trace = vec![board(1, |_| {}), starts(), board(failed, fails), restart];
+            trace.extend(ends);
+            trace.sort_by_key(|entry| entry.at);
+            judge(&Run { plan: &plan, trace: &trace }).broken.map(|broken| broken.kind)
+        };
+        let untold = Some("ReadonlyFilesystem is not told".to_owned());
+        let boot: fn(&mut Hardware) = |h| h.firmware.has_failed = true;
+        let both: fn(&mut Hardware) = |h| {
+            h.firmware.has_failed = true;
+            h.data.has_failed = true;
+        };
+        assert_eq!(tells(boot, 100, boot), None);
+        assert_eq!(tells(boot, 600, boot), untold);
+        assert_eq!(tells(boot, 100, both), untold);
+        assert_eq!(tells(|h| h.root.fail(9), 100, |h| h.root.fail(9)), untold);
         // The clock was set between the error and the restart.
         let misdated: fn(&mut Hardware) = |h| {
             h.root.fail(9);

@@ -408,6 +408,7 @@ pub fn parse_without(body: &[u8], skipped: &[&str]) -> Option<Value> {
         metadata.insert("finalizers".to_owned(), finalizers.into());
     }
     let mut partial = Value::Null;
+    object::set(&mut partial, &["kind"], receipt.kind.into());
     object::set(&mut partial, &["metadata"], metadata.into());
     (left > 0).then_some(partial)
 }
@@ -487,16 +488,17 @@ pub(crate) mod tests {
         let labels = [("kubernetes.io/os", "nodelet"), ("empty", "")];
         let annotations = [("theirs", "x"), ("nodelet/documentation", "man")];
         let body = partial(&labels, &annotations);
-        let mut want = json!({"metadata": {"name": "pi", "uid": "u1", "resourceVersion": "512",
-            "labels": {"kubernetes.io/os": "nodelet", "empty": ""},
+        let kind = "PartialObjectMetadata";
+        let mut want = json!({"kind": kind, "metadata": {"name": "pi", "uid": "u1",
+            "resourceVersion": "512", "labels": {"kubernetes.io/os": "nodelet", "empty": ""},
             "annotations": {"nodelet/documentation": "man", "theirs": "x"},
             "finalizers": ["example.org/x"]}});
         let json = want.to_string().into_bytes();
         want["metadata"]["annotations"].as_object_mut().unwrap().remove("theirs");
         assert_eq!(parse_without(&body, &[]), Some(want.clone()));
         assert_eq!(parse_without(&json, &[]), Some(want));
-        let bare = json!({"metadata": {"name": "pi", "uid": "u1", "resourceVersion": "512",
-            "finalizers": ["example.org/x"]}});
+        let bare = json!({"kind": kind, "metadata": {"name": "pi", "uid": "u1",
+            "resourceVersion": "512", "finalizers": ["example.org/x"]}});
         assert_eq!(parse_without(&partial(&[], &[]), &[]), Some(bare.clone()));
         // More labels than a document may have values.
         let labels = vec![("a", "b"); MAX_VALUES / 2];

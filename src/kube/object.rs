@@ -43,6 +43,11 @@ pub fn is_read_annotation(name: &str) -> bool {
     name.starts_with(OWN) || ANNOTATIONS.contains(&name)
 }
 
+/// Whether an answer is an object of this kind, or the metadata of one.
+pub fn is_kind(object: &Value, kind: &str) -> bool {
+    [kind, "PartialObjectMetadata"].contains(&text(object, &["kind"]))
+}
+
 /// The string at `path`; empty if there is none.
 pub fn text<'a>(object: &'a Value, path: &[&str]) -> &'a str {
     at(object, path).and_then(Value::as_str).unwrap_or_default()

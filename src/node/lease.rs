@@ -341,7 +341,8 @@ impl Lease {
     /// The Lease in a response, whole or only its metadata.
     fn parse(&self, body: &[u8]) -> Option<Value> {
         let lease = bounded_json::parse(body)?;
-        (object::text(&lease, &["metadata", "name"]) == self.node_name).then_some(lease)
+        let is_ours = object::text(&lease, &["metadata", "name"]) == self.node_name;
+        (is_ours && object::is_kind(&lease, "Lease")).then_some(lease)
     }
 
     /// Takes the Lease as the server holds it.
@@ -438,6 +439,7 @@ mod tests {
     /// Our Lease, as the server holds it.
     fn good() -> Value {
         json!({
+            "kind": "Lease",
             "metadata": {
                 "name": "pi", "resourceVersion": "528",
                 "ownerReferences": [{"kind": "Node", "uid": UID}],
@@ -623,7 +625,7 @@ mod tests {
         for outcome in [
             answered(403, json!({"reason": "Forbidden"})),
             answered(500, json!("oops")),
-            answered(200, json!({"metadata": {"name": "pi"}, "spec": {}})),
+            answered(200, json!({"kind": "Lease", "metadata": {"name": "pi"}, "spec": {}})),
             answered(200, json!({"metadata": {"name": "other", "resourceVersion": "5"}})),
             Ok(Response::test(200, "<html>")),
         ] {
@@ -645,6 +647,7 @@ mod tests {
                 false,
             ),
             (answered(200, json!({"kind": "Lease", "metadata": {"name": "other"}})), false),
+            (answered(200, json!({"kind": "Node", "metadata": {"name": "pi"}})), false),
             (receipt("Lease", "other"), false),
             (receipt("Node", "pi"), false),
             (receipt("Status", ""), false),
@@ -666,6 +669,7 @@ mod tests {
 
     fn orphan() -> Value {
         json!({
+            "kind": "Lease",
             "metadata": {
                 "name": "pi", "resourceVersion": "7", "managedFields": [{"manager": "kubelet"}],
             },

@@ -630,7 +630,8 @@ fn patched(mut body: Value, sent: Value) -> Option<Value> {
 
 /// Whether a body is our Node, or its metadata, with a uid and a resourceVersion.
 fn is_identified(body: &Value, name: &str) -> bool {
-    object::text(body, &["metadata", "name"]) == name
+    object::is_kind(body, "Node")
+        && object::text(body, &["metadata", "name"]) == name
         && !object::text(body, &["metadata", "uid"]).is_empty()
         && patch::is_precondition(resource_version(body))
 }

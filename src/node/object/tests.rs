@@ -459,6 +459,7 @@ fn invalid_bodies_change_nothing() {
         r#"{"kind": "Status", "metadata": {"name": "pi"}}"#,
         r#"{"kind": "Node", "metadata": {"name": "pi", "uid": "u9", "resourceVersion": ""}}"#,
         r#"{"kind": "Node", "metadata": {"name": "pi", "uid": "", "resourceVersion": "9"}}"#,
+        r#"{"kind": "Pod", "metadata": {"name": "pi", "uid": "u9", "resourceVersion": "9"}}"#,
         // A cache before the server may be broken.
         r#"{"kind": "Node", "metadata": {"name": "other", "uid": "u9", "resourceVersion": "9"}}"#,
     ] {

@@ -22,6 +22,8 @@ use crate::os::write::Op;
 /// The agent's certificates with their keys.
 const PKI: &str = "var/lib/nodelet/pki";
 const CURRENT: &str = "var/lib/nodelet/pki/kubelet-client-current.pem";
+/// The kubeconfig of a join.
+const CREDSTORE: &str = "etc/credstore";
 
 /// What is known of the card.
 #[derive(Debug, Default)]
@@ -33,6 +35,8 @@ pub(crate) struct Card {
     written: BTreeSet<Vec<u8>>,
     /// A link to a whole pair is on the card for good.
     has_identity: bool,
+    /// A join has put another identity in its place, whose kubeconfig is on the card for good.
+    is_replaced: bool,
     cut: Option<Cut>,
 }
 
@@ -215,9 +219,14 @@ impl World {
         }
         if let Op::Sync(folder) = op {
             let folder = relative(&folder.display().to_string()).to_owned();
+            let is_kubeconfig = |(path, _): &(String, Before)| path.ends_with("kubeconfig");
+            let mut synced = card.unsynced.iter().filter(|undo| undo.folder == folder);
+            card.is_replaced |=
+                folder == CREDSTORE && synced.any(|undo| undo.before.iter().any(is_kubeconfig));
             card.unsynced.retain(|undo| undo.folder != folder);
             if folder == PKI {
                 self.card.has_identity = self.has_whole_pair();
+                self.card.is_replaced &= !self.card.has_identity;
             }
         }
         if let Op::Rename(_, to) = op {
@@ -275,7 +284,8 @@ impl World {
         self.lose_unsynced();
         if !was_early {
             let torn = self.torn_files();
-            let has_lost_identity = self.card.has_identity && !self.has_whole_pair();
+            let has_identity = self.card.has_identity && !self.card.is_replaced;
+            let has_lost_identity = has_identity && !self.has_whole_pair();
             self.tell(What::PowerLost { torn, has_lost_identity });
         }
         self.boot_in(Duration::from_secs(seconds));

@@ -54,6 +54,8 @@ fn judge(run: &Run<'_>) -> Judged {
     let (mut lines, mut last, mut wrote) = (BTreeMap::new(), None, None);
     // Until when a join or a person may change the files.
     let mut changes_until = Duration::ZERO;
+    // When a person last corrected the address in the files.
+    let mut corrected = Duration::ZERO;
     // The flags that a line has left.
     let mut left: BTreeMap<Vec<&str>, &str> = BTreeMap::new();
     for entry in run.trace {
@@ -65,6 +67,9 @@ fn judge(run: &Run<'_>) -> Judged {
                     (true, false) => {}
                 }
                 quiet_since = entry.at;
+                if text.contains("server-moves") {
+                    corrected = entry.at;
+                }
                 if INSTALLS.iter().any(|class| text.contains(class)) {
                     (last, changes_until) = (None, entry.at);
                 }
@@ -102,7 +107,7 @@ fn judge(run: &Run<'_>) -> Judged {
                 }
                 if let Some(line) = line {
                     let is_well = ran.exit == Exit::Code(true);
-                    if is_well {
+                    if is_well && ran.began > corrected {
                         let flags = left.entry(wish(line)).or_insert(&ran.flags);
                         if *flags != ran.flags {
                             let text = format!("{flags:?}, and now {:?}", ran.flags);

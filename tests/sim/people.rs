@@ -189,6 +189,10 @@ impl Line {
     }
 }
 
+fn owned((cluster, name): (usize, &str)) -> (usize, String) {
+    (cluster, name.to_owned())
+}
+
 impl World {
     /// Whether a `nodelet join` made this board.
     pub(crate) fn is_joined(&self) -> bool {
@@ -209,6 +213,14 @@ impl World {
             Some(line) => (line.cluster, line.name),
             None => (self.home(), NODE),
         }
+    }
+
+    /// The cluster and the name where the agent renews a Lease: a line that a join has refused has
+    /// changed nothing.
+    fn place_of_agent(&self) -> (usize, String) {
+        let last = self.people.renewed.iter().max_by_key(|(_, at)| **at);
+        let last = last.filter(|(_, at)| self.now.saturating_sub(**at) <= RENEWED);
+        last.map_or_else(|| owned(self.place()), |(place, _)| place.clone())
     }
 
     /// The cluster of the agent; where a person has installed the files of another one, also that
@@ -399,8 +411,9 @@ impl World {
             }
         }
         let (cluster, name) = match &command {
-            Command::Join(line) => (line.cluster, line.name),
-            _ => self.place(),
+            Command::Join(line) => (line.cluster, line.name.to_owned()),
+            Command::Check => self.place_of_agent(),
+            Command::Reset => owned(self.place()),
         };
         self.set_double();
         let model = &self.clusters[cluster].model;
@@ -421,7 +434,7 @@ impl World {
             began,
             exit: exit.clone(),
             lines: lines.clone(),
-            name: name.to_owned(),
+            name: name.clone(),
             flags: String::from_utf8_lossy(&flags).into_owned(),
             starts_as: next.flag("hostname-override").filter(|_| is_unchanged).map(str::to_owned),
             // A command need not see what the administrator changes while it runs.
@@ -433,7 +446,7 @@ impl World {
             runs_since: self.unit.pid.map(|_| self.unit.started),
             has_node: !node.is_null() && is_there,
             ready: ready_of(&node).to_owned(),
-            renewed: self.people.renewed.get(&(cluster, name.to_owned())).copied(),
+            renewed: self.people.renewed.get(&(cluster, name)).copied(),
         };
         self.tell(What::Ran(Box::new(ran)));
         match (command, exit) {

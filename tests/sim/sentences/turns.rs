@@ -69,11 +69,16 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
     let mut turns: BTreeMap<Pid, Turn> = BTreeMap::new();
     let mut asked: BTreeMap<Pid, Asked> = BTreeMap::new();
+    // Whether the last answer to a process was a 401: its certificate has expired.
+    let mut is_shut_out: BTreeMap<Pid, bool> = BTreeMap::new();
     let mut quiet = Quiet::default();
     let mut is_excused = false;
     for entry in run.trace {
         let now = entry.at;
         quiet.take(entry);
+        if let What::Answer(answer) = &entry.what {
+            is_shut_out.insert(answer.pid, answer.code == 401);
+        }
         for asked in asked.values_mut() {
             asked.is_quiet &= quiet.is_quiet(now);
             asked.is_frozen |= now < quiet.frozen_until;
@@ -102,7 +107,7 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Signal { pid, signal } => {
                 let asked = asked.entry(*pid).or_insert_with(|| Asked {
-                    is_quiet: quiet.is_quiet(now),
+                    is_quiet: quiet.is_quiet(now) && is_shut_out.get(pid) != Some(&true),
                     is_frozen: now < quiet.frozen_until,
                     ..Asked::default()
                 });
@@ -294,6 +299,14 @@ mod tests {
         assert_eq!(breaks(judge, &unsaid), None);
         let body = json!({"status": {"conditions": [{"message": "node is shutting down"}]}});
         let told = Exchange { pid: 1, body, ..Exchange::default() };
+        // Who is shut out before can tell nobody.
+        let answers = |second, code| {
+            at(second, What::Answer(Box::new(Exchange { pid: 1, code, ..Exchange::default() })))
+        };
+        let shut_out = [answers(98, 200), answers(99, 401), unsaid[0].clone(), waits(110)];
+        assert_eq!(breaks(judge, &shut_out), None);
+        let admitted = [answers(98, 401), answers(99, 200), unsaid[0].clone(), waits(110)];
+        assert_eq!(breaks(judge, &admitted).as_deref(), Some("SIGUSR1 is not said"));
         let said = [signal(100, Signal::Usr1), at(101, What::Answer(Box::new(told))), waits(110)];
         assert_eq!(breaks(judge, &said), None);
     }

@@ -28,6 +28,10 @@ const ATTEMPT: Duration = Duration::from_secs(21);
 /// A process that registers has a limit of 20 s for a request and a backoff of 7 s.
 const REGISTERED: Duration = Duration::from_secs(30);
 
+/// A file of credentials that was replaced is read after this time, unless a server says 401: one
+/// that knows the certificate, as that of another Node, says 403 (src/README.md).
+const READ_AGAIN: Duration = Duration::from_secs(60);
+
 /// A signer that looks once a minute, and the backoff of a CSR that was refused or denied.
 const CERTIFICATE: Duration = Duration::from_secs(960);
 
@@ -79,6 +83,8 @@ struct Quiet {
     /// From when the bound of the renewal counts.
     from: Duration,
     limit: Duration,
+    /// Until when the process may have the certificate of another Node.
+    is_other_until: Duration,
     /// The last renewal before, and the first one after.
     renewed_before: Duration,
     renewed: Option<Duration>,
@@ -124,11 +130,15 @@ impl Quiet {
                 self.renewed.get_or_insert(at);
             }
             _ if self.renewed.is_some() => {}
+            What::Fault { begins: false, text } if text.contains("pair-of-another-node") => {
+                self.is_other_until = at + READ_AGAIN;
+            }
             // What takes time without a limit ends first.
             What::Blocks { pid, lasts, .. } if *pid != 0 => {
                 self.from = self.from.max(at + *lasts);
             }
             What::Starts { name: "nodelet", .. } => {
+                self.is_other_until = Duration::ZERO;
                 self.from = self.from.max(at);
                 // It may have begun to register before the faults ended.
                 self.limit = self.limit.max(REGISTERED);
@@ -163,7 +173,7 @@ fn is_of_another_node(answer: &Exchange, node: &Value) -> bool {
 
 fn judge_bounds(quiet: &Quiet, until: Duration, state: &State, judged: &mut Judged) {
     let healed = state.healed;
-    let latest = quiet.from + quiet.limit;
+    let latest = quiet.from.max(quiet.is_other_until) + quiet.limit;
     if latest <= until {
         judged.count += 1;
         if quiet.renewed.is_none_or(|renewed| renewed > latest) {
@@ -218,6 +228,17 @@ mod tests {
         let seconds = Duration::from_secs;
         let late = broken_by(|trace| without_renewals(trace, HEALED, HEALED + seconds(25)));
         assert_eq!(late.as_deref(), Some("renewed late"));
+        // The files of another Node were replaced, and the process has read them within a minute.
+        let replaced = |after: u64| {
+            broken_by(|trace| {
+                without_renewals(trace, HEALED, HEALED + seconds(after));
+                let place = trace.iter().position(|entry| entry.at >= HEALED).expect("an entry");
+                let text = "at 990.000 for 9.000 pair-of-another-node".to_owned();
+                trace
+                    .insert(place, entry(HEALED - seconds(1), What::Fault { begins: false, text }));
+            })
+        };
+        assert_eq!((replaced(70), replaced(85).as_deref()), (None, Some("renewed late")));
         let unknown = broken_by(|trace| {
             let place = trace.iter().position(|entry| entry.at > HEALED).expect("an entry");
             let ready = What::Ready { status: "Unknown".to_owned() };

@@ -285,7 +285,8 @@ impl<'a> Watch<'a> {
     /// A problem has lasted since a time: it is told, if nothing disturbed the agent.
     fn must_be_told(&mut self, at: Duration, rule: &Rule, since: Duration) {
         let Some(agent) = self.agent_since else { return };
-        if self.turned_unseen(since, rule) && !self.another_failed(since) {
+        let is_unseen = self.turned_unseen(since, rule) && !self.another_failed(since);
+        if is_unseen || rule.kind == "UnderVoltage" && self.was_rebound(agent) {
             return;
         }
         let since = since.max(agent + seconds(10));
@@ -466,6 +467,13 @@ impl<'a> Watch<'a> {
             && self.since(since).any(|(_, truth, _)| truth.count("recorded") == 0)
             && self.agent_since.is_none_or(|agent| agent + FIRST_LOOK > since)
             && self.is_disturbed(since, since + rule.told)
+    }
+
+    /// Whether the voltage driver was missing since the start of the agent. One that is bound again
+    /// has another number, and an agent whose root can block lists folders at its start alone.
+    fn was_rebound(&self, agent: Duration) -> bool {
+        let is_missing = |truth: &Truth| !truth.sources.contains(&"UnderVoltage");
+        self.root_can_block && self.since(agent).any(|(_, truth, _)| is_missing(truth))
     }
 
     /// Whether a further file system has failed after the one of this time.
@@ -783,6 +791,22 @@ mod tests {
             h.root.is_dated = false;
         };
         assert_eq!(finds(misdated, 100), None);
+    }
+
+    /// An agent whose root is on a network lists the drivers at its start alone.
+    #[test]
+    fn a_driver_that_was_bound_again_is_not_found_on_a_network_root() {
+        let finds = |root: &str, is_bound: bool| {
+            let plan: Plan = format!("seed 1\nsetting root={root}").parse().expect("a plan");
+            let unbound = board(50, |h| h.has_voltage_driver = is_bound);
+            let low = board(100, |h| h.is_undervolted = true);
+            let trace = [board(1, |_| {}), starts(), unbound, low, board(300, |_| {})];
+            judge(&Run { plan: &plan, trace: &trace }).broken.map(|broken| broken.kind)
+        };
+        let untold = Some("UnderVoltage is not told".to_owned());
+        assert_eq!(finds("overlay-nfs", false), None);
+        assert_eq!(finds("overlay-nfs", true), untold);
+        assert_eq!(finds("ext4", false), untold);
     }
 
     #[test]

@@ -703,15 +703,15 @@ pub(super) mod tests {
             "reason": "FilesystemIsReadOnly",
             "message": "mmcblk0p1 (vfat at /boot) stopped taking writes"});
         for (lacks_device, is_of_this_boot, want) in [
-            (true, Some(true), "FilesystemIsReadOnly"),
-            (true, None, "FilesystemIsReadOnly"),
-            (true, Some(false), "False"),
-            (false, Some(true), "False"),
+            (true, Presence::Found(true), "FilesystemIsReadOnly"),
+            (true, Presence::Absent, "FilesystemIsReadOnly"),
+            (true, Presence::Found(false), "False"),
+            (false, Presence::Found(true), "False"),
         ] {
             let mut next = new_board();
             next.look(0, &gone(lacks_device));
             assert_eq!(next.state(), "False", "nobody has told");
-            next.adopt_of(&told, is_of_this_boot);
+            next.adopt_of(&told, is_of_this_boot.clone());
             assert_eq!(next.looks(3, 60, &gone(lacks_device)), want, "{is_of_this_boot:?}");
         }
     }

@@ -27,8 +27,8 @@ const READ: Duration = seconds(105);
 const READ_ONCE: Duration = seconds(3600 + 105);
 /// An agent that was disturbed has recovered after this time (the longest bound of Ready).
 const RECOVERS: Duration = seconds(170);
-/// The file that was too slow in three looks is left out for an hour.
-const LEFT_OUT: Duration = seconds(3600 + 105);
+/// The file that was too slow in three looks is left out for 50 minutes.
+const LEFT_OUT: Duration = seconds(3000 + 105);
 /// An agent has looked at all sources this long after its start.
 const FIRST_LOOK: Duration = seconds(30);
 
@@ -175,7 +175,7 @@ fn judge(run: &Run<'_>) -> Judged {
                 watch.starts += 1;
             }
             What::Ends { name: "nodelet", .. } => watch.agent_since = None,
-            What::Log { text, .. } if text.contains("it is left out for an hour") => {
+            What::Log { text, .. } if text.contains("it is left out for 50 minutes") => {
                 watch.disturbed.push((at, at + LEFT_OUT));
             }
             What::Boots { is_written, text } => watch.take_boots(at, *is_written, text),

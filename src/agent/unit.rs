@@ -2,7 +2,7 @@
 //! what the process that runs was started with. Files tell it: no program is run.
 
 use std::io::ErrorKind::{NotADirectory, NotFound};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::Chars;
 
 use nix::errno::Errno;
@@ -96,6 +96,11 @@ fn agent_process(root: &HostRoot) -> Result<Option<(String, Vec<String>)>, Fault
         }
     }
     Ok(None)
+}
+
+/// The folder of the copies.
+pub(crate) fn copies() -> PathBuf {
+    Path::new("/").join(COPIES)
 }
 
 /// `Err` if the agent runs and cannot see the file system of `path`.

@@ -1,6 +1,7 @@
 //! Runs the checks in the order in which a run needs the things, and skips those whose prerequisite
 //! failed. Reads files, sends GET and SelfSubjectAccessReview requests, and changes nothing.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,7 +10,7 @@ use super::port::{PORT, port};
 use super::{board, desired, guest, server};
 use crate::agent::permissions::{Need, PERMISSIONS, Permission};
 use crate::agent::setup::Setup;
-use crate::agent::unit::{SERVE_SOCKET, is_enabled};
+use crate::agent::unit::{SERVE_SOCKET, copies, is_enabled};
 use crate::client::api_config::{ApiConfig, Authorization, Endpoint};
 use crate::client::reach::{AT_PROXY, dial, resolve};
 use crate::config::Config;
@@ -48,7 +49,10 @@ pub(super) fn report(setup: &mut Setup, unit: Option<Finding>, clock: &Clock) ->
     let conditions = health.if_it_lasted();
     let finding = |kind| board::health(kind, &setup.health, &conditions, &health.sources(kind));
     findings.extend(KINDS.iter().map(finding));
-    let access = open(config, clock.now().wall);
+    // Under the unit a bare name is looked for among the copies of its process.
+    let folder = credentials_folder().or_else(|| unit.is_some().then(copies));
+    let open = |now| open(config, folder.clone(), now);
+    let access = open(clock.now().wall);
     // With a token in the kubeconfig there is no certificate to renew, whatever the flags say.
     let by_flags = config.rotate_certificates || config.bootstrap_kubeconfig.is_some();
     let requests = access.as_ref().map_or(by_flags, |access| access.rotation.deadline().is_some());
@@ -190,10 +194,10 @@ fn adding(findings: &mut Vec<Finding>) -> impl FnMut(Finding) -> Option<()> {
     }
 }
 
-/// Reads the kubeconfig of a run.
-fn open(config: &Config, now: Wall) -> Result<Credentials, Fault> {
+/// Reads the kubeconfig of a run. `folder`: that of systemd's credentials.
+fn open(config: &Config, folder: Option<PathBuf>, now: Wall) -> Result<Credentials, Fault> {
     let path = config.kubeconfig.as_ref().ok_or("--kubeconfig is missing")?;
-    IdentitySource::new(config, path, credentials_folder()).open_read_only(now)
+    IdentitySource::new(config, path, folder).open_read_only(now)
 }
 
 /// The access to the server that is checked, for a run.
@@ -438,7 +442,7 @@ mod tests {
             let report = report(&mut setup, None, clock);
             let cert_dir = report.findings.iter().find(|finding| finding.check == "cert-dir");
             assert_eq!(cert_dir.unwrap().mark, Mark::Note, "{rotates}");
-            let access = open(&setup.config, Wall::default()).unwrap();
+            let access = open(&setup.config, None, Wall::default()).unwrap();
             let probe =
                 ServerProbe { setup: &setup, clock, access, serves: false, server_time: None };
             let why = Some("certificates are not requested here");

@@ -64,7 +64,7 @@ pub(super) fn report(setup: &mut Setup, unit: Option<Finding>, clock: &Clock) ->
         findings.extend(runtime::findings(runtime, &answer, !config.node.is_guest()));
     }
     findings.extend(unit);
-    let _ = server(&mut findings, setup, access, clock);
+    let _ = server(&mut findings, setup, access, &open, clock, None);
     // An early end of `server` leaves the failed check as the last finding.
     let cause = findings.last().map_or("", |finding| finding.check);
     for check in server_checks() {
@@ -108,13 +108,17 @@ fn board(host: &Host, facts: &Facts, missing: &[String], clock: &Clock) -> Vec<F
 }
 
 /// The checks of the kubeconfig, the network and the server. Returns `None` after a failed check
-/// that every later check needs.
+/// that every later check needs. `open` reads the credentials that a run begins with at a time.
+/// `server_time`: the server's time, if it is known.
 fn server(
     findings: &mut Vec<Finding>,
     setup: &Setup,
     access: Result<Credentials, Fault>,
+    open: &dyn Fn(Wall) -> Result<Credentials, Fault>,
     clock: &Clock,
+    server_time: Option<Wall>,
 ) -> Option<()> {
+    let begin = findings.len();
     let mut add = adding(&mut *findings);
     let config = &setup.config;
     let access = match access {
@@ -131,7 +135,7 @@ fn server(
         }
     };
     let serves = is_enabled(&setup.host.root, SERVE_SOCKET);
-    let mut probe = ServerProbe { setup, clock, access, serves, server_time: None };
+    let mut probe = ServerProbe { setup, clock, access, serves, server_time };
     add(probe.kubeconfig());
     for finding in probe.certificate() {
         add(finding);
@@ -144,6 +148,14 @@ fn server(
     let first = PERMISSIONS.iter().find(|permission| probe.not_needed(permission).is_none())?;
     let response = probe.call(first.review(name));
     drop(add);
+    if let (None, Some(time)) = (server_time, probe.server_time)
+        && let Ok(other) = open(time)
+        && other.current.api.config != probe.access.current.api.config
+    {
+        // The board's clock is wrong: by the server's clock a run uses other credentials.
+        findings.truncate(begin);
+        return server(findings, setup, Ok(other), open, clock, Some(time));
+    }
     if probe.server_time.is_some() {
         for judged in probe.certificate() {
             if let Some(found) = findings.iter_mut().find(|it| it.check == judged.check) {
@@ -430,10 +442,7 @@ mod tests {
     #[test]
     fn a_board_with_a_token_needs_nothing_for_certificates() {
         let tree = Tree::empty("check-token");
-        let kubeconfig = "{current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], \
-                          clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}], \
-                          users: [{name: a, user: {token: x}}]}";
-        tree.write("kubeconfig", kubeconfig.as_bytes());
+        tree.write("kubeconfig", kubeconfig("http://127.0.0.1:1", "token: x").as_bytes());
         let flag = format!("--kubeconfig={}", tree.join("kubeconfig").display());
         let mut flags = vec!["--hostname-override=pi", "--cert-dir=/dev/null/x", &flag];
         for rotates in [false, true] {
@@ -451,41 +460,80 @@ mod tests {
         }
     }
 
-    /// The board's clock says that the certificate is good; the server answers 401.
-    #[test]
+    /// A server that answers each request with 401 on this day.
     #[expect(clippy::disallowed_methods, reason = "the thread is the server")]
-    fn a_certificate_that_has_expired_by_the_servers_clock_is_named() {
+    fn server_on(day: &'static str) -> String {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();
         std::thread::spawn(move || {
             for mut client in server.incoming().flatten() {
                 let _ = client.read(&mut [0; 4096]);
-                let _ = client.write_all(
-                    b"HTTP/1.1 401 Unauthorized\r\nDate: Thu, 01 Jan 2060 00:00:00 GMT\r\n\
-                      Connection: close\r\nContent-Length: 2\r\n\r\n{}",
+                let _ = write!(
+                    client,
+                    "HTTP/1.1 401 Unauthorized\r\nDate: {day} 00:00:00 GMT\r\nConnection: close\r\n\
+                     Content-Length: 2\r\n\r\n{{}}"
                 );
             }
         });
+        format!("http://{address}")
+    }
+
+    fn kubeconfig(server: &str, user: &str) -> String {
+        format!(
+            "{{current-context: a, contexts: [{{name: a, context: {{cluster: a, user: a}}}}], \
+             clusters: [{{name: a, cluster: {{server: '{server}'}}}}], \
+             users: [{{name: a, user: {{{user}}}}}]}}"
+        )
+    }
+
+    /// The user of a kubeconfig with a certificate that ends with this year.
+    fn pair(year: i32) -> String {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::default();
-        params.not_after = rcgen::date_time_ymd(2050, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year + 1, 1, 1);
         let chain = params.self_signed(&key).unwrap().pem();
         let [chain, key] = [chain, key.serialize_pem()].map(|pem| STANDARD.encode(pem));
-        let tree = Tree::empty("check-expiry");
-        let kubeconfig = format!(
-            "{{current-context: a, contexts: [{{name: a, context: {{cluster: a, user: a}}}}], \
-             clusters: [{{name: a, cluster: {{server: 'http://{address}'}}}}], \
-             users: [{{name: a, user: {{client-certificate-data: {chain}, \
-             client-key-data: {key}}}}}]}}"
-        );
-        tree.write("kubeconfig", kubeconfig.as_bytes());
-        let flag = format!("--kubeconfig={}", tree.join("kubeconfig").display());
-        let flags = ["--hostname-override=pi", "--cert-dir=/dev/null/x", &flag];
-        let mut setup = Setup::new(Flags::of(&flags), true).unwrap();
+        format!("client-certificate-data: {chain}, client-key-data: {key}")
+    }
+
+    /// The lines of these checks.
+    fn lines(flags: &[&str], checks: &[&str]) -> Vec<String> {
+        let given = ["--hostname-override=pi", "--cert-dir=/dev/null/x"];
+        let mut setup = Setup::new(Flags::of(&[&given, flags].concat()), true).unwrap();
         let report = report(&mut setup, None, &Clock::start());
-        let found = report.findings.iter().filter(|finding| finding.check == CERTIFICATE[1]);
-        let lines: Vec<String> = found.map(Finding::line).collect();
+        let found = report.findings.iter().filter(|finding| checks.contains(&finding.check));
+        found.map(Finding::line).collect()
+    }
+
+    /// The board's clock says that the certificate is good; the server answers 401.
+    #[test]
+    fn a_certificate_that_has_expired_by_the_servers_clock_is_named() {
+        let (tree, server) = (Tree::empty("check-expiry"), server_on("Thu, 01 Jan 2060"));
+        tree.write("kubeconfig", kubeconfig(&server, &pair(2049)).as_bytes());
+        let flag = format!("--kubeconfig={}", tree.join("kubeconfig").display());
+        let lines = lines(&[&flag], &CERTIFICATE[1..2]);
         let line = "expired at 2050-01-01T00:00:00Z, clock says 2060-01-01T00:00:00Z";
         assert!(lines.len() == 1 && lines[0].contains(line), "{lines:?}");
+    }
+
+    /// By the board's clock the certificate has expired, or has not, and by the server's it is the
+    /// other way round: the agent takes the other credentials, too.
+    #[test]
+    fn the_servers_clock_says_which_credentials_are_checked() {
+        for (until, day, is_bootstrap) in
+            [(2020, "Wed, 01 Jan 2020", false), (2049, "Thu, 01 Jan 2060", true)]
+        {
+            let (tree, server) = (Tree::empty("check-clock"), server_on(day));
+            tree.write("kubeconfig", kubeconfig(&server, &pair(until)).as_bytes());
+            tree.write("bootstrap", kubeconfig(&server, "token: x").as_bytes());
+            let flags = ["kubeconfig", "bootstrap-kubeconfig"];
+            let paths = ["kubeconfig", "bootstrap"].map(|name| tree.join(name));
+            let flags = [0, 1].map(|i| format!("--{}={}", flags[i], paths[i].display()));
+            let lines = lines(&[&flags[0], &flags[1]], &["kubeconfig", CERTIFICATE[1]]);
+            let has_bootstrap = lines[0].contains("with the bootstrap kubeconfig");
+            assert_eq!(has_bootstrap, is_bootstrap, "{lines:?}");
+            assert_eq!(lines[1].contains("not issued yet"), is_bootstrap, "{lines:?}");
+            assert!(lines.len() == 2 && lines[0].starts_with('✓'), "{lines:?}");
+        }
     }
 }

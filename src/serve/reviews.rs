@@ -39,9 +39,14 @@ pub(super) struct Reviews {
 }
 
 impl Reviews {
-    /// Reads the credentials.
+    /// Reads the credentials. If the certificate has expired by the board's clock, which may be
+    /// wrong, it is used all the same: the API server judges it.
     pub(super) fn open(source: &IdentitySource, clock: Clock) -> Result<Self, Fault> {
-        let credentials = source.open_read_only(clock.now().wall)?;
+        let mut credentials = source.open_read_only(clock.now().wall)?;
+        if credentials.bootstrap.is_some() {
+            // At this time no certificate has expired.
+            credentials = source.open_read_only(Wall::default())?;
+        }
         if let Some(why) = credentials.bootstrap {
             let remedy = "there is no certificate yet: start nodelet, which gets it";
             return Err(Fault::new(why.to_string(), remedy));
@@ -198,5 +203,37 @@ mod tests {
             let seen = reviews.seen();
             assert!(seen.knows_time && seen.now.wall.time().starts_with("2040-01-01T00:0"));
         }
+    }
+
+    /// The clock is ahead, and the bootstrap kubeconfig is still there.
+    #[test]
+    fn a_certificate_that_has_expired_by_the_boards_clock_is_used() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+        let chain = params.self_signed(&key).unwrap().pem();
+        let tree = Tree::empty("reviews-expired");
+        tree.write("pair", format!("{chain}{}", key.serialize_pem()).as_bytes());
+        let kubeconfig = |user| {
+            format!(
+                "{{current-context: a, contexts: [{{name: a, context: {{cluster: a, user: a}}}}], \
+                 clusters: [{{name: a, cluster: {{server: 'https://127.0.0.1:1'}}}}], \
+                 users: [{{name: a, user: {{{user}}}}}]}}"
+            )
+        };
+        tree.write("bootstrap", kubeconfig("token: x").as_bytes());
+        let flags = [("bootstrap-kubeconfig", "bootstrap"), ("cert-dir", "pki")];
+        let flags = flags.map(|(flag, name)| format!("--{flag}={}", tree.join(name).display()));
+        let config = Config::of(&[&flags[0], &flags[1]]);
+        let open = || {
+            let source = IdentitySource::new(&config, &tree.join("kubeconfig"), None);
+            Reviews::open(&source, Clock::start())
+        };
+        let why = open().unwrap_err().to_string();
+        assert!(why.contains("there is no certificate yet"), "{why}");
+        let user = "client-certificate: pair, client-key: pair";
+        tree.write("kubeconfig", kubeconfig(user).as_bytes());
+        let end = open().unwrap().client_not_after;
+        assert_eq!(end, Wall::parse("2020-01-01T00:00:00Z"));
     }
 }

@@ -126,13 +126,15 @@ impl Pki {
 
     /// The kubeconfig, or why it is unusable and a bootstrap is needed; and the marks of the
     /// requests that follow. An unusable kubeconfig stays until the kubeconfig of the bootstrap
-    /// replaces it.
+    /// replaces it. Without a bootstrap kubeconfig an expired certificate is usable, because the
+    /// clock may be ahead: the server judges it.
     pub(in crate::credentials) fn kubeconfig_and_marks(
         &self,
         bootstrap: Option<&ApiConfig>,
         now: Wall,
     ) -> Result<(KubeconfigState, Marks), Fault> {
-        let state = self.kubeconfig_state(now)?;
+        let at = if bootstrap.is_some() { now } else { Wall::default() };
+        let state = self.kubeconfig_state(at)?;
         let replaced = bootstrap.and_then(|it| self.other_kubeconfig(it));
         let (kubeconfig, leaf) = match state {
             KubeconfigState::Usable(kubeconfig, leaf) => (kubeconfig, leaf),

@@ -256,6 +256,28 @@ fn a_kubeconfig_that_only_seemed_to_be_expired_is_kept() {
     assert!(fs::read_to_string(&paths.kubeconfig).unwrap().contains("10.0.0.1"));
 }
 
+/// The bootstrap kubeconfig was removed after the rollout, and the clock is ahead for a while after
+/// a start: the server judges the certificate, and its time is known after the first response.
+#[test]
+fn without_a_bootstrap_kubeconfig_a_start_uses_an_expired_certificate() {
+    for rotate in [false, true] {
+        let (folder, signer, paths) = bootstrapping(rotate);
+        let (_, leaf) = renew(&mut open(&paths, day(1)).0, &signer, 1);
+        fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
+        let (mut pki, start) = open(&paths, day(60));
+        assert_eq!((&start.bootstrap, &start.leaf), (&None, &Some(leaf.clone())), "{rotate}");
+        assert!(start.config.certificate.is_some());
+        // It is no certificate that a search finds.
+        assert_eq!(pki.find(Ok(()), day(60)), Ok(None), "{rotate}");
+        assert_eq!(pki.find(Ok(()), day(2)).unwrap().unwrap().1, leaf, "{rotate}");
+        let (_, renewed) = renew(&mut pki, &signer, 3);
+        assert_eq!(open(&paths, day(4)).1.leaf, Some(renewed), "{rotate}");
+        // There is nothing else to begin with.
+        fs::remove_file(&paths.kubeconfig).unwrap();
+        assert!(Pki::open(Disk::default(), paths, day(4)).is_err(), "{rotate}");
+    }
+}
+
 /// On a read-only /etc the kubeconfig of the former cluster stays for ever.
 #[test]
 fn a_kubeconfig_of_a_former_cluster_that_cannot_be_removed_counts_no_more() {

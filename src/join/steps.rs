@@ -20,7 +20,7 @@ use crate::agent::unit::{self, FLAGS, JOIN_FLAGS, value_of, variables};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::config::flags::Values;
-use crate::credentials::kubeconfig::{KubeconfigUser, render};
+use crate::credentials::kubeconfig::{self, KubeconfigUser, render};
 use crate::kube::finding::Finding;
 use crate::kube::names::node_name;
 use crate::kube::text::Fault;
@@ -134,7 +134,7 @@ impl JoinRun<'_> {
             existing(&self.paths, self.settings, token, &self.board.name, now)?;
         self.add(finding);
         let config = match existing {
-            Some(identity) => self.update(identity, token)?,
+            Some(identity) => self.update(identity, token, bearer)?,
             None => self.new_identity(token, bearer)?,
         };
         drop(lock);
@@ -214,7 +214,12 @@ impl JoinRun<'_> {
     }
 
     /// Writes what differs from the command line.
-    fn update(&mut self, identity: CompleteIdentity, token: &Token) -> Result<ApiConfig, Finding> {
+    pub(super) fn update(
+        &mut self,
+        identity: CompleteIdentity,
+        token: &Token,
+        bearer: Option<&Bootstrap>,
+    ) -> Result<ApiConfig, Finding> {
         let CompleteIdentity { mut config, flags: stored, lacks_ca } = identity;
         let mut new = JoinedFiles { is_kept: true, ..JoinedFiles::default() };
         if let (true, Token::Bootstrap(token)) = (lacks_ca, token) {
@@ -224,10 +229,13 @@ impl JoinRun<'_> {
                 new.kubeconfig = Some(rendered(&config)?);
             }
         }
+        if let (true, Token::Bootstrap(token)) = (self.settings.bootstrap_only, token) {
+            new.bootstrap = self.other_token(token, bearer.unwrap_or(token))?;
+        }
         let is_set = |word: &&String| is_set_by_join(word) && !word.starts_with(NAME);
         let set = stored.words.iter().filter(is_set).cloned();
         let words = self.flags(set.collect());
-        if words == stored.words && new.kubeconfig.is_none() {
+        if words == stored.words && new.kubeconfig.is_none() && new.bootstrap.is_none() {
             return Ok(config);
         }
         if words != stored.words {
@@ -238,6 +246,39 @@ impl JoinRun<'_> {
         Ok(config)
     }
 
+    /// The bootstrap kubeconfig with the token of the command line, if another one is stored: the
+    /// board needs a valid one if its certificate expires while it is off. It stays removed if
+    /// somebody removed it.
+    fn other_token(
+        &mut self,
+        token: &Bootstrap,
+        bearer: &Bootstrap,
+    ) -> Result<Option<Zeroizing<String>>, Finding> {
+        let path = self.paths.bootstrap();
+        if guard::found(&path).is_err_and(|error| error.kind() == NotFound) {
+            let line = format!("not stored: {} was removed", path.display());
+            self.add(Finding::note("token", line, "nodelet join --force stores it"));
+            return Ok(None);
+        }
+        let stored = kubeconfig::load(&path, None).ok().and_then(|stored| stored.authorization);
+        if stored == Some(bearer.authorization()) {
+            return Ok(None);
+        }
+        let found = kubeadm::find(self, token)?;
+        let joined = self.asked(found, bearer)?;
+        rendered(&joined.config).map(Some)
+    }
+
+    /// What the server that was found gives for a token.
+    fn asked(&mut self, found: ProvedServer, bearer: &Bootstrap) -> Result<Joined, Finding> {
+        let ProvedServer { config, is_supervisor } = found;
+        if is_supervisor {
+            supervisor::get(self, (config, None), &bearer.authorization())
+        } else {
+            kubeadm::get(self, config, bearer)
+        }
+    }
+
     /// Gets and stores an identity.
     fn new_identity(
         &mut self,
@@ -246,13 +287,8 @@ impl JoinRun<'_> {
     ) -> Result<ApiConfig, Finding> {
         let joined = match token {
             Token::Bootstrap(token) => {
-                let ProvedServer { config, is_supervisor } = kubeadm::find(self, token)?;
-                let bearer = bearer.unwrap_or(token);
-                if is_supervisor {
-                    supervisor::get(self, (config, None), &bearer.authorization())?
-                } else {
-                    kubeadm::get(self, config, bearer)?
-                }
+                let found = kubeadm::find(self, token)?;
+                self.asked(found, bearer.unwrap_or(token))?
             }
             Token::Supervisor { hash, authorization } => {
                 let found = supervisor::find(self, hash.as_ref())?;

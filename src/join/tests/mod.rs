@@ -9,13 +9,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
+use super::existing::CompleteIdentity;
 use super::files::{JoinPaths, JoinedFiles, StoredFlags};
 use super::kubeadm::request;
 use super::run::{Board, ClockAndNetwork, JoinRun};
 use super::steps::{administered, parsed};
 use super::supervisor::password;
+use super::token::Token;
 use crate::client::api::Api;
-use crate::client::api_config::{ApiConfig, Endpoint};
+use crate::client::api_config::{ApiConfig, Endpoint, Secret};
+use crate::credentials::kubeconfig::{KubeconfigUser, render};
 use crate::join::command::{Settings, TokenSource};
 use crate::kube::finding::Finding;
 use crate::kube::instant::{Mono, Now};
@@ -206,6 +209,74 @@ impl ClockAndNetwork for Unattended {
             self.request.replace(csr);
         }
         Ok(Response::test(200, self.request.borrow().to_string()))
+    }
+}
+
+/// A cluster whose CA is known, with every token, and without `cluster-info`.
+#[derive(Default)]
+struct Bootstraps(Cell<usize>);
+
+impl ClockAndNetwork for Bootstraps {
+    fn now(&self) -> Now {
+        Now::default()
+    }
+
+    fn pause(&self, _: Duration) {
+        unreachable!()
+    }
+
+    fn dial(&self, _: &[SocketAddr]) -> Finding {
+        Finding::ok("tcp", "")
+    }
+
+    fn call(&self, _: &mut Api, request: &Request, _: Duration) -> Answer {
+        self.0.set(self.0.get() + 1);
+        Ok(match request.method {
+            Method::Post => Response::test(201, json!({"status": {"allowed": true}}).to_string()),
+            _ if request.path.starts_with("/api/") => Response::test(403, "{}".to_owned()),
+            _ => Response::test(404, "{}".to_owned()),
+        })
+    }
+}
+
+/// The board has a certificate and is off until its end: only the token of the line helps then.
+#[test]
+fn another_bootstrap_token_is_stored_beside_a_certificate() {
+    let (former, token) = ("lwxivu.2uczm8x4xi2v7hqe", "lwxivu.2uczm8x4xi2v7hqd");
+    for (stored, is_written) in [(Some(former), true), (Some(token), false), (None, false)] {
+        let tree = Tree::new("join-other-token");
+        let key = rcgen::KeyPair::generate().unwrap();
+        let ca = rcgen::CertificateParams::default().self_signed(&key).unwrap().pem();
+        tree.write("ca.crt", ca.as_bytes());
+        tree.write("var/lib/nodelet/kubeconfig", b"of the agent");
+        let config = ApiConfig::at(Endpoint::parse("https://10.0.0.1:6443").unwrap());
+        if let Some(stored) = stored {
+            let text = render(&config, &KubeconfigUser::Token(&Secret::new(stored.to_owned())));
+            tree.write("etc/credstore/nodelet.bootstrap-kubeconfig", text.unwrap().as_bytes());
+        }
+        let settings = Settings {
+            server: "https://10.0.0.1:6443".to_owned(),
+            authority: Some(tree.join("ca.crt")),
+            root: Some(tree.path().to_owned()),
+            bootstrap_only: true,
+            json: true,
+            timeout: Duration::from_secs(60),
+            ..Settings::default()
+        };
+        let board = Board { name: "pi".into(), address: String::new(), boot_id: String::new() };
+        let (server, mut print) = (Bootstraps::default(), |_: &str| Ok(()));
+        let mut run = JoinRun::new(&settings, board, &server, &mut print);
+        let (paths, words) = (run.paths.clone(), vec!["--hostname-override=pi".to_owned()]);
+        let before = text(&paths.bootstrap());
+        let flags = StoredFlags { words, ..StoredFlags::default() };
+        let identity = CompleteIdentity { config, flags, lacks_ca: false };
+        let result = run.update(identity, &Token::parse(token).unwrap(), None);
+        assert!(result.is_ok(), "{:?}", result.err().map(|failed| failed.line()));
+        let after = text(&paths.bootstrap());
+        assert_eq!(after != before, is_written, "{stored:?}");
+        assert_eq!(after.contains(token), stored.is_some(), "{stored:?}");
+        assert_eq!(server.0.get() > 0, is_written, "{stored:?}");
+        assert_eq!(text(&paths.issued_kubeconfig()), "of the agent");
     }
 }
 

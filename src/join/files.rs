@@ -239,8 +239,9 @@ impl JoinPaths {
             let line = String::from_utf8_lossy(&line);
             // The agent runs without a command, so its first argument is a flag.
             let is_agent = line.split('\0').nth(1).is_some_and(|first| first.starts_with("--"));
-            let has_file = |file| line.contains(file);
-            let files = ["=/etc/credstore/nodelet.", "=/var/lib/nodelet"];
+            // A flag and its value are one word or two.
+            let has_file = |file| ['=', '\0'].iter().any(|c| line.contains(&format!("{c}{file}")));
+            let files = ["/etc/credstore/nodelet.", "/var/lib/nodelet"];
             name == "nodelet" && is_agent && files.into_iter().any(has_file)
         })
     }

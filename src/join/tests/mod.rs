@@ -386,10 +386,12 @@ fn a_power_cut_of_a_reset_is_repeated() {
 #[test]
 fn a_reset_sees_an_agent_without_the_unit() {
     let agent = "nodelet\0--kubeconfig=/etc/credstore/nodelet.kubeconfig\0";
+    let two_words = "nodelet\0--kubeconfig\0/etc/credstore/nodelet.kubeconfig\0";
     let refused = "✗ running: process 12, nodelet, runs without the unit; stop it";
     for (status, line, want) in [
         ("Name:\tnodelet\nNSpid:\t12\n", agent, refused),
         ("Name:\tnodelet\n", "nodelet\0--root-dir=/var/lib/nodelet\0", refused),
+        ("Name:\tnodelet\n", two_words, refused),
         ("Name:\tnodelet\nNSpid:\t12\t1\n", agent, "✓ running: no agent runs"),
         ("Name:\tnodelet\n", "nodelet\0--kubeconfig=/tmp/k\0", "✓ running: no agent runs"),
         ("Name:\tnodelet\n", "nodelet\0reset\0--root=/var/lib/nodelet", "✓ running: no agent runs"),

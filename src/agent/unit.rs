@@ -34,6 +34,9 @@ pub(crate) const KUBECONFIGS: [&str; 2] = ["kubeconfig", "bootstrap-kubeconfig"]
 /// It counts only for an agent with a supervisor.
 const PASSWORD: &str = "k3s-password";
 
+/// The commands of nodelet. The agent runs without one.
+const COMMANDS: [&str; 7] = ["check", "inspect", "join", "logs", "reset", "runtime", "serve"];
+
 /// The environment files of the agent, in their order. Only join writes the first one.
 const ENVIRONMENT: [&str; 2] = ["etc/default/nodelet-join", "etc/default/nodelet"];
 /// The variables with flags, in the order of the command line.
@@ -103,6 +106,34 @@ pub(crate) fn copies() -> PathBuf {
     Path::new("/").join(COPIES)
 }
 
+/// An agent with the files of a join that runs without the unit, as below procd, OpenRC or runit.
+pub(crate) fn agent_outside(root: &HostRoot) -> Option<String> {
+    process(root, &|pid, name| {
+        let line = root.bytes(&format!("proc/{pid}/cmdline"), LARGE).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        let is_agent = name == "nodelet" && !line.split('\0').any(|word| COMMANDS.contains(&word));
+        // A flag and its value are one word or two.
+        let has_file = |file| ['=', '\0'].iter().any(|c| line.contains(&format!("{c}{file}")));
+        is_agent && ["/etc/credstore/nodelet.", "/var/lib/nodelet"].into_iter().any(has_file)
+    })
+}
+
+/// The first process of which `is_it` is true, by its id and name. A process in a container, as of
+/// kind, is skipped: the line `NSpid` has several ids for it, one for each PID namespace.
+pub(crate) fn process(root: &HostRoot, is_it: &dyn Fn(&str, &str) -> bool) -> Option<String> {
+    root.list("proc").unwrap_or_default().into_iter().find_map(|pid| {
+        let status = root.text(&format!("proc/{pid}/status"), SMALL).ok()?;
+        let is_own = field(&status, "NSpid:").is_none_or(|ids| ids.split_whitespace().count() == 1);
+        let name = field(&status, "Name:\t").filter(|name| is_own && is_it(&pid, name))?;
+        Some(format!("process {pid}, {name}"))
+    })
+}
+
+/// The rest of the line that begins with `name`.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name))
+}
+
 /// `Err` if the agent runs and cannot see the file system of `path`.
 pub(crate) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
     let process = agent_process(root).map_err(|why| Unread::new(SERVICE, why.what))?;
@@ -118,6 +149,8 @@ pub(crate) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
 #[derive(Debug, PartialEq)]
 pub(crate) enum UnitProcess {
     NotRunning,
+    /// An agent runs without the unit.
+    Outside(String),
     /// It has what the files say.
     Same,
     /// It still has an old copy of the flags (`flags`), or of the credential of this name.
@@ -136,7 +169,11 @@ impl UnitProcess {
 
     fn of(root: &HostRoot, process: &Result<Option<(String, Vec<String>)>, Fault>) -> Self {
         match process {
-            Ok(None) => Self::NotRunning,
+            Ok(None) => match agent_outside(root) {
+                // The unit may have started since its processes were read.
+                Some(agent) if is_running(root) == Ok(false) => Self::Outside(agent),
+                _ => Self::NotRunning,
+            },
             Ok(Some((process, _))) => Self::compare(root, process).unwrap_or_else(Self::Unknown),
             Err(why) => Self::Unknown(why.clone()),
         }
@@ -173,6 +210,11 @@ impl UnitProcess {
             Self::NotRunning | Self::Same => None,
             Self::Former(former) => {
                 Some(format!("nodelet.service runs with its copy of the former {former}").into())
+            }
+            Self::Outside(agent) => {
+                let what =
+                    format!("{agent}, runs without the unit, and with which files is unknown");
+                Some(Fault::new(what, "restart it after a change of its files"))
             }
             Self::Unknown(why) => {
                 Some(why.clone().at("nodelet.service runs, and with which files is unknown"))
@@ -222,7 +264,9 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
     let running = agent_process(root);
     let process = UnitProcess::of(root, &running);
     let finding = match (&process, process.why_stale()) {
-        (UnitProcess::Unknown(_), Some(why)) => Finding::note(CHECK, why, "run it with sudo"),
+        (UnitProcess::Unknown(_) | UnitProcess::Outside(_), Some(why)) => {
+            Finding::note(CHECK, why, "run it with sudo")
+        }
         (_, Some(why)) => Finding::failed(CHECK, why, RESTART),
         (UnitProcess::NotRunning, None) => {
             let start = "systemctl start --no-block nodelet";
@@ -466,6 +510,30 @@ mod tests {
             assert_eq!(UnitProcess::find(&root), want, "{files:?}");
             let flags = agent_of_unit(&root).unwrap().unwrap().flags;
             assert_eq!(flags, ["--kubeconfig=/run/c", "--v=2"], "{files:?}");
+        }
+    }
+
+    /// Below procd or OpenRC.
+    #[test]
+    fn an_agent_without_the_unit_may_have_other_files() {
+        let tree = Tree::empty("units-outside");
+        tree.write("etc/credstore/nodelet.kubeconfig", b"a");
+        tree.write("proc/12/status", b"Name:\tnodelet\n");
+        let root = HostRoot::new(tree.path());
+        for (line, is_agent) in [
+            ("nodelet\0--kubeconfig=/etc/credstore/nodelet.kubeconfig\0", true),
+            ("nodelet\0--root-dir\0/var/lib/nodelet\0", true),
+            ("nodelet\0--root-dir=/var/lib/nodelet\0check\0", false),
+        ] {
+            tree.write("proc/12/cmdline", line.as_bytes());
+            let found = agent_of_unit(&root).unwrap().unwrap().finding.line();
+            let want = if is_agent {
+                "– unit: process 12, nodelet, runs without the unit, and with which files is \
+                 unknown; restart it after a change of its files"
+            } else {
+                "– unit: nodelet.service does not run; systemctl start --no-block nodelet"
+            };
+            assert_eq!(found, want, "{line}");
         }
     }
 

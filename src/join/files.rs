@@ -10,7 +10,6 @@ use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
 use crate::kube::text::Fault;
 use crate::os::guard;
 use crate::os::guard::read;
-use crate::os::read::{LARGE, SMALL};
 use crate::os::root::HostRoot;
 use crate::os::write::{self, Op, PRIVATE, PUBLIC};
 
@@ -229,34 +228,12 @@ impl JoinPaths {
         let mut paths = KUBELET_KUBECONFIGS.iter().map(|path| self.at(path));
         let path = paths.find(|path| guard::exists(path));
         let path = path.map(|path| path.display().to_string());
-        path.or_else(|| self.process(&|_, name| KUBELETS.contains(&name)))
+        path.or_else(|| unit::process(&self.host(), &|_, name| KUBELETS.contains(&name)))
     }
 
     /// An agent with the files of a join that runs without the unit.
     pub(super) fn agent(&self) -> Option<String> {
-        self.process(&|pid, name| {
-            let line = self.host().bytes(&format!("proc/{pid}/cmdline"), LARGE).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line);
-            // The agent runs without a command, so its first argument is a flag.
-            let is_agent = line.split('\0').nth(1).is_some_and(|first| first.starts_with("--"));
-            // A flag and its value are one word or two.
-            let has_file = |file| ['=', '\0'].iter().any(|c| line.contains(&format!("{c}{file}")));
-            let files = ["/etc/credstore/nodelet.", "/var/lib/nodelet"];
-            name == "nodelet" && is_agent && files.into_iter().any(has_file)
-        })
-    }
-
-    /// The first process of which `is_it` is true, by its id and name. A process in a container, as
-    /// of kind, is skipped: the line `NSpid` has several ids for it, one for each PID namespace.
-    fn process(&self, is_it: &dyn Fn(&str, &str) -> bool) -> Option<String> {
-        let host = self.host();
-        host.list("proc").unwrap_or_default().into_iter().find_map(|pid| {
-            let status = host.text(&format!("proc/{pid}/status"), SMALL).ok()?;
-            let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
-            let is_own = field("NSpid:").is_none_or(|ids| ids.split_whitespace().count() == 1);
-            let name = field("Name:\t").filter(|name| is_own && is_it(&pid, name))?;
-            Some(format!("process {pid}, {name}"))
-        })
+        unit::agent_outside(&self.host())
     }
 
     /// The operations that write a new identity. The caller has made and locked the folder of the

@@ -107,6 +107,9 @@ fn start(paths: &JoinPaths, server: &str, stale: Option<Fault>, by_hand: &str) -
         Ok(is_running) => is_running,
         Err(why) => return Finding::note("start", why, RESTART),
     };
+    if !is_running && let Some(why) = stale {
+        return Finding::note("start", why, RESTART);
+    }
     let starts_at_boot = paths.is_enabled(SERVICE);
     if !is_running && !paths.has_systemd() {
         return Finding::note("start", "systemd does not run", by_hand);
@@ -229,6 +232,18 @@ mod tests {
         let started =
             start(&paths, "https://cp:6443", UnitProcess::find(&paths.host()).why_stale(), "");
         (tree, started.line())
+    }
+
+    /// An init system that is not systemd has started it.
+    #[test]
+    fn an_agent_without_the_unit_is_not_the_one_with_the_new_files() {
+        let tree = Tree::new("join-outside");
+        tree.write("proc/12/status", b"Name:\tnodelet\n");
+        tree.write("proc/12/cmdline", b"nodelet\0--root-dir=/var/lib/nodelet\0");
+        let paths = JoinPaths::new(Some(tree.path()));
+        let stale = UnitProcess::find(&paths.host()).why_stale();
+        let line = start(&paths, "https://cp:6443", stale, "").line();
+        assert!(line.starts_with("– start: process 12, nodelet, runs without the unit"), "{line}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use zeroize::Zeroizing;
 
 use crate::agent::unit::{self, SERVE_SOCKET};
 use crate::client::api_config::Endpoint;
+use crate::config::flags::Values;
 use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
 use crate::kube::text::Fault;
 use crate::os::guard;
@@ -19,6 +20,8 @@ const KUBELET_KUBECONFIGS: [&str; 3] = [
     "var/lib/rancher/k3s/agent/kubelet.kubeconfig",
     "var/lib/rancher/rke2/agent/kubelet.kubeconfig",
 ];
+/// `--root-dir` of the unit.
+pub(super) const ROOT_DIR: &str = "/var/lib/nodelet";
 /// The processes of a kubelet; that of MicroK8s is kubelite.
 const KUBELETS: [&str; 4] = ["kubelet", "kubelite", "k3s-agent", "k3s-server"];
 
@@ -26,6 +29,10 @@ const KUBELETS: [&str; 4] = ["kubelet", "kubelite", "k3s-agent", "k3s-server"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct JoinPaths {
     root: PathBuf,
+    /// `--root-dir` of the agent.
+    root_dir: PathBuf,
+    /// `--cert-dir` of the agent, if it is given.
+    cert_dir: PathBuf,
 }
 
 /// What `nodelet join` writes.
@@ -101,16 +108,28 @@ pub(super) struct JoinChange {
 
 impl JoinPaths {
     pub(super) fn new(root: Option<&Path>) -> Self {
-        Self { root: root.unwrap_or(Path::new("/")).to_owned() }
+        Self {
+            root: root.unwrap_or(Path::new("/")).to_owned(),
+            root_dir: ROOT_DIR.into(),
+            cert_dir: PathBuf::new(),
+        }
+    }
+
+    /// Follows the flags of the agent.
+    pub(super) fn follow(&mut self, flags: &Values) {
+        self.root_dir.clone_from(&flags.root_dir);
+        self.cert_dir.clone_from(&flags.config.cert_dir);
     }
 
     /// `path` below the root. Below another root than `/`, links are resolved as if that root were
     /// `/`, and a path that cannot be resolved is replaced by one that cannot exist.
-    pub(super) fn at(&self, path: &str) -> PathBuf {
+    pub(super) fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        let path = path.strip_prefix("/").unwrap_or(path);
         if self.root == Path::new("/") {
             return self.root.join(path);
         }
-        let found = guard::path_below(&self.root, Path::new(path));
+        let found = guard::path_below(&self.root, path);
         found.unwrap_or_else(|_| Path::new("/dev/null").join(path))
     }
 
@@ -151,8 +170,8 @@ impl JoinPaths {
         ];
         let paths = folders
             .iter()
-            .flat_map(|folder| unit::KUBECONFIGS.map(|name| self.at(&format!("{folder}{name}"))));
-        let drop_in = || unit::kubeconfig_drop_in(&self.host()).map(|path| self.at(&path));
+            .flat_map(|folder| unit::KUBECONFIGS.map(|name| self.at(format!("{folder}{name}"))));
+        let drop_in = || unit::kubeconfig_drop_in(&self.host()).map(|path| self.at(path));
         paths.into_iter().find(|path| guard::exists(path)).or_else(drop_in)
     }
 
@@ -194,7 +213,8 @@ impl JoinPaths {
 
     /// The certificates of the agent. Their owner is a dynamic user: join only removes them.
     pub(super) fn cert_dir(&self) -> PathBuf {
-        self.at("var/lib/nodelet/pki")
+        let is_given = !self.cert_dir.as_os_str().is_empty();
+        self.at(if is_given { self.cert_dir.clone() } else { self.root_dir.join("pki") })
     }
 
     /// What nodelet.path watches. Unlike the kubeconfig it is never removed: systemd starts the
@@ -282,7 +302,7 @@ impl JoinPaths {
     /// password that lies beside its place was never sent, and is removed in any case.
     pub(super) fn remove(&self, password: bool) -> Result<(Vec<Op>, Vec<String>), Fault> {
         let mut ops = Vec::new();
-        let pod_cidr = self.at("var/lib/nodelet/podcidr");
+        let pod_cidr = self.at(self.root_dir.join("podcidr"));
         let port = self.at("etc/systemd/system/sockets.target.wants").join(SERVE_SOCKET);
         for path in [self.kubeconfig(), self.bootstrap(), self.flags(), pod_cidr, port] {
             remove(&mut ops, &path);

@@ -37,6 +37,7 @@ use crate::os::write::{self, Disk};
 use self::command::{JoinCommand, Reset};
 use self::files::JoinPaths;
 use self::run::{SUDO, failed};
+use self::steps::{administered, administrators_text};
 
 /// Runs `nodelet join` or `nodelet reset`. `None` if `args` is another command.
 pub fn main(args: &[OsString]) -> Option<End> {
@@ -72,8 +73,8 @@ fn json_text(report: &Report, members: Vec<(&str, Value)>) -> String {
 const RESET: [&str; 4] = ["running", "metrics", "files", "node"];
 
 fn reset(settings: &Reset) -> End {
-    let paths = JoinPaths::new(settings.root.as_deref());
-    let (report, removed) = run_reset(&mut Disk::default(), &paths, settings.force);
+    let mut paths = JoinPaths::new(settings.root.as_deref());
+    let (report, removed) = run_reset(&mut Disk::default(), &mut paths, settings.force);
     let text = if settings.json {
         json_text(&report, vec![("removed", json!(removed))])
     } else {
@@ -84,9 +85,10 @@ fn reset(settings: &Reset) -> End {
 }
 
 /// The report, and the removed paths.
-fn run_reset(disk: &mut Disk, paths: &JoinPaths, force: bool) -> (Report, Vec<String>) {
+fn run_reset(disk: &mut Disk, paths: &mut JoinPaths, force: bool) -> (Report, Vec<String>) {
+    let followed = follow_flags(paths);
     let node_name = node_name(paths).unwrap_or_default();
-    let (findings, removed) = match remove(disk, paths, &node_name, force) {
+    let (findings, removed) = match remove(disk, paths, followed, &node_name, force) {
         Ok((findings, removed)) => (findings.into(), removed),
         Err(finding) => {
             let cause = finding.check;
@@ -98,9 +100,24 @@ fn run_reset(disk: &mut Disk, paths: &JoinPaths, force: bool) -> (Report, Vec<St
     (Report { node_name, findings }, removed)
 }
 
+/// Finds the folders of the agent, which the flags of the unit name.
+fn follow_flags(paths: &mut JoinPaths) -> Result<(), Fault> {
+    let words = paths.stored_flags().unwrap_or_default().words;
+    let values = administered(words, &administrators_text(paths)?);
+    let values = values.map_err(|why| {
+        let [own, join] = [paths.administrators_flags(), paths.flags()];
+        let what = format!("{} or {}: {why}", own.display(), join.display());
+        Fault::new(what, "correct it there")
+    })?;
+    paths.follow(&values);
+    Ok(())
+}
+
+/// Removes the files, if the folders of the agent are known: `followed`.
 fn remove(
     disk: &mut Disk,
     paths: &JoinPaths,
+    followed: Result<(), Fault>,
     node_name: &str,
     force: bool,
 ) -> Result<([Finding; 4], Vec<String>), Finding> {
@@ -125,7 +142,7 @@ fn remove(
     } else {
         Finding::ok("metrics", "nodelet-serve.socket is not enabled")
     };
-    let (ops, removed) = paths.remove(force).map_err(failed)?;
+    let (ops, removed) = followed.and_then(|()| paths.remove(force)).map_err(failed)?;
     disk.carry_out(ops).map_err(failed)?;
     let detail = match removed.as_slice() {
         [] => "nothing to remove".to_owned(),

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::command::{Settings, TokenSource, is_set_by_join};
 use super::existing::{CompleteIdentity, JOINED, existing};
-use super::files::{JoinChange, JoinedFiles, StoredFlags};
+use super::files::{JoinChange, JoinPaths, JoinedFiles, ROOT_DIR, StoredFlags};
 use super::kubeadm::{self, ProvedServer};
 use super::run::{Board, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
@@ -111,9 +111,20 @@ pub(super) fn administered(words: Vec<String>, text: &str) -> Result<Values, Str
     let set = variables(text);
     let is_set = set.iter().any(|(name, _)| name == JOIN_FLAGS);
     let words = if is_set { unit::words(value_of(&set, JOIN_FLAGS)) } else { words };
-    let words = words.into_iter().chain(unit::words(value_of(&set, FLAGS)));
+    let unit = [format!("--root-dir={ROOT_DIR}")].into_iter();
+    let words = unit.chain(words).chain(unit::words(value_of(&set, FLAGS)));
     let (_, flags) = command_line::parse(words.map(OsString::from))?;
     Ok(flags.values)
+}
+
+/// The text of the environment file of the administrator; empty if there is none.
+pub(super) fn administrators_text(paths: &JoinPaths) -> Result<String, Fault> {
+    let path = paths.administrators_flags();
+    if guard::found(&path).is_err_and(|error| error.kind() == NotFound) {
+        return Ok(String::new());
+    }
+    let bytes = read(&path).map_err(|why| why.at(path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 impl JoinRun<'_> {
@@ -179,14 +190,12 @@ impl JoinRun<'_> {
     }
 
     /// The administrator's flags win over those of join, so they must name the same Node and files.
-    pub(super) fn contradicted(&self) -> Result<(), Finding> {
-        let path = self.paths.administrators_flags();
-        if guard::found(&path).is_err_and(|error| error.kind() == NotFound) {
-            return Ok(());
-        }
-        let source = path.display();
-        let bytes = read(&path).map_err(|why| Finding::failed(JOINED, why.at(&source), SUDO))?;
-        let text = String::from_utf8_lossy(&bytes);
+    /// The folders of the agent are those that they name.
+    pub(super) fn contradicted(&mut self) -> Result<(), Finding> {
+        let text = administrators_text(&self.paths);
+        let text = text.map_err(|why| Finding::failed(JOINED, why, SUDO))?;
+        let source = self.paths.administrators_flags();
+        let source = source.display();
         let (kubeconfig, bootstrap) =
             if self.settings.bootstrap_only { (ISSUED, BOOTSTRAP) } else { (KUBECONFIG, "") };
         let flags = [
@@ -194,9 +203,12 @@ impl JoinRun<'_> {
             ("kubeconfig", kubeconfig),
             ("bootstrap-kubeconfig", bootstrap),
         ];
-        let own = flags.map(|(flag, value)| format!("--{flag}={value}"));
-        let Values { config, hostname_override: name, .. } = administered(own.into(), &text)
+        let own = flags.iter().map(|(flag, value)| format!("--{flag}={value}"));
+        let own = own.chain(self.settings.flags.iter().cloned()).collect();
+        let values = administered(own, &text)
             .map_err(|why| failed(JOINED, format!("{source}: {why}"), "correct it there"))?;
+        self.paths.follow(&values);
+        let Values { config, hostname_override: name, .. } = values;
         let path = |path: Option<PathBuf>| path.unwrap_or_default().display().to_string();
         // The agent changes the name to lower case, as join did with the name of the board.
         let is_own = |given: &str| node_name(given).is_ok_and(|given| given == self.board.name);

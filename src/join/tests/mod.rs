@@ -34,7 +34,7 @@ use crate::os::write::{Disk, beside, private_folder};
 fn new(kubeconfig: bool) -> JoinedFiles {
     let text = Some(Zeroizing::new("the new identity".to_owned()));
     let (kubeconfig, bootstrap) = if kubeconfig { (text, None) } else { (None, text) };
-    let (server, words) = ("https://new".to_owned(), vec!["--new".to_owned()]);
+    let (server, words) = ("https://new".to_owned(), vec!["--v=2".to_owned()]);
     let flags = StoredFlags { api_server: server.clone(), server, words };
     JoinedFiles { kubeconfig, bootstrap, flags, is_kept: false }
 }
@@ -72,7 +72,7 @@ fn a_power_cut_at_any_operation_leaves_one_identity() {
         let paths = JoinPaths::new(Some(tree.path()));
         if !is_first {
             tree.write("etc/credstore/nodelet.kubeconfig", b"the old identity");
-            tree.write("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--old\n");
+            tree.write("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--v=1\n");
             tree.write("var/lib/nodelet/kubeconfig", b"the old identity");
             tree.write("var/lib/nodelet/pki/kubelet-client-1.pem", b"old");
             std::os::unix::fs::symlink(
@@ -92,7 +92,7 @@ fn a_power_cut_at_any_operation_leaves_one_identity() {
             }
             let flags = text(&paths.flags());
             if is_new {
-                assert!(flags.contains("NODELET_JOIN_FLAGS=--new\n"), "{flags}: {state}");
+                assert!(flags.contains("NODELET_JOIN_FLAGS=--v=2\n"), "{flags}: {state}");
             } else if !is_first {
                 assert!(flags.contains("NODELET_JOIN_FLAGS=--"), "{flags}: {state}");
                 assert_eq!(texts[0], "the old identity", "{state}");
@@ -118,7 +118,7 @@ fn a_file_that_cannot_be_written_leaves_the_old_identity() {
         let paths = JoinPaths::new(Some(tree.path()));
         let old: [(&str, &[u8]); 3] = [
             ("etc/credstore/nodelet.kubeconfig", b"the old identity"),
-            ("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--old\n"),
+            ("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--v=1\n"),
             ("var/lib/nodelet/pki/kubelet-client-current.pem", b"old"),
         ];
         for (path, content) in old {
@@ -366,12 +366,12 @@ fn a_power_cut_of_a_reset_is_repeated() {
     }
     let act = || {
         let mut disk = Disk::default();
-        let (report, removed) = super::run_reset(&mut disk, &paths, false);
+        let (report, removed) = super::run_reset(&mut disk, &mut paths.clone(), false);
         assert_eq!((report.failed().len(), removed.len()), (0, 8));
         (disk.done, ())
     };
     let states = power_cut::survives(tree.path(), act, |(), state| {
-        let (report, _) = super::run_reset(&mut Disk::default(), &paths, false);
+        let (report, _) = super::run_reset(&mut Disk::default(), &mut paths.clone(), false);
         assert_eq!(report.failed().len(), 0, "{state}");
         let others = [paths.kubeconfig(), paths.flags(), paths.at("var/lib/nodelet/podcidr")];
         for path in left.iter().chain(&others) {
@@ -402,9 +402,46 @@ fn a_reset_sees_an_agent_without_the_unit() {
         tree.write("proc/12/cmdline", line.as_bytes());
         tree.write("etc/credstore/nodelet.token", b"");
         let paths = JoinPaths::new(Some(tree.path()));
-        let (report, _) = super::run_reset(&mut Disk::default(), &paths, false);
+        let (report, _) = super::run_reset(&mut Disk::default(), &mut paths.clone(), false);
         assert_eq!(report.findings[0].line(), want, "{status} {line}");
     }
+}
+
+/// On a read-only root, the state of the agent is on another disk.
+#[test]
+fn the_folders_of_the_agent_are_those_of_the_administrators_flags() {
+    for (flags, folder) in [
+        ("", "var/lib/nodelet/pki"),
+        ("--root-dir=/data/nodelet", "data/nodelet/pki"),
+        ("--root-dir=/data/nodelet --cert-dir=/data/pki", "data/pki"),
+        ("--cert-dir /data/pki", "data/pki"),
+    ] {
+        let tree = Tree::new("join-folders");
+        tree.write("etc/default/nodelet", format!("NODELET_FLAGS={flags}\n").as_bytes());
+        tree.write(&format!("{folder}/kubelet-client-1.pem"), b"a key");
+        let paths = JoinPaths::new(Some(tree.path()));
+        let found = in_a_run(&paths, |run| {
+            run.contradicted().unwrap();
+            run.paths.cert_dir()
+        });
+        assert_eq!(found, tree.path().join(folder), "{flags}");
+        let (report, _) = super::run_reset(&mut Disk::default(), &mut paths.clone(), false);
+        assert_eq!(report.failed().len(), 0, "{flags}");
+        assert!(is_empty(&found), "{flags}");
+    }
+}
+
+/// What the agent has is unknown then.
+#[test]
+fn a_reset_with_flags_that_no_agent_has_removes_nothing() {
+    let tree = Tree::new("reset-flags");
+    tree.write("etc/default/nodelet", b"NODELET_FLAGS=--root-dirs=/data\n");
+    tree.write("var/lib/nodelet/podcidr", b"10.0.0.0/24");
+    let mut paths = JoinPaths::new(Some(tree.path()));
+    let (report, removed) = super::run_reset(&mut Disk::default(), &mut paths, false);
+    let line = report.findings[0].line();
+    assert!(line.starts_with("✗ files: ") && line.ends_with("; correct it there"), "{line}");
+    assert!(removed.is_empty() && tree.path().join("var/lib/nodelet/podcidr").exists());
 }
 
 /// The state of an image may be on another partition, by an absolute link. A join or a reset of the
@@ -438,7 +475,7 @@ fn an_image_with_absolute_links_leaves_this_machine_alone() {
     };
     written(&paths, new(true));
     check("the new identity");
-    let (report, removed) = super::run_reset(&mut Disk::default(), &paths, true);
+    let (report, removed) = super::run_reset(&mut Disk::default(), &mut paths.clone(), true);
     assert_eq!((report.failed().len(), removed.len()), (0, 2));
     check("");
 }

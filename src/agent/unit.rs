@@ -1,12 +1,15 @@
 //! The units as systemd sees them: which of them a boot starts, the flags of the next start, and
 //! what the process that runs was started with. Files tell it: no program is run.
 
+use std::ffi::OsString;
 use std::io::ErrorKind::{NotADirectory, NotFound};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::str::Chars;
 
 use nix::errno::Errno;
 
+use crate::config::command_line;
 use crate::host::disk;
 use crate::kube::facts::{Read, Unread};
 use crate::kube::finding::Finding;
@@ -29,6 +32,8 @@ const COPIES: &str = "run/credentials/nodelet.service/";
 const FILES: &str = "etc/credstore/nodelet.";
 const CREDENTIALS: [&str; 6] =
     ["kubeconfig", "bootstrap-kubeconfig", "ca.crt", "client.crt", "client.key", "token"];
+/// Ticks of the times in /proc in a second, on all architectures of Linux (USER_HZ).
+const TICKS: i64 = 100;
 /// A start needs one of these.
 pub(crate) const KUBECONFIGS: [&str; 2] = ["kubeconfig", "bootstrap-kubeconfig"];
 /// It counts only for an agent with a supervisor.
@@ -174,12 +179,14 @@ impl UnitProcess {
                 Some(agent) if is_running(root) == Ok(false) => Self::Outside(agent),
                 _ => Self::NotRunning,
             },
-            Ok(Some((process, _))) => Self::compare(root, process).unwrap_or_else(Self::Unknown),
+            Ok(Some((process, flags))) => {
+                Self::compare(root, process, flags).unwrap_or_else(Self::Unknown)
+            }
             Err(why) => Self::Unknown(why.clone()),
         }
     }
 
-    fn compare(root: &HostRoot, process: &str) -> Result<Self, Fault> {
+    fn compare(root: &HostRoot, process: &str, line: &[String]) -> Result<Self, Fault> {
         let next = environment(root)?;
         let own = content(root, &format!("proc/{process}/environ"))?.unwrap_or_default();
         let own: Vec<_> = own.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
@@ -201,6 +208,7 @@ impl UnitProcess {
                 return Ok(Self::Former(name));
             }
         }
+        has_read_kubeconfig(root, process, line)?;
         Ok(Self::Same)
     }
 
@@ -221,6 +229,43 @@ impl UnitProcess {
             }
         }
     }
+}
+
+/// `Err` if the kubeconfig of this process changed after its start, and the agent did not write it,
+/// as after a bootstrap. A kubeconfig that is a credential is compared by its content.
+fn has_read_kubeconfig(root: &HostRoot, process: &str, line: &[String]) -> Result<(), Fault> {
+    let Ok((_, flags)) = command_line::parse(line.iter().map(OsString::from)) else {
+        return Ok(());
+    };
+    let config = flags.values.config;
+    let path = config.kubeconfig.unwrap_or_default().display().to_string();
+    let below = path.trim_start_matches('/');
+    if below.is_empty() || below.starts_with(COPIES) {
+        return Ok(());
+    }
+    let file = match root.open(below).and_then(|file| file.metadata()) {
+        Err(error) if error.kind() == NotFound => return Ok(()),
+        found => found.map_err(|error| cause(&error).at(&path))?,
+    };
+    let text = |name: &str| {
+        let bytes = content(root, name)?.unwrap_or_default();
+        Ok::<_, Fault>(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let status = text(&format!("proc/{process}/status"))?;
+    let user = field(&status, "Uid:").and_then(|ids| ids.split_whitespace().next()?.parse().ok());
+    let is_own = config.bootstrap_kubeconfig.is_some() && user == Some(file.uid());
+    // proc_pid_stat(5): the name in parentheses may have blanks; starttime is field 22.
+    let stat = text(&format!("proc/{process}/stat"))?;
+    let ticks = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(19));
+    let start = ticks.and_then(|ticks| ticks.parse::<i64>().ok()).map(|ticks| ticks / TICKS);
+    let boot = text("proc/stat")?;
+    let boot = field(&boot, "btime ").and_then(|at| at.trim().parse::<i64>().ok());
+    // The kernel rounds both times.
+    let is_newer = start.zip(boot).is_some_and(|(start, boot)| file.ctime() > boot + start + 1);
+    if is_newer && !is_own {
+        return Err(Fault::new(format!("{path} is newer than the process"), RESTART));
+    }
+    Ok(())
 }
 
 /// The path, below the root, of a drop-in for the unit with a line that has `text`. A comment does
@@ -510,6 +555,39 @@ mod tests {
             assert_eq!(UnitProcess::find(&root), want, "{files:?}");
             let flags = agent_of_unit(&root).unwrap().unwrap().flags;
             assert_eq!(flags, ["--kubeconfig=/run/c", "--v=2"], "{files:?}");
+        }
+    }
+
+    /// The administrator adds a CA to it; the agent reads it when it starts.
+    #[test]
+    fn a_kubeconfig_that_is_newer_than_the_process_is_named() {
+        let (file, owner) = ("etc/nodelet/kubeconfig", nix::unistd::getuid().as_raw());
+        let bootstrap = "--bootstrap-kubeconfig=/run/credentials/nodelet.service/b\0";
+        let name = format!("/{file}");
+        for (kubeconfig, more, uid, boot, is_newer) in [
+            (name.as_str(), "", owner, 1_000_000, true),
+            (&name, "", owner, 9_000_000_000_u64, false),
+            // The agent writes it after a bootstrap.
+            (&name, bootstrap, owner, 1_000_000, false),
+            (&name, bootstrap, owner + 1, 1_000_000, true),
+            ("/run/credentials/nodelet.service/kubeconfig", "", owner, 1_000_000, false),
+            ("/missing", "", owner, 1_000_000, false),
+        ] {
+            let tree = board();
+            let line = format!("/usr/bin/nodelet\0--kubeconfig={kubeconfig}\0{more}");
+            let stat = format!("7 (a) b) S{} 4200 1\n", " 0".repeat(18));
+            tree.write(file, b"a");
+            tree.write("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--v=2");
+            tree.write("proc/7/cmdline", line.as_bytes());
+            tree.write("proc/7/status", format!("Uid:\t{uid}\t0\n").as_bytes());
+            tree.write("proc/7/stat", stat.as_bytes());
+            tree.write("proc/stat", format!("cpu 1\nbtime {boot}\n").as_bytes());
+            let finding = agent_of_unit(&HostRoot::new(tree.path())).unwrap().unwrap().finding;
+            let want = "– unit: nodelet.service runs, and with which files is unknown: \
+                        /etc/nodelet/kubeconfig is newer than the process; systemctl restart";
+            let found = finding.line();
+            assert_eq!(found.starts_with(want), is_newer, "{kubeconfig} {more} {uid}: {found}");
+            assert_eq!(found.starts_with('✓'), !is_newer, "{kubeconfig} {more} {uid}: {found}");
         }
     }
 

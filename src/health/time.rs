@@ -46,7 +46,6 @@ pub(super) const REBOOTS: ConditionKind = ConditionKind {
     },
 };
 
-pub(super) const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 /// The folder of systemd-timesyncd, and the file whose modification time is that of the last answer
 /// of a time server (systemd-timesyncd(8)).
 const TIMESYNC: &str = "run/systemd/timesync";
@@ -115,7 +114,7 @@ impl Time {
         self.history.has_failed &= self.log.last_error().is_none();
         // The first look may not have come so far.
         if self.history.id.is_none() {
-            let id = Presence::from(reader.root.text(BOOT_ID, SMALL));
+            let id = Presence::from(reader.root.text("proc/sys/kernel/random/boot_id", SMALL));
             let id = id.present().map(Option::unwrap_or_default);
             self.history.id = id.ok().map(|id| id.trim().to_owned());
         }

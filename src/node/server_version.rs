@@ -27,8 +27,8 @@ pub enum ServerVersion {
     Idle,
     /// The version is read before the next request of the Node.
     Due,
-    /// The last attempt failed. The next one follows the read of the Node, its registration, a write
-    /// or an outage.
+    /// The last attempt failed. The next one follows the read or the registration of the Node, a
+    /// write, or an outage.
     Failed,
 }
 

@@ -86,8 +86,8 @@ impl RuntimeState {
             self.details_due = if self.is_podman { Mono::START } else { self.details_rest };
         }
         self.errors.extend(report.errors);
-        self.wants_folder = report.status.is_err()
-            || self.wants_folder && report.image_folder.is_none();
+        self.wants_folder =
+            report.status.is_err() || self.wants_folder && report.image_folder.is_none();
         let facts = &mut self.facts;
         facts.version = report.version.map(|version| version.text()).or(facts.version.take());
         facts.image_folder = report.image_folder.or(facts.image_folder.take());

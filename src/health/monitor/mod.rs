@@ -12,7 +12,7 @@ use super::condition_state::{ConditionState, Known, MAX_MESSAGE, Problem, RuleRe
 use super::config::{FileCondition, HealthConfig};
 use super::events::EventSources;
 use super::reader::HealthReader;
-use super::time::{BOOT_ID, REBOOTS, Time};
+use super::time::{REBOOTS, Time};
 use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage};
 use crate::kube::facts::{HealthCondition, HealthConditions, Presence, Sign, Unread};
 use crate::kube::instant::{Mono, Now};
@@ -166,7 +166,7 @@ impl Health {
         match (&self.time.history.id, &self.node_boot_id) {
             (Some(own), Some(node)) if own.is_empty() || node.is_empty() => Presence::Absent,
             (Some(own), Some(node)) => Presence::Found(own == node),
-            _ => Presence::Unread(Unread::new(BOOT_ID, "not read yet")),
+            _ => Presence::Unread(Unread::new("boot id", "not read yet")),
         }
     }
 

@@ -20,6 +20,9 @@ const KEPT_FREE: Duration = Duration::from_secs(5);
 /// The end after SIGTERM, and the report of a shutdown, if the server answers.
 const SOON: Duration = Duration::from_millis(5300);
 
+/// Who has connected so often without an answer has credentials that are refused.
+const SHUT_OUT: u32 = 3;
+
 /// The line of each request, when it begins, is logged there.
 const CALLS: &str = "src/agent/mod.rs";
 
@@ -69,15 +72,20 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
     let mut turns: BTreeMap<Pid, Turn> = BTreeMap::new();
     let mut asked: BTreeMap<Pid, Asked> = BTreeMap::new();
-    // Whether the last answer to a process was a 401: its certificate has expired.
-    let mut is_shut_out: BTreeMap<Pid, bool> = BTreeMap::new();
+    // Connections of a process since the last answer other than 401. Its certificate has expired:
+    // some servers say so within TLS.
+    let mut unanswered: BTreeMap<Pid, u32> = BTreeMap::new();
     let mut quiet = Quiet::default();
     let mut is_excused = false;
     for entry in run.trace {
         let now = entry.at;
         quiet.take(entry);
-        if let What::Answer(answer) = &entry.what {
-            is_shut_out.insert(answer.pid, answer.code == 401);
+        match &entry.what {
+            What::Answer(answer) => {
+                unanswered.insert(answer.pid, if answer.code == 401 { SHUT_OUT } else { 0 });
+            }
+            What::Connects { pid, opened: true, .. } => *unanswered.entry(*pid).or_default() += 1,
+            _ => {}
         }
         for asked in asked.values_mut() {
             asked.is_quiet &= quiet.is_quiet(now);
@@ -107,7 +115,8 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Signal { pid, signal } => {
                 let asked = asked.entry(*pid).or_insert_with(|| Asked {
-                    is_quiet: quiet.is_quiet(now) && is_shut_out.get(pid) != Some(&true),
+                    is_quiet: quiet.is_quiet(now)
+                        && unanswered.get(pid).is_none_or(|it| *it < SHUT_OUT),
                     is_frozen: now < quiet.frozen_until,
                     ..Asked::default()
                 });
@@ -305,6 +314,10 @@ mod tests {
         };
         let shut_out = [answers(98, 200), answers(99, 401), unsaid[0].clone(), waits(110)];
         assert_eq!(breaks(judge, &shut_out), None);
+        let connects = || at(99, What::Connects { pid: 1, address: String::new(), opened: true });
+        let refused = [connects(), connects(), connects(), unsaid[0].clone(), waits(110)];
+        assert_eq!(breaks(judge, &refused), None);
+        assert_eq!(breaks(judge, &refused[1..]).as_deref(), Some("SIGUSR1 is not said"));
         let admitted = [answers(98, 401), answers(99, 200), unsaid[0].clone(), waits(110)];
         assert_eq!(breaks(judge, &admitted).as_deref(), Some("SIGUSR1 is not said"));
         let said = [signal(100, Signal::Usr1), at(101, What::Answer(Box::new(told))), waits(110)];

@@ -133,6 +133,7 @@ impl Source for ReadonlyFilesystem {
             let told = told.map(|_| &input.is_of_this_boot);
             let was_told = matches!(told, Some(Presence::Absent | Presence::Found(true)));
             is_unread |= told.is_some_and(Presence::is_unread);
+            memory.was_told |= was_told;
             memory.was_writable |= was_told || (place.is_none() && !fs.is_read_only);
             memory.number.clone_from(&fs.number);
             let errors = fs.ext4.found();
@@ -155,7 +156,7 @@ impl Source for ReadonlyFilesystem {
             let stops = |errors: &Ext4Errors| errors.stops_on_error || was_aborted;
             let is_stopped = fs.is_stopped
                 || memory.has_failed && errors.is_some_and(stops)
-                || fs.lacks_device && was_told;
+                || fs.lacks_device && memory.was_told;
             let has_turned = fs.is_read_only
                 && memory.was_writable
                 && fs.ext4 == Presence::Absent
@@ -262,8 +263,10 @@ fn mounted(
         let former = old.iter_mut().find(is_it);
         // The record of errors is found only under the kernel's name of the device.
         // A disk that was pulled out stays mounted, and has no device any more.
-        // A number with the major 0 is of no device, as that of btrfs.
-        let lacks_device = name == Presence::Absent && !number.starts_with("0:");
+        // Not each number is of a device: that of a btrfs has the major 0, and that of a jffs2 is
+        // of mtdblock, also without its driver (mtd_set_super).
+        let is_of_device = !["0:", "31:"].iter().any(|major| number.starts_with(major));
+        let lacks_device = name == Presence::Absent && is_of_device;
         let is_gone = name == Presence::Absent && former.as_ref().is_some_and(|it| it.is_named);
         let (device, is_named, unread) = match (name, &former) {
             (Presence::Found(name), _) => (name, true, None),
@@ -354,6 +357,8 @@ struct FilesystemHistory {
     /// Its superblock was writable at the first look. If it was read-only then, it may become
     /// writable for an edit and then read-only again, which is no problem.
     was_writable: bool,
+    /// The condition has named it. It names one file system only, which may change.
+    was_told: bool,
     /// When its superblock turned read-only.
     read_only_since: Option<Mono>,
     /// Errors of ext4 at the last look.
@@ -699,6 +704,17 @@ pub(super) mod tests {
             let gone = Filesystem { number: "8:1".to_owned(), lacks_device, ..vfat(false) };
             mounted(&[gone, ext4(0)])
         };
+        // One that is before it in the table turns read-only for a while.
+        let with_another = |lacks_device| {
+            let other = Filesystem {
+                number: "8:2".to_owned(),
+                device: "sda2".to_owned(),
+                is_stopped: true,
+                ..vfat(false)
+            };
+            let found = gone(lacks_device);
+            mounted(&[&[other], &**found.found().unwrap()].concat())
+        };
         let told = json!({"type": "ReadonlyFilesystem", "status": "True",
             "reason": "FilesystemIsReadOnly",
             "message": "mmcblk0p1 (vfat at /boot) stopped taking writes"});
@@ -713,6 +729,9 @@ pub(super) mod tests {
             assert_eq!(next.state(), "False", "nobody has told");
             next.adopt_of(&told, is_of_this_boot.clone());
             assert_eq!(next.looks(3, 60, &gone(lacks_device)), want, "{is_of_this_boot:?}");
+            // The message may name another one meanwhile.
+            next.looks(3, 60, &with_another(lacks_device));
+            assert_eq!(next.looks(9, 60, &gone(lacks_device)), want, "{is_of_this_boot:?}");
         }
     }
 

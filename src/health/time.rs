@@ -124,15 +124,16 @@ impl Time {
     /// written over, because it has the earlier boots.
     fn load(&mut self, now: Mono) {
         let bytes = guard::found(&self.boots).and_then(|path| read_found(&path));
-        match Presence::from(bytes.map_err(|error| unread("boots", &error))) {
-            Presence::Absent => self.history.load(None),
-            Presence::Found(bytes) => self.history.load(Some(&String::from_utf8_lossy(&bytes))),
-            Presence::Unread(unread) => {
+        match Presence::from(bytes.map_err(|error| unread("boots", &error))).present() {
+            Ok(bytes) => {
+                self.history.load(bytes.as_deref().map(String::from_utf8_lossy).as_deref());
+                self.log.succeeded(now);
+            }
+            Err(unread) => {
+                self.history.exists = None;
                 self.log.failed(&format!("cannot be read: {}", unread.cause), now);
-                return;
             }
         }
-        self.log.succeeded(now);
     }
 
     /// The rule of the condition `name`.
@@ -378,9 +379,8 @@ pub(super) struct History {
     pub(super) exists: Option<bool>,
     /// The file cannot be written.
     has_failed: bool,
-    /// This boot has a line, without `orderly`.
+    /// This boot has a line, without `orderly`. `is_unsaved`: that changed since the last write.
     is_recorded: bool,
-    /// `boots` has changed since the file was written.
     is_unsaved: bool,
 }
 
@@ -735,6 +735,29 @@ mod tests {
         assert_eq!(history.record(5), None);
         history.load(Some("1 old\n"));
         assert_eq!(history.record(5).as_deref(), Some("1 old\n5 a\n"));
+    }
+
+    /// The disk is mounted after the first look, and its card is dying.
+    #[test]
+    fn boots_that_cannot_be_read_are_not_written_over() {
+        let tree = Tree::new("health-boots-unread");
+        tree.write("proc/uptime", b"100.00 1\n");
+        tree.write("proc/sys/kernel/random/boot_id", b"new\n");
+        let root = HostRoot::new(tree.path());
+        let now = || Now { mono: Mono::START, wall: wall(SERVER) };
+        let mut reader = HealthReader::new(root.clone(), now);
+        let config = HealthConfig::parse("all", &[]).unwrap();
+        let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
+        time.look(&mut reader, &config);
+        answered(&mut time.ntp, 3, SERVER, 0);
+        // In the place of a file with a read that fails.
+        std::fs::create_dir_all(tree.join("data/boots")).unwrap();
+        assert_eq!(time.record(now()), None);
+        std::fs::remove_dir(tree.join("data/boots")).unwrap();
+        tree.write("data/boots", b"1 old\n");
+        time.look(&mut reader, &config);
+        assert!(time.record(now()).is_some());
+        assert_eq!(time.history.text(), format!("1 old\n{} new\n", SERVER - 100));
     }
 
     /// `--root-dir` is on a disk that is mounted after the first response, by fsck or `nofail`.

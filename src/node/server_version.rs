@@ -27,8 +27,7 @@ pub enum ServerVersion {
     Idle,
     /// The version is read before the next request of the Node.
     Due,
-    /// The last attempt failed. The next one follows the read or the registration of the Node, a
-    /// write, or an outage.
+    /// The last attempt failed. The next one follows a registration, a write or an outage.
     Failed,
 }
 
@@ -51,9 +50,13 @@ impl ServerVersion {
         }
     }
 
-    /// The server has read, created or adopted the Node, so it responds: a read of the version that
-    /// failed is tried once more.
-    pub fn try_again(&mut self) {
+    /// Whether the version is to be reported and could not be read.
+    pub fn has_failed(&self) -> bool {
+        *self == Self::Failed
+    }
+
+    /// The Node was created or adopted: a read that failed is tried once more.
+    pub fn registered(&mut self) {
         if *self == Self::Failed {
             *self = Self::Due;
         }
@@ -114,7 +117,7 @@ mod tests {
             assert!(reader.is_due(), "{answer:?}");
             assert_eq!(reader.on_response(answer.clone()).ok(), want);
             assert!(!reader.is_due(), "{answer:?}");
-            reader.try_again();
+            reader.registered();
             assert_eq!(reader.is_due(), want.is_none(), "{answer:?}");
         }
     }
@@ -123,7 +126,7 @@ mod tests {
     fn another_version_is_reported_without_a_request() {
         let mut reader = ServerVersion::new(false);
         reader.read_again();
-        reader.try_again();
+        reader.registered();
         assert!(!reader.is_due());
     }
 }

@@ -220,8 +220,9 @@ pub struct NodeName {
     name: String,
     /// None: this machine's configuration, read for each lookup, because DHCP rewrites it.
     resolver: Option<Resolver>,
-    /// Unread until a lookup of this process has a result.
+    /// Unread until a lookup of this process has a result, or two have failed.
     known: Read<Vec<IpAddr>>,
+    has_failed: bool,
     pending: Option<Exchange>,
     /// When the next lookup begins.
     due: Mono,
@@ -234,7 +235,8 @@ impl NodeName {
         Self {
             name: name.to_owned(),
             resolver,
-            known: unanswered("no result yet"),
+            known: Err(Unread::new("DNS", "no result yet")),
+            has_failed: false,
             pending: None,
             due: Mono::START,
             patience: PATIENCE,
@@ -290,18 +292,16 @@ impl NodeName {
             }
             LookupResult::Failed(why) => {
                 log::info!(target: VERBOSE, "address of {}: {why}", self.name);
-                if self.known.is_err() {
-                    self.known = unanswered(&why.to_string());
+                // A name server may still start. Where there is none, the address follows the
+                // default route, as that of a kubelet.
+                if self.known.is_err() && std::mem::replace(&mut self.has_failed, true) {
+                    self.known = Ok(Vec::new());
                 }
                 HOLDS.0
             }
         };
         self.due = now.after(holds);
     }
-}
-
-fn unanswered(why: &str) -> Read<Vec<IpAddr>> {
-    Err(Unread::new("DNS", why))
 }
 
 #[cfg(test)]

@@ -199,8 +199,11 @@ impl EventQueue {
         self.of_health.retain(|(_, at)| now.since(*at) < HOUR);
         let is_repeated =
             |(old, at): &(&str, Mono)| *old == event.reason && now.since(*at) < SAME_REASON;
-        if self.of_health.len() >= HEALTH_IN_AN_HOUR || self.of_health.iter().any(is_repeated) {
-            log::info!(target: VERBOSE, "event {} is over the limit; dropped", event.reason);
+        // In a long outage the same event would fill the queue.
+        let waits = self.waiting.iter().any(|queued| queued.event == *event);
+        let is_over = self.of_health.len() >= HEALTH_IN_AN_HOUR;
+        if waits || is_over || self.of_health.iter().any(is_repeated) {
+            log::info!(target: VERBOSE, "event {} waits or is over the limit; dropped", event.reason);
             return false;
         }
         self.of_health.push_back((event.reason, now));

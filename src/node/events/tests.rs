@@ -206,6 +206,18 @@ fn after_a_burst_the_rate_is_limited() {
     assert_eq!(sent, [0, 0, 0, 5, 10, 15]);
 }
 
+/// A link that flaps for the six hours of an outage.
+#[test]
+fn an_event_about_the_boards_health_waits_once() {
+    let mut queue = EventQueue::new("pi", 0, 0);
+    for tenth in 0..36 {
+        let at = Mono::START.after(Duration::from_secs(tenth * 600));
+        queue.record(Event::of_sign(("LinkFlapping", "eth0".to_owned())), false, at);
+    }
+    assert_eq!(queue.waiting.len(), 1);
+    assert_eq!(queue.waiting[0].at, Mono::START);
+}
+
 #[test]
 fn events_about_the_boards_health_have_a_limit() {
     let mut queue = EventQueue::new("pi", 0, 0);

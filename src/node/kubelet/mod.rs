@@ -471,8 +471,7 @@ impl Kubelet {
                 return None;
             }
             RequestKind::Version => {
-                let reported = &self.config.node.kubelet_version;
-                log::warn!("version: {why}; {reported} is reported");
+                log::warn!("version: {why}; the version that was reported so far stays");
                 return None;
             }
             RequestKind::Event if refused.is_some() => {
@@ -587,9 +586,13 @@ impl Kubelet {
             }
             Ok(Progress::Read) => {
                 self.pods.node_answered(now);
-                if !self.registered {
-                    // The version goes before the adoption, which would write the built-in one.
-                    self.server_version.try_again();
+                // The version that an earlier process has reported stays, like a fact that was not
+                // read.
+                if !self.registered
+                    && self.server_version.has_failed()
+                    && let Some(version) = self.node.own_version()
+                {
+                    self.config.node.kubelet_version = version;
                 }
                 if std::mem::take(&mut self.lease_gone) {
                     // The Node exists, so its Lease can be created again.
@@ -611,7 +614,7 @@ impl Kubelet {
         }
         let is_new = result == Ok(Progress::Created);
         if is_new || result == Ok(Progress::Adopted) {
-            self.server_version.try_again();
+            self.server_version.registered();
         } else if result == Ok(Progress::Done) {
             self.server_version.read_again();
         }

@@ -145,6 +145,12 @@ impl Node {
         }
     }
 
+    /// The kubeletVersion that an earlier process of nodelet has reported.
+    pub fn own_version(&self) -> Option<String> {
+        let version = object::text(self.seen.as_ref()?, &["status", "nodeInfo", "kubeletVersion"]);
+        version.contains("-nodelet.").then(|| version.to_owned())
+    }
+
     /// When the Node was created, by the server's clock; `None` if it was not read.
     pub fn created(&self) -> Option<Wall> {
         Wall::parse(object::text(self.seen.as_ref()?, &["metadata", "creationTimestamp"]))

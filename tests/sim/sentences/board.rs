@@ -119,6 +119,8 @@ struct Watch<'a> {
     unread: Vec<(Duration, Duration)>,
     suspended: Vec<(Duration, Duration)>,
     agent_since: Option<Duration>,
+    /// The boot in which an agent took an edit of the boot medium for a file system that failed.
+    edited_in: Option<u64>,
     /// Agents of this boot.
     starts: u64,
     /// The status of each condition that the Node has.
@@ -159,6 +161,7 @@ fn judge(run: &Run<'_>) -> Judged {
         unread,
         suspended,
         agent_since: None,
+        edited_in: None,
         starts: 0,
         told: BTreeMap::new(),
         events: Vec::new(),
@@ -414,7 +417,7 @@ impl<'a> Watch<'a> {
             was_there |= GROWTHS.iter().any(|name| self.has_grown(name, from));
         }
         let is_excused = rule.kind == "ThermalThrottling" && self.cap_is_unknown()
-            || rule.kind == "ReadonlyFilesystem" && self.was_edited_at_the_start();
+            || rule.kind == "ReadonlyFilesystem" && self.is_of_an_edit();
         if is_excused {
             return;
         }
@@ -452,11 +455,16 @@ impl<'a> Watch<'a> {
         free.is_none_or(|(since, _)| cools < (*since).max(agent) + seconds(130))
     }
 
-    /// Somebody edited the boot medium at the first look of the agent, which cannot know that.
-    fn was_edited_at_the_start(&self) -> bool {
+    /// Somebody edited the boot medium at the first look of the agent, which cannot know that. The
+    /// condition tells it to the next agent of this boot, too.
+    fn is_of_an_edit(&mut self) -> bool {
         let Some(agent) = self.agent_since else { return true };
-        let mut at_start = self.since(agent).take_while(|(at, ..)| *at <= agent + FIRST_LOOK);
-        at_start.any(|(_, truth, _)| truth.count("edited") > 0)
+        let boot = self.now().map(|truth| truth.boot);
+        let at_start = self.since(agent).take_while(|(at, ..)| *at <= agent + FIRST_LOOK);
+        if { at_start }.any(|(_, truth, _)| truth.count("edited") > 0) {
+            self.edited_in = boot;
+        }
+        boot.is_some() && self.edited_in == boot
     }
 
     /// A file system without a record of errors, or whose record is of the time before the clock was

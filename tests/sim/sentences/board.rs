@@ -119,6 +119,8 @@ struct Watch<'a> {
     unread: Vec<(Duration, Duration)>,
     suspended: Vec<(Duration, Duration)>,
     agent_since: Option<Duration>,
+    /// The board may be lost, for a reason that has a name.
+    is_excused: bool,
     /// The boot in which an agent took an edit of the boot medium for a file system that failed.
     edited_in: Option<u64>,
     /// Agents of this boot.
@@ -161,6 +163,7 @@ fn judge(run: &Run<'_>) -> Judged {
         unread,
         suspended,
         agent_since: None,
+        is_excused: false,
         edited_in: None,
         starts: 0,
         told: BTreeMap::new(),
@@ -183,7 +186,12 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Boots { is_written, text } => watch.take_boots(at, *is_written, text),
             What::Answer(answer) if is_of_agent(answer) => watch.answer(at, answer),
-            What::Judged(state) if state.is_up => watch.settled(at, state),
+            What::Judged(state) => {
+                watch.is_excused |= state.excuse.is_some();
+                if state.is_up {
+                    watch.settled(at, state);
+                }
+            }
             _ => {}
         }
     }
@@ -287,7 +295,7 @@ impl<'a> Watch<'a> {
 
     /// A problem has lasted since a time: it is told, if nothing disturbed the agent.
     fn must_be_told(&mut self, at: Duration, rule: &Rule, since: Duration) {
-        let Some(agent) = self.agent_since else { return };
+        let Some(agent) = self.agent_since.filter(|_| !self.is_excused) else { return };
         let is_unseen = self.turned_unseen(since, rule) && !self.another_failed(since);
         if is_unseen || rule.kind == "UnderVoltage" && self.was_rebound(agent) {
             return;

@@ -121,6 +121,13 @@ impl JoinPaths {
         self.cert_dir.clone_from(&flags.config.cert_dir);
     }
 
+    /// The flags of the folders that the agent is to use.
+    pub(super) fn folder_flags(&self) -> String {
+        let given = Some(&self.cert_dir).filter(|folder| !folder.as_os_str().is_empty());
+        let cert_dir = given.map(|folder| format!(" --cert-dir={}", folder.display()));
+        format!("--root-dir={}{}", self.root_dir.display(), cert_dir.unwrap_or_default())
+    }
+
     /// `path` below the root. Below another root than `/`, links are resolved as if that root were
     /// `/`, and a path that cannot be resolved is replaced by one that cannot exist.
     pub(super) fn at(&self, path: impl AsRef<Path>) -> PathBuf {

@@ -97,8 +97,8 @@ fn line_by_hand(paths: &JoinPaths, bootstrap_only: bool) -> String {
         false => ("kubeconfig", paths.kubeconfig()),
     };
     let (stored, file) = (paths.flags(), file.display());
-    let stored = stored.display();
-    format!("nodelet, the flags in {stored}, and --{flag}={file} --root-dir=/var/lib/nodelet")
+    let (stored, folders) = (stored.display(), paths.folder_flags());
+    format!("nodelet, the flags in {stored}, and --{flag}={file} {folders}")
 }
 
 /// Starts the agent. It must start at the next boot, too. `by_hand` is [`line_by_hand`].

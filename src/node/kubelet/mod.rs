@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::config::{Config, NodeConfig};
+use crate::config::{Config, NodeConfig, kubelet_version};
 use crate::kube::facts::{Facts, Sign};
 use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::lease_report::LeaseReport;
@@ -471,7 +471,8 @@ impl Kubelet {
                 return None;
             }
             RequestKind::Version => {
-                log::warn!("version: {why}; the version that was reported so far stays");
+                let reported = &self.config.node.kubelet_version;
+                log::warn!("version: {why}; the Node keeps its version, a new one has {reported}");
                 return None;
             }
             RequestKind::Event if refused.is_some() => {
@@ -592,7 +593,7 @@ impl Kubelet {
                     && self.server_version.has_failed()
                     && let Some(version) = self.node.own_version()
                 {
-                    self.config.node.kubelet_version = version;
+                    self.config.node.kubelet_version = kubelet_version(version);
                 }
                 if std::mem::take(&mut self.lease_gone) {
                     // The Node exists, so its Lease can be created again.

@@ -33,6 +33,7 @@ use crate::kube::json::{self, MAX_VALUES, Unparsed};
 use crate::kube::message::{self, Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object::{self, quantity};
 use crate::kube::time::Wall;
+use crate::kube::version::Version;
 use crate::node::Progress;
 use crate::node::conditions;
 use crate::node::events::Event;
@@ -145,10 +146,10 @@ impl Node {
         }
     }
 
-    /// The kubeletVersion that an earlier process of nodelet has reported.
-    pub fn own_version(&self) -> Option<String> {
+    /// The version of Kubernetes that an earlier process of nodelet has reported.
+    pub fn own_version(&self) -> Option<Version> {
         let version = object::text(self.seen.as_ref()?, &["status", "nodeInfo", "kubeletVersion"]);
-        version.contains("-nodelet.").then(|| version.to_owned())
+        version.split_once("-nodelet.").and_then(|(kubernetes, _)| Version::parse(kubernetes))
     }
 
     /// When the Node was created, by the server's clock; `None` if it was not read.

@@ -41,9 +41,10 @@ fn age() {
 #[test]
 fn a_public_certificate_in_front_ends_with_a_ready_node_that_renews() {
     for is_rke2 in [false, true] {
-        if let Err(why) = board() {
-            return skip::required(&why);
-        }
+        let _alone = match board() {
+            Ok(alone) => alone,
+            Err(why) => return skip::required(&why),
+        };
         let site = Site::k3s();
         let public = Authority::new("public");
         install(public.pem());
@@ -104,9 +105,10 @@ fn a_public_certificate_in_front_ends_with_a_ready_node_that_renews() {
 /// with the system's roots.
 #[test]
 fn what_neither_the_token_nor_the_system_proves_gets_no_credential() {
-    if let Err(why) = board() {
-        return skip::required(&why);
-    }
+    let _alone = match board() {
+        Ok(alone) => alone,
+        Err(why) => return skip::required(&why),
+    };
     let (public, other) = (Authority::new("public"), Authority::new("other"));
     let refused = |site: &Site, connections: u64, parts: &[&str]| {
         let before = site.double.connections();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use apidouble::{BootstrapToken, Double};
@@ -21,8 +22,12 @@ pub const KUBECONFIG: &str = "/etc/credstore/nodelet.kubeconfig";
 /// Time from enter to Ready, for the debug binary on a machine that other tests use.
 const LIMIT: Duration = Duration::from_millis(1500);
 
-/// Empty folders in the place of those that join writes, for this thread and its processes.
-pub fn board() -> Result<(), String> {
+/// Empty folders in the place of those that join writes, for this thread and its processes. One
+/// board at a time: join sees the processes of the machine, so the agent of another test would be
+/// an agent of this board that runs without the unit.
+pub fn board() -> Result<MutexGuard<'static, ()>, String> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     namespace::mounts()?;
     let machine_id = fs::read("/etc/machine-id").unwrap_or_default();
     for folder in ["/etc", "/run", "/var/lib"] {
@@ -37,7 +42,7 @@ pub fn board() -> Result<(), String> {
         fs::create_dir_all(&wants).unwrap();
         fs::write(format!("{wants}/{unit}"), "[Unit]\n").unwrap();
     }
-    Ok(())
+    Ok(alone)
 }
 
 fn cluster() -> Double {
@@ -64,9 +69,10 @@ fn end(join: Child) -> (bool, String) {
 
 #[test]
 fn a_line_ends_with_a_ready_node_in_time() {
-    if let Err(why) = board() {
-        return skip::required(&why);
-    }
+    let _alone = match board() {
+        Ok(alone) => alone,
+        Err(why) => return skip::required(&why),
+    };
     let double = cluster();
     // The best of up to ten: other tests use the machine.
     let mut best = Duration::MAX;
@@ -98,9 +104,10 @@ fn a_line_ends_with_a_ready_node_in_time() {
 
 #[test]
 fn a_node_that_does_not_come_fails_in_time_and_keeps_the_files() {
-    if let Err(why) = board() {
-        return skip::required(&why);
-    }
+    let _alone = match board() {
+        Ok(alone) => alone,
+        Err(why) => return skip::required(&why),
+    };
     let double = cluster();
     let (is_ok, text) = end(join(&double, &["--timeout=2s"]));
     assert!(!is_ok, "{text}");
@@ -128,9 +135,10 @@ fn a_node_that_does_not_come_fails_in_time_and_keeps_the_files() {
 /// The agent gets the certificate, and a token may not read the Lease.
 #[test]
 fn a_join_that_stores_a_token_does_not_wait_for_ready() {
-    if let Err(why) = board() {
-        return skip::required(&why);
-    }
+    let _alone = match board() {
+        Ok(alone) => alone,
+        Err(why) => return skip::required(&why),
+    };
     let (is_ok, text) = end(join(&cluster(), &["--bootstrap-only"]));
     let line = "– ready: join does not wait for it; kubectl get node pi\n";
     assert!(is_ok && text.contains(line), "{text}");
@@ -150,9 +158,10 @@ fn a_join_that_stores_a_token_does_not_wait_for_ready() {
 /// Without flags `nodelet check` checks the unit: what join stored, and the administrator's flags.
 #[test]
 fn a_check_without_flags_is_one_of_the_unit() {
-    if let Err(why) = board() {
-        return skip::required(&why);
-    }
+    let _alone = match board() {
+        Ok(alone) => alone,
+        Err(why) => return skip::required(&why),
+    };
     let check = |args: &[&str]| nodelet(["check"].iter().chain(args)).stdout;
     let nothing = check(&[]);
     assert!(nothing.contains("✗ kubeconfig: --kubeconfig is missing; nodelet join"), "{nothing}");

@@ -177,11 +177,9 @@ impl UnitProcess {
 
     fn of(root: &HostRoot, process: &Result<Option<(String, Vec<String>)>, Fault>) -> Self {
         match process {
-            Ok(None) => match agent_outside(root) {
-                // The unit may have started since its processes were read.
-                Some(agent) if is_running(root) == Ok(false) => Self::Outside(agent),
-                _ => Self::NotRunning,
-            },
+            // With systemd (sd_booted(3)) the unit is started, and its process is compared then.
+            Ok(None) if root.open("run/systemd/system").is_ok() => Self::NotRunning,
+            Ok(None) => agent_outside(root).map_or(Self::NotRunning, Self::Outside),
             Ok(Some((process, flags))) => {
                 Self::compare(root, process, flags).unwrap_or_else(Self::Unknown)
             }

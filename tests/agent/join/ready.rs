@@ -23,8 +23,7 @@ pub const KUBECONFIG: &str = "/etc/credstore/nodelet.kubeconfig";
 const LIMIT: Duration = Duration::from_millis(1500);
 
 /// Empty folders in the place of those that join writes, for this thread and its processes. One
-/// board at a time: join sees the processes of the machine, so the agent of another test would be
-/// an agent of this board that runs without the unit.
+/// board at a time: without systemd, join takes the agent of another test for one of this board.
 pub fn board() -> Result<MutexGuard<'static, ()>, String> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

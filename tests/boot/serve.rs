@@ -46,8 +46,10 @@ fn a_board_answers_on_the_kubelets_port() {
     assert_eq!(active(&mut guest, SERVE), "inactive", "it would keep credentials of before");
     let (code, why) = scraper.answer(&mut guest, "/healthz/lease");
     assert_eq!(code, 500, "{why}");
+    assert_eq!(active(&mut guest, SERVE), "active");
     guest.run("systemctl --no-block start nodelet");
     is_ready(&double, &mut guest);
+    assert_eq!(active(&mut guest, SERVE), "inactive", "it would keep those of the stop");
     guest.run("systemctl disable --now nodelet-serve.socket");
     assert_eq!(active(&mut guest, SERVE), "inactive", "it ends with its socket");
     keep("boot-serve.log", &guest.journal());

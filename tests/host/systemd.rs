@@ -372,6 +372,11 @@ fn the_units_of_the_port_are_valid_and_hardened() {
     // A socket unit that stops listening after a few failed starts needs a login.
     let lines = ["StartLimitIntervalSec=0", "TriggerLimitIntervalSec=0", "WantedBy=sockets.target"];
     has_lines("nodelet-serve.socket", &lines);
+    // Its end with each stop and each start of the agent: afterwards it reads the credentials anew.
+    has_lines("nodelet-serve.service", &["PartOf=nodelet.service"]);
+    let stop = "systemctl --no-block stop nodelet-serve.service";
+    let mut before = agent.lines().filter(|line| line.starts_with("ExecStartPre="));
+    assert!(before.any(|line| line.contains(stop)));
 }
 
 /// The unit that reads the journal for those who may.

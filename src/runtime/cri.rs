@@ -33,13 +33,14 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Asks for `query`, one call after the other. Calls `on_part` before each part.
+    /// Asks for `query`, one call after the other. Calls `on_part` before each part, with the report so
+    /// far.
     pub fn ask(
         &mut self,
         config: &RuntimeConfig,
         query: RuntimeQuery,
         open: Open<'_>,
-        on_part: &mut dyn FnMut(Part),
+        on_part: &mut dyn FnMut(Part, &RuntimeReport),
     ) -> RuntimeReport {
         let runtime = &mut self.runtime;
         let mut report = RuntimeReport::new(
@@ -50,7 +51,7 @@ impl Cri {
         if !query.details || !is_connected {
             return report;
         }
-        on_part(Part::Details);
+        on_part(Part::Details, &report);
         let answer = call(runtime, &config.path, VERSION, KUBELET_API, open);
         report.version = report.take(answer.and_then(|answer| version(&answer)));
         let (images, socket) = match &config.image_path {
@@ -59,7 +60,7 @@ impl Cri {
         };
         let info = call(images, socket, IMAGE_FS_INFO, &[], open);
         report.image_folder = report.take(info).and_then(|info| mount_point(&info));
-        on_part(Part::List);
+        on_part(Part::List, &report);
         let list = call(images, socket, LIST_IMAGES, &[], open);
         report.list_is_large = match &list {
             Ok(list) => list.len() > LARGE_LIST,

@@ -42,8 +42,8 @@ use state::RuntimeState;
 /// A question that has no answer after this time has failed.
 const OVERDUE: Duration = Duration::from_secs(20);
 /// Limit for all details, which are asked for after the status: the list of images has what the
-/// others leave, and at least half. With 10 s, a list that hangs does not delay the next status
-/// until the last one is 30 s old.
+/// others leave, and at least half. With 10 s, a list that hangs delays no question for the status:
+/// a status that has its answer within [`OVERDUE`] is there before the last one is 30 s old.
 const DETAILS_OVERDUE: Duration = Duration::from_secs(10);
 
 /// Asks the container runtime for the agent, until the process is ended. Its times count from the
@@ -59,23 +59,40 @@ pub fn run(config: Option<RuntimeConfig>) -> End {
     let mut file = VolatileFile::new(&config.facts_file);
     let boot = boot_number();
     let mut file_log = OutageLog::new("facts of the container runtime");
-    loop {
-        let is_news = match state.query(now()) {
-            None => true,
-            Some(query) => {
-                let (report, answered) = client.ask(query);
-                state.on_report(report, answered)
-            }
-        };
-        // Without news the file is not written: its time grows old, and the agent sees that the
-        // runtime does not answer.
+    // Without news the file is not written: its time grows old, and the agent sees that the runtime
+    // does not answer.
+    let mut tell = |state: &RuntimeState, is_news| {
         if is_news {
-            let written = publish(&state, &mut file, boot);
+            let written = publish(state, &mut file, boot);
             let error = written.err().map(|why| why.to_string());
             file_log.ended(error.as_deref(), now());
         }
-        pause(state.pause());
+    };
+    loop {
+        let due = turn(&mut client, &mut state, &mut tell);
+        pause(due.since(now()));
     }
+}
+
+/// Asks if a question is due. Calls `tell` with what is known then and whether that is news: after
+/// the status, and after the details. Returns when the next question is due.
+fn turn(
+    client: &mut Client<'_>,
+    state: &mut RuntimeState,
+    tell: &mut dyn FnMut(&RuntimeState, bool),
+) -> Mono {
+    let start = now();
+    let Some(query) = state.query(start) else {
+        tell(state, true);
+        return start.after(state.pause());
+    };
+    let (report, answered) = client.ask(query, &mut |report, answered| {
+        let is_news = state.on_status(report, answered);
+        tell(state, is_news);
+    });
+    let is_news = state.on_report(report, answered);
+    tell(state, is_news);
+    answered.after(state.pause())
 }
 
 /// Writes what is known to the file. Where /run is full, no new file can be made, and the last one
@@ -92,7 +109,7 @@ fn publish(state: &RuntimeState, file: &mut VolatileFile, boot: u64) -> Result<(
 
 /// Asks for all details, for at most `limit`: for commands that ask once.
 pub fn ask(config: &RuntimeConfig, limit: Duration) -> RuntimeReport {
-    Client::new(config, limit).ask(RuntimeQuery { details: true, folder: true }).0
+    Client::new(config, limit).ask(RuntimeQuery { details: true, folder: true }, &mut |_, _| {}).0
 }
 
 /// What a Node reports after this one question.
@@ -127,16 +144,24 @@ impl<'a> Client<'a> {
     }
 
     /// Also returns the time at which the status was answered, or at which the question failed.
-    fn ask(&mut self, query: RuntimeQuery) -> (RuntimeReport, Mono) {
+    /// Calls `on_status` with both before it asks for the details.
+    fn ask(
+        &mut self,
+        query: RuntimeQuery,
+        on_status: &mut dyn FnMut(&RuntimeReport, Mono),
+    ) -> (RuntimeReport, Mono) {
         let (limit, deadline) = (self.limit, &self.deadline);
         let end = now().after(limit);
         deadline.set(end);
         let mut answered = None;
-        let mut on_part = |part| {
+        let mut on_part = |part, report: &RuntimeReport| {
             let now = now();
             let end = end.min(answered.get_or_insert(now).after(DETAILS_OVERDUE));
             deadline.set(match part {
-                Part::Details => now.after(end.since(now) / 2),
+                Part::Details => {
+                    on_status(report, now);
+                    now.after(end.since(now) / 2)
+                }
                 Part::List => end,
             });
         };

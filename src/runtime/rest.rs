@@ -20,12 +20,13 @@ const MAX_BODY: usize = 4 << 20;
 /// Bytes of an error's text.
 const MAX_ERROR: usize = 200;
 
-/// Asks for `query`, with a new connection for each request. Calls `on_part` before each part.
+/// Asks for `query`, with a new connection for each request. Calls `on_part` before each part,
+/// with the report so far.
 pub fn ask(
     config: &RuntimeConfig,
     query: RuntimeQuery,
     open: Open<'_>,
-    on_part: &mut dyn FnMut(Part),
+    on_part: &mut dyn FnMut(Part, &RuntimeReport),
 ) -> RuntimeReport {
     let mut get = |prefix: &str, path: &str| {
         get(&format!("{prefix}{path}"), config, open).map_err(|failure| failure.of(path))
@@ -47,7 +48,7 @@ pub fn ask(
     if !query.details {
         return report;
     }
-    on_part(Part::Details);
+    on_part(Part::Details, &report);
     if query.folder {
         report.image_folder = report.take(get(&prefix, "/info")).and_then(|answer| {
             let info = json::parse(body(&answer)).unwrap_or_default();
@@ -55,7 +56,7 @@ pub fn ask(
             folder.starts_with('/').then(|| folder.to_owned())
         });
     }
-    on_part(Part::List);
+    on_part(Part::List, &report);
     let answer = get(&prefix, "/images/json");
     report.list_is_large = match &answer {
         Ok(answer) => body(answer).len() > LARGE_LIST,

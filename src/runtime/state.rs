@@ -37,8 +37,8 @@ pub(super) struct RuntimeState {
     /// The earliest time of the next question for details. They make a slow board slower, and then
     /// its runtime fails again.
     details_rest: Mono,
-    /// What failed in the last question for details, apart from the status. A question for the
-    /// status alone does not end such a failure.
+    /// What failed in the last question for details, apart from the status. A status alone does not
+    /// end such a failure.
     errors: Vec<String>,
     log: OutageLog,
 }
@@ -62,13 +62,17 @@ impl RuntimeState {
     /// What to ask now. `None`, only for Podman: the last answer still counts.
     pub(super) fn query(&mut self, now: Mono) -> Option<RuntimeQuery> {
         let details = now >= self.details_due;
-        if details {
-            self.errors.clear();
-        } else if self.is_podman {
+        if !details && self.is_podman {
             self.last_success = Some(now);
             return None;
         }
         Some(RuntimeQuery { details, folder: self.wants_folder })
+    }
+
+    /// Takes the status before its details, which may take long. Returns as `on_report`. The first
+    /// success is taken with its details: a Node without version and images would be written twice.
+    pub(super) fn on_status(&mut self, report: &RuntimeReport, now: Mono) -> bool {
+        self.last_success.is_some() && self.on_report(report.clone(), now)
     }
 
     /// Takes what was found. Returns whether the facts, or the time of the last success, changed.
@@ -80,12 +84,12 @@ impl RuntimeState {
             let pause = if is_rare { RARELY } else { DETAILS_EVERY };
             let rest = report.details_took * DETAILS_REST;
             (self.details_rest, self.details_due) = (now.after(rest), now.after(pause.max(rest)));
+            self.errors = report.errors;
         } else if report.status.is_err() && !self.has_failed {
             // Once they have rested, each question asks for details, until details are answered:
             // after an outage the runtime may have another version. Podman has no other question.
             self.details_due = if self.is_podman { Mono::START } else { self.details_rest };
         }
-        self.errors.extend(report.errors);
         self.wants_folder =
             report.status.is_err() || self.wants_folder && report.image_folder.is_none();
         let facts = &mut self.facts;
@@ -119,7 +123,7 @@ impl RuntimeState {
         has_status
     }
 
-    /// How long to wait for the next question.
+    /// How long to wait for the next question, from the answer to the last status.
     pub(super) fn pause(&self) -> Duration {
         if self.has_failed { RETRY } else { EVERY }
     }

@@ -92,7 +92,7 @@ impl Scripts {
     }
 
     fn ask(&mut self, cri: &mut Cri, query: RuntimeQuery) -> RuntimeReport {
-        cri.ask(&config(Protocol::Cri), query, &mut |path| self.open(path), &mut |_| {})
+        cri.ask(&config(Protocol::Cri), query, &mut |path| self.open(path), &mut |_, _| {})
     }
 
     fn sent(&self, connection: usize) -> Vec<u8> {
@@ -443,7 +443,7 @@ fn images_with_a_socket_of_their_own_are_a_second_connection() {
     let first = [settings(), answer(1, READY), answer(3, VERSION)].concat();
     let second = [settings(), answer(1, IMAGE_FS), answer(3, &image("a", 1))].concat();
     let mut scripts = Scripts::new(&[first, second], 100);
-    let found = Cri::default().ask(&two, ALL, &mut |path| scripts.open(path), &mut |_| {});
+    let found = Cri::default().ask(&two, ALL, &mut |path| scripts.open(path), &mut |_, _| {});
     assert_eq!(scripts.paths, ["/run/runtime.sock", "/run/images.sock"]);
     assert!(found.status.is_ok());
     assert_eq!(told(&found).len(), 1);
@@ -495,7 +495,7 @@ fn rest(
 ) -> (Vec<String>, RuntimeReport) {
     let answers: Vec<Vec<u8>> = answers.iter().map(|a| a.as_bytes().to_vec()).collect();
     let mut scripts = Scripts::new(&answers, piece);
-    let found = rest::ask(&config(protocol), query, &mut |path| scripts.open(path), &mut |_| {});
+    let found = rest::ask(&config(protocol), query, &mut |path| scripts.open(path), &mut |_, _| {});
     let first_line = |sent: &Rc<RefCell<Vec<u8>>>| {
         let request = String::from_utf8(sent.borrow().clone()).unwrap();
         request.lines().next().unwrap().to_owned()
@@ -615,7 +615,7 @@ fn a_connection_is_kept_until_it_ends() {
     });
     let mut client = Client::new(&config, OVERDUE);
     for _ in 0..5 {
-        assert!(client.ask(STATUS_ALONE).0.status.is_ok());
+        assert!(client.ask(STATUS_ALONE, &mut |_, _| {}).0.status.is_ok());
     }
     drop(client);
     thread.join().unwrap();
@@ -684,13 +684,40 @@ fn a_list_that_hangs_makes_no_status_old() {
     let limit = Duration::from_secs(1);
     let mut client = Client::new(&config, limit);
     let start = now();
-    let (report, answered) = client.ask(ALL);
+    let (report, answered) = client.ask(ALL, &mut |_, _| {});
     let end = now();
     assert!(report.status.is_ok() && report.image_folder.is_some(), "{report:?}");
     let late = "ListImages: no answer in time; is it stopped or overloaded? See its log";
     assert_eq!((report.images, report.errors), (None, vec![late.to_owned()]));
     assert!(end.since(start) >= limit, "{:?}", end.since(start));
     assert!(answered.since(start) < limit / 2, "{:?}", answered.since(start));
+    drop(client);
+    thread.join().unwrap();
+}
+
+/// The board is slow: the agent waits neither for the list, nor for a pause after it.
+#[test]
+fn a_status_is_told_before_its_details_and_the_next_one_is_due_10_s_after_it() {
+    let tree = Tree::empty("runtime-told");
+    let (config, thread) = server(&tree, 1, |mut socket| {
+        let _ = socket.read(&mut [0; 4096]);
+        let others = [answer(3, VERSION), answer(5, IMAGE_FS)].concat();
+        let _ = socket.write_all(&[settings(), answer(1, READY), others].concat());
+        while socket.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {}
+    });
+    let limit = Duration::from_secs(1);
+    let mut client = Client::new(&config, limit);
+    let mut state = RuntimeState::new(Protocol::Cri);
+    state.on_report(RuntimeReport::new(Ok(Default::default())), now());
+    let start = now();
+    let mut told = Vec::new();
+    let mut tell = |state: &RuntimeState, is_news| {
+        let has_version = state.file(0).contains("cri-o://1.37.0");
+        told.push((now().since(start) < limit / 2, is_news, has_version));
+    };
+    let due = turn(&mut client, &mut state, &mut tell);
+    assert_eq!(told, [(true, true, false), (false, true, true)]);
+    assert!(due.since(start) < Duration::from_secs(10) + limit / 2, "{:?}", due.since(start));
     drop(client);
     thread.join().unwrap();
 }

@@ -355,6 +355,25 @@ fn a_failed_part_keeps_the_last_value_and_is_asked_for_again() {
     }
 }
 
+/// Neither a Node without images, nor lines of the log that a failure ended and began again.
+#[test]
+fn a_status_before_its_details_is_taken_after_a_first_success_and_ends_no_failure() {
+    let mut pair = Pair::new(Protocol::Cri);
+    assert!(!pair.state.on_status(&ready(), at(0)));
+    assert_eq!(pair.state.file(0), RuntimeState::new(Protocol::Cri).file(0));
+    let partly = || RuntimeReport { errors: vec!["ListImages: late".to_owned()], ..ready() };
+    for second in [0, 60, 120] {
+        assert!(pair.state.query(at(second)).unwrap().details);
+        assert_eq!(pair.state.on_status(&ready(), at(second)), second > 0);
+        let before = (second > 0).then_some("ListImages: late");
+        assert_eq!(pair.state.last_error(), before, "{second}");
+        pair.ask(|_| partly(), second);
+        assert_eq!(pair.state.last_error(), Some("ListImages: late"));
+    }
+    pair.ask(|_| details(&[]), 180);
+    assert_eq!(pair.state.last_error(), None);
+}
+
 #[test]
 fn a_new_time_is_written_into_the_file_and_a_lost_file_is_back_with_the_next_success() {
     let mut pair = Pair::new(Protocol::Cri);

@@ -56,7 +56,7 @@ libfuzzer_sys::fuzz_target!(|input: (u8, &[u8])| {
                         _ => Err(RuntimeFailure::api("closed")),
                     }
                 },
-                &mut |_| {},
+                &mut |_, _| {},
             )
         });
         assert_eq!(found[0], found[1]);

@@ -310,6 +310,16 @@ struct LastWritten {
 }
 
 impl LastWritten {
+    /// The file at the path.
+    fn find(path: &Path) -> io::Result<Self> {
+        let place = guard::parent_resolved(path)?;
+        let file = read::open_with(&place, OFlag::O_RDWR | OFlag::O_NOFOLLOW)?;
+        let content = read::from_start(&file, read::LARGE, &mut |_| false)?;
+        let content = String::from_utf8(content).map_err(|_| io::ErrorKind::InvalidData)?;
+        let found = file.metadata()?;
+        Ok(Self { file, place, id: (found.dev(), found.ino()), content })
+    }
+
     /// Whether `content` differs in its first `changed` bytes only.
     fn differs_within(&self, changed: usize, content: &str) -> bool {
         self.content.len() == content.len()
@@ -334,6 +344,14 @@ impl VolatileFile {
     /// Writes nothing yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), written: None }
+    }
+
+    /// Writes nothing yet, and takes the file over that a former process has left at the path: on a
+    /// full file system no other one can be made.
+    pub fn reopen(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        let written = LastWritten::find(&path).ok();
+        Self { path, written }
     }
 
     /// Replaces the file; nobody sees a part of it. Creates its folder. If only the first line has

@@ -56,7 +56,7 @@ pub fn run(config: Option<RuntimeConfig>) -> End {
     };
     let mut client = Client::new(&config, OVERDUE);
     let mut state = RuntimeState::new(config.protocol);
-    let mut file = VolatileFile::new(&config.facts_file);
+    let mut file = VolatileFile::reopen(&config.facts_file);
     let boot = boot_number();
     let mut file_log = OutageLog::new("facts of the container runtime");
     // Without news the file is not written: its time grows old, and the agent sees that the runtime

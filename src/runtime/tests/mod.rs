@@ -666,7 +666,7 @@ fn a_folder_that_hangs_takes_no_time_of_the_list_and_a_list_that_hangs_takes_no_
         assert!(now().since(start) < limit * 3 / 2, "{:?}", now().since(start));
         assert_eq!([found.image_folder.is_some(), found.images.is_some()], want, "{found:?}");
         assert_eq!(found.errors, [format!("{hangs}: {late}")]);
-        assert!(found.details_took >= limit / 2, "{found:?}");
+        assert!(found.details_took >= limit / 4, "{found:?}");
         thread.join().unwrap();
     }
 }

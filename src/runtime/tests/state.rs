@@ -431,8 +431,24 @@ fn a_file_that_cannot_be_replaced_has_the_time_of_each_success_with_the_same_sta
     assert_eq!(ask(&mut pair, no_network.clone(), 70), Err(full.clone()));
     assert_eq!(pair.lines(89), [""; 0]);
     assert_eq!(pair.lines(90), [DOWN]);
-    assert_eq!(ask(&mut pair, details(&[]), 100), Err(full));
+    assert_eq!(ask(&mut pair, details(&[]), 100), Err(full.clone()));
     assert_eq!(pair.lines(100), [""; 0]);
+    // A restart of `nodelet runtime`.
+    let path = pair.tree.path().join("facts");
+    pair.state = RuntimeState::new(Protocol::Cri);
+    pair.written = VolatileFile::reopen(&path);
+    assert_eq!(ask(&mut pair, details(&[]), 105), Err(full.clone()));
+    let facts = pair.facts(134);
+    assert_eq!((facts.down, &*facts.images.unwrap()[0].id), (None, "a"));
+    // One after a boot writes no time of its own to the facts of the former boot.
+    let before = fs::read_to_string(&path).unwrap();
+    for (former, now) in [(1, 2), (1, 0)] {
+        let of_boot = before.replace("\n0\n", &format!("\n{former}\n"));
+        fs::write(&path, &of_boot).unwrap();
+        pair.written = VolatileFile::reopen(&path);
+        assert!(publish(&pair.state, &mut pair.written, now).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), of_boot);
+    }
     fs::remove_dir(&blocked).unwrap();
     assert_eq!(ask(&mut pair, no_network, 110), Ok(()));
     assert_eq!(pair.lines(110).len(), 1);

@@ -33,8 +33,8 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Asks for `query`, one call after the other. Calls `on_part` before each part, with the report so
-    /// far.
+    /// Asks for `query`, one call after the other. Calls `on_part` before each part, with
+    /// the report so far.
     pub fn ask(
         &mut self,
         config: &RuntimeConfig,

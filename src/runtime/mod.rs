@@ -109,7 +109,7 @@ fn publish(state: &RuntimeState, file: &mut VolatileFile, boot: u64) -> Result<(
 
 /// Asks for all details, for at most `limit`: for commands that ask once.
 pub fn ask(config: &RuntimeConfig, limit: Duration) -> RuntimeReport {
-    Client::new(config, limit).ask(RuntimeQuery { details: true, folder: true }, &mut |_, _| {}).0
+    Client::new(config, limit).ask(RuntimeQuery { details: true }, &mut |_, _| {}).0
 }
 
 /// What a Node reports after this one question.

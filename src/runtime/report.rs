@@ -15,8 +15,6 @@ pub const LARGE_LIST: usize = 1 << 20;
 pub struct RuntimeQuery {
     /// Version, images, and the folder of the images; otherwise the status alone.
     pub details: bool,
-    /// The folder of the images, where that is a question of its own (Docker, Podman).
-    pub folder: bool,
 }
 
 /// What follows the status in a question for details. Each part has a time limit of its own.

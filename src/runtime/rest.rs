@@ -49,13 +49,11 @@ pub fn ask(
         return report;
     }
     on_part(Part::Details, &report);
-    if query.folder {
-        report.image_folder = report.take(get(&prefix, "/info")).and_then(|answer| {
-            let info = json::parse(body(&answer)).unwrap_or_default();
-            let folder = object::text(&info, &["DockerRootDir"]);
-            folder.starts_with('/').then(|| folder.to_owned())
-        });
-    }
+    report.image_folder = report.take(get(&prefix, "/info")).and_then(|answer| {
+        let info = json::parse(body(&answer)).unwrap_or_default();
+        let folder = object::text(&info, &["DockerRootDir"]);
+        folder.starts_with('/').then(|| folder.to_owned())
+    });
     on_part(Part::List, &report);
     let answer = get(&prefix, "/images/json");
     report.list_is_large = match &answer {

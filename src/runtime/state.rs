@@ -29,9 +29,6 @@ pub(super) struct RuntimeState {
     facts: RuntimeFacts,
     /// The last question failed.
     has_failed: bool,
-    /// The folder of the images is asked for with the next details: until the first answer has it,
-    /// and after each question that failed, because the runtime may have another folder since.
-    wants_folder: bool,
     last_success: Option<Mono>,
     details_due: Mono,
     /// The earliest time of the next question for details. They make a slow board slower, and then
@@ -50,7 +47,6 @@ impl RuntimeState {
             is_podman: protocol == Protocol::Podman,
             facts: form::unknown(),
             has_failed: false,
-            wants_folder: true,
             last_success: None,
             details_due: Mono::START,
             details_rest: Mono::START,
@@ -66,7 +62,7 @@ impl RuntimeState {
             self.last_success = Some(now);
             return None;
         }
-        Some(RuntimeQuery { details, folder: self.wants_folder })
+        Some(RuntimeQuery { details })
     }
 
     /// Takes the status before its details, which may take long. Returns as `on_report`. The first
@@ -90,8 +86,6 @@ impl RuntimeState {
             // after an outage the runtime may have another version. Podman has no other question.
             self.details_due = if self.is_podman { Mono::START } else { self.details_rest };
         }
-        self.wants_folder =
-            report.status.is_err() || self.wants_folder && report.image_folder.is_none();
         let facts = &mut self.facts;
         facts.version = report.version.map(|version| version.text()).or(facts.version.take());
         facts.image_folder = report.image_folder.or(facts.image_folder.take());

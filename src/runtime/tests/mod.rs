@@ -25,9 +25,9 @@ fn config(protocol: Protocol) -> RuntimeConfig {
     RuntimeConfig { protocol, ..parsed.unwrap().unwrap() }
 }
 
-const ALL: RuntimeQuery = RuntimeQuery { details: true, folder: true };
+const ALL: RuntimeQuery = RuntimeQuery { details: true };
 
-const STATUS_ALONE: RuntimeQuery = RuntimeQuery { details: false, folder: false };
+const STATUS_ALONE: RuntimeQuery = RuntimeQuery { details: false };
 
 /// A connection whose answers are prepared; they arrive in pieces, with an interrupted read before
 /// each.
@@ -538,9 +538,8 @@ fn docker_is_asked_by_http_1_0_with_its_own_version() {
 
 #[test]
 fn a_ping_alone_and_podman() {
-    let query = RuntimeQuery { details: false, folder: true };
     let podman = http("api-version: 1.41\r\nserver: Libpod/5.4.2 (linux)\r\n", "OK");
-    let (requests, found) = rest(Protocol::Podman, query, &[&podman], 10);
+    let (requests, found) = rest(Protocol::Podman, STATUS_ALONE, &[&podman], 10);
     assert_eq!(requests.len(), 1);
     assert_eq!(found.version.unwrap().text(), "podman://5.4.2");
     let odd = http("Api-Version: 1.41/../x\r\nServer: Docker/<b>\r\n", "OK");

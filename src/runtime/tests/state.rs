@@ -39,23 +39,18 @@ fn details(images: &[(&str, u64)]) -> RuntimeReport {
     }
 }
 
-/// Docker was stopped, its folder moved to another disk, and its first answer has no folder.
+/// Docker was restarted between two questions, with another `data-root`; then an answer has none.
 #[test]
-fn after_a_failed_question_the_folder_is_asked_for_until_it_is_answered() {
-    let mut state = RuntimeState::new(Protocol::Docker);
-    let no_folder = || RuntimeReport { image_folder: None, ..details(&[]) };
-    for (second, report, wants) in [
-        (0, details(&[]), true),
-        (100, no_folder(), false),
-        (200, failed(), false),
-        (202, no_folder(), true),
-        (302, no_folder(), true),
-        (402, details(&[]), true),
-        (502, no_folder(), false),
+fn the_folder_is_that_of_the_last_details_that_have_it() {
+    let mut pair = Pair::new(Protocol::Docker);
+    for (second, folder, want) in [
+        (0, Some("/var/lib/docker"), "/var/lib/docker"),
+        (60, Some("/mnt/docker"), "/mnt/docker"),
+        (120, None, "/mnt/docker"),
     ] {
-        let query = state.query(at(second)).unwrap();
-        assert_eq!(query.folder, wants, "{second}");
-        state.on_report(report, at(second));
+        let image_folder = folder.map(str::to_owned);
+        pair.ask(|_| RuntimeReport { image_folder, ..details(&[]) }, second);
+        assert_eq!(pair.facts(second).image_folder.as_deref(), Some(want));
     }
 }
 

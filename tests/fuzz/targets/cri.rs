@@ -40,7 +40,7 @@ libfuzzer_sys::fuzz_target!(|input: (u8, &[u8])| {
         max_images: 10,
         facts_file: "/x".into(),
     };
-    let all = RuntimeQuery { details: true, folder: true };
+    let all = RuntimeQuery { details: true };
     // With the first frame, so that what follows it is looked at, too.
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     for bytes in [bytes, [&settings, bytes].concat().as_slice()] {

@@ -29,7 +29,7 @@ use crate::host::Host;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
-use crate::os::clock::{self, Clock, pause};
+use crate::os::clock::{Clock, pause};
 use crate::os::read::cause;
 
 /// Pause after an accept or a poll that failed, for example because there is no free memory.
@@ -230,7 +230,7 @@ impl Port {
             Head::Partial => return ConnectionNext::Wait,
             Head::Refused(code) => (PortAnswer::refusal(code), false, true),
             Head::Whole { asked, is_last } => {
-                let user = connection.user(&self.ca, clock::of_certificates());
+                let user = connection.user(&self.ca, self.responder.reviews.certificate_time());
                 let user = user.unwrap_or_else(|why| {
                     let why = format!("not used: from {}, {why}", connection.peer);
                     self.client_log.failed(&why, start.mono);

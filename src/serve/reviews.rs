@@ -16,7 +16,7 @@ use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::os::clock::Clock;
+use crate::os::clock::{self, Clock};
 
 /// A connection without an answer for this time is not used again: it may have died silently
 /// meanwhile, by a change of the address, a NAT, or a suspend, and a review has only a few seconds.
@@ -71,6 +71,13 @@ impl Reviews {
         let knows_time = wall.is_some();
         let now = Now { wall: wall.unwrap_or(now.wall), ..now };
         ClusterSeen { knows_time, ..now.into() }
+    }
+
+    /// The time at which a client certificate must be valid: by the server's clock, as the
+    /// certificates of this board, or else [`clock::of_certificates`].
+    pub(super) fn certificate_time(&self) -> Wall {
+        let seen = self.seen();
+        if seen.knows_time { seen.now.wall } else { clock::of_certificates() }
     }
 
     /// The CA that has signed the board's own client certificate, if the current credentials have
@@ -187,6 +194,7 @@ mod tests {
         let source = IdentitySource::new(&Config::of(&[]), &tree.join("kubeconfig"), None);
         let mut reviews = Reviews::open(&source, Clock::start()).unwrap();
         assert!(!reviews.seen().knows_time);
+        assert!(!reviews.certificate_time().time().starts_with("2040"));
         let mut last = None;
         for (age, connection) in [(0, 0), (0, 0), (30, 0), (60, 1), (0, 1)] {
             // As if the last answer had come so many seconds before now.
@@ -202,6 +210,7 @@ mod tests {
             assert!(reviews.kept_until > reviews.now().after(KEPT / 2));
             let seen = reviews.seen();
             assert!(seen.knows_time && seen.now.wall.time().starts_with("2040-01-01T00:0"));
+            assert!(reviews.certificate_time().time().starts_with("2040-01-01T00:0"));
         }
     }
 

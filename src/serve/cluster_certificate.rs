@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::access::{BUDGET, ReviewContext as _};
+use super::access::{BUDGET, ReviewContext as _, ReviewTime};
 use super::reviews::Reviews;
 use crate::client::api_config::ClientCertificate;
 use crate::config::Config;
@@ -109,7 +109,7 @@ impl ClusterCertificate {
                         api.call(&request, BUDGET)
                     })
                 } else {
-                    reviews.call(&request, &mut reviews.now().after(BUDGET))
+                    reviews.call(&request, &mut ReviewTime::new(reviews.now()))
                 };
                 let at = reviews.seen();
                 let taken = self.rotation.on_response("serving certificate", answer, at);
@@ -125,8 +125,8 @@ impl ClusterCertificate {
 
     fn read_names(&mut self, reviews: &mut Reviews) {
         let path = format!("/api/v1/nodes/{}", self.node_name);
-        let mut deadline = reviews.now().after(BUDGET);
-        let response = accepted(reviews.call(&Request::get(path, Accept::Object), &mut deadline));
+        let mut time = ReviewTime::new(reviews.now());
+        let response = accepted(reviews.call(&Request::get(path, Accept::Object), &mut time));
         let names = response
             .map_err(|error| error.why.to_string())
             .and_then(|response| names(&json::parse(&response.body).unwrap_or_default()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ring::hmac;
 use ring::rand::SystemRandom;
 
-use super::access::{BUDGET, ReviewContext};
+use super::access::{BUDGET, ReviewContext, ReviewTime};
 use super::client_ca::issuers;
 use crate::client::api::Api;
 use crate::client::api_config::Pem;
@@ -102,17 +102,17 @@ impl Reviews {
         self.credentials.current.serving_client(node_ips)
     }
 
-    fn send(&mut self, request: &Request, deadline: &mut Mono) -> Answer {
+    fn send(&mut self, request: &Request, time: &mut ReviewTime) -> Answer {
         let (start, api) = (self.now(), &mut self.credentials.current.api);
         if self.kept_until <= start {
             api.hang_up();
         }
         let mut connected = Ok(());
-        if !api.is_connected() {
+        if !api.is_connected() && std::mem::take(&mut time.may_connect) {
             connected = api.connect(BUDGET);
-            *deadline = deadline.after(self.clock.now().mono.since(start));
+            time.deadline = time.deadline.after(self.clock.now().mono.since(start));
         }
-        let left = deadline.since(self.clock.now().mono);
+        let left = time.deadline.since(self.clock.now().mono);
         let answer = connected.and_then(|()| api.call(request, left));
         if let Ok(response) = &answer {
             let now = self.now();
@@ -136,19 +136,19 @@ impl ReviewContext for Reviews {
 
     /// Before the request, reads credentials that were replaced, at most once a minute. After a
     /// 401, looks for them at once, and sends the request again if there are others.
-    fn call(&mut self, request: &Request, deadline: &mut Mono) -> Answer {
+    fn call(&mut self, request: &Request, time: &mut ReviewTime) -> Answer {
         self.refresh();
-        let answer = self.send(request, deadline);
+        let answer = self.send(request, time);
         let at = self.seen();
         let is_refused = matches!(&answer, Ok(response) if response.code == 401);
-        if !is_refused || *deadline <= at.now.mono {
+        if !is_refused || time.deadline <= at.now.mono {
             return answer;
         }
         if !self.credentials.refresh(at) && !self.credentials.search(at.now.wall) {
             return answer;
         }
         self.client_not_after = self.credentials.current.not_after();
-        self.send(request, deadline)
+        self.send(request, time)
     }
 }
 
@@ -202,11 +202,12 @@ mod tests {
             reviews.kept_until = reviews.now().after(KEPT.saturating_sub(age));
             let request = Request::get("/".to_owned(), Accept::Object);
             let given = reviews.now().after(Duration::from_secs(20));
-            let mut deadline = given;
-            assert_eq!(reviews.call(&request, &mut deadline).unwrap().code, 200);
+            let mut time = ReviewTime { deadline: given, may_connect: true };
+            assert_eq!(reviews.call(&request, &mut time).unwrap().code, 200);
             assert_eq!(receiver.recv().unwrap(), connection, "{age:?}");
             let is_new = last.replace(connection) != Some(connection);
-            assert_eq!(deadline > given, is_new, "the time of a new connection");
+            assert_eq!(time.deadline > given, is_new, "the time of a new connection");
+            assert_eq!(time.may_connect, !is_new, "once in a judgement");
             assert!(reviews.kept_until > reviews.now().after(KEPT / 2));
             let seen = reviews.seen();
             assert!(seen.knows_time && seen.now.wall.time().starts_with("2040-01-01T00:0"));

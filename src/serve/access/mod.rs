@@ -96,15 +96,29 @@ pub(super) enum Verdict {
     Failed,
 }
 
+/// The time that all reviews of a request to the port may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReviewTime {
+    pub(super) deadline: Mono,
+    /// The first new connection has [`BUDGET`] of its own, by which the deadline becomes later.
+    pub(super) may_connect: bool,
+}
+
+impl ReviewTime {
+    /// The time from now on.
+    pub(super) fn new(now: Mono) -> Self {
+        Self { deadline: now.after(BUDGET), may_connect: true }
+    }
+}
+
 /// What the reviews need.
 pub(super) trait ReviewContext {
     /// The time.
     fn now(&self) -> Mono;
     /// A keyed hash, with a key of this process alone. Tokens are not kept in clear.
     fn digest(&self, bytes: &[u8]) -> KeyedHash;
-    /// One request to the API server, which ends at `deadline`. If it needs a new connection, the
-    /// deadline is later by the time that this takes.
-    fn call(&mut self, request: &Request, deadline: &mut Mono) -> Answer;
+    /// One request to the API server, which ends at the deadline.
+    fn call(&mut self, request: &Request, time: &mut ReviewTime) -> Answer;
 }
 
 /// Reviews that were sent.
@@ -171,15 +185,15 @@ impl Access {
         context: &mut dyn ReviewContext,
     ) -> Verdict {
         let (verb, subresources) = (verb(method), subresources(path));
-        let mut deadline = context.now().after(BUDGET);
+        let mut time = ReviewTime::new(context.now());
         let of_token = match (asker.user, asker.token) {
             (None, Some(token)) if self.config.accepts_tokens => {
-                self.user_of(token, asker.peer, &mut deadline, context)
+                self.user_of(token, asker.peer, &mut time, context)
             }
             _ => None,
         };
         match asker.user.or(of_token.as_deref()) {
-            Some(user) => self.authorize(user, verb, subresources, &mut deadline, context),
+            Some(user) => self.authorize(user, verb, subresources, &mut time, context),
             None => Verdict::Unauthorized,
         }
     }
@@ -189,7 +203,7 @@ impl Access {
         &mut self,
         token: &str,
         peer: IpAddr,
-        deadline: &mut Mono,
+        time: &mut ReviewTime,
         context: &mut dyn ReviewContext,
     ) -> Option<Rc<User>> {
         let now = context.now();
@@ -206,7 +220,7 @@ impl Access {
         if !was_valid && self.buckets.of(peer, now).tokens(now) == 0 {
             return None;
         }
-        let review = self.review(token_review(token), deadline, context);
+        let review = self.review(token_review(token), time, context);
         let user = match review {
             Review::Failed => return None,
             Review::Malformed => None,
@@ -236,11 +250,11 @@ impl Access {
         user: &User,
         verb: &'static str,
         subresources: &[&'static str],
-        deadline: &mut Mono,
+        time: &mut ReviewTime,
         context: &mut dyn ReviewContext,
     ) -> Verdict {
         for subresource in subresources {
-            match self.is_allowed(user, verb, subresource, deadline, context) {
+            match self.is_allowed(user, verb, subresource, time, context) {
                 Some(true) => return Verdict::Allowed,
                 Some(false) => {}
                 None => return Verdict::Failed,
@@ -259,7 +273,7 @@ impl Access {
         user: &User,
         verb: &'static str,
         subresource: &'static str,
-        deadline: &mut Mono,
+        time: &mut ReviewTime,
         context: &mut dyn ReviewContext,
     ) -> Option<bool> {
         let now = context.now();
@@ -267,7 +281,7 @@ impl Access {
             return Some(allowed);
         }
         let review = access_review(user, verb, &self.node_name, subresource);
-        let Review::Status(status) = self.review(review, deadline, context) else {
+        let Review::Status(status) = self.review(review, time, context) else {
             return None;
         };
         let is = |key: &str| object::at(&status, &[key]).and_then(Value::as_bool);
@@ -281,11 +295,11 @@ impl Access {
     fn review(
         &mut self,
         mut request: Request,
-        deadline: &mut Mono,
+        time: &mut ReviewTime,
         context: &mut dyn ReviewContext,
     ) -> Review {
         let now = context.now();
-        if now < self.pause_until || *deadline <= now {
+        if now < self.pause_until || time.deadline <= now {
             return Review::Failed;
         }
         let is_token = request.path == TOKEN_REVIEWS;
@@ -295,7 +309,7 @@ impl Access {
             (&mut self.counts.access, &mut self.access_log)
         };
         *count += 1;
-        let answer = context.call(&request, deadline);
+        let answer = context.call(&request, time);
         if is_token {
             request.body.zeroize();
         }

@@ -63,8 +63,8 @@ impl ReviewContext for Server {
         digest
     }
 
-    fn call(&mut self, request: &Request, deadline: &mut Mono) -> Answer {
-        let deadline = *deadline;
+    fn call(&mut self, request: &Request, time: &mut ReviewTime) -> Answer {
+        let deadline = time.deadline;
         assert_eq!((request.method, request.accept), (Method::Post, Accept::List));
         let mut review: Value = serde_json::from_slice(&request.body).unwrap();
         let spec = review["spec"].clone();

@@ -221,14 +221,14 @@ impl ReadonlyFilesystem {
             }
         }
         let read_only = self.read_only.as_deref().unwrap_or_default();
-        self.unread = table.err();
-        if self.unread.is_none() {
+        let unread = table.err();
+        if unread.is_none() {
             let old = std::mem::take(&mut self.mounted);
             self.mounted = mounted(superblocks, old, read_only, reader);
         }
         // The look ended before all files of sys/dev were read. Without its file a device has
         // another name, under which its errors are not found.
-        self.unread = reader.cut_off(MOUNTINFO).or(self.unread.take());
+        self.unread = reader.cut_off(MOUNTINFO).or(unread);
         is_whole && self.mounted.iter().all(|one| !one.fs.ext4.is_unread())
     }
 }

@@ -160,7 +160,7 @@ impl Time {
 
     /// The operations that write the line, if that is due. Looks for the folder of the file.
     pub(super) fn record(&mut self, now: Now) -> Option<Vec<Op>> {
-        let began = self.began(now).filter(|_| self.is_record_due(now))?;
+        let began = self.began(now).filter(|_| self.ntp.is_vouched())?;
         if self.history.is_missing() && !self.history.has_failed {
             self.load(now.mono);
         }
@@ -737,16 +737,25 @@ mod tests {
         assert_eq!(history.record(5).as_deref(), Some("1 old\n5 a\n"));
     }
 
-    /// The disk is mounted after the first look, and its card is dying.
-    #[test]
-    fn boots_that_cannot_be_read_are_not_written_over() {
-        let tree = Tree::new("health-boots-unread");
+    fn at_server() -> Now {
+        Now { mono: Mono::START, wall: wall(SERVER) }
+    }
+
+    /// A board that runs for 100 s, with the reader of its root.
+    fn board(name: &str) -> (Tree, HostRoot, HealthReader, HealthConfig) {
+        let tree = Tree::new(name);
         tree.write("proc/uptime", b"100.00 1\n");
         tree.write("proc/sys/kernel/random/boot_id", b"new\n");
         let root = HostRoot::new(tree.path());
-        let now = || Now { mono: Mono::START, wall: wall(SERVER) };
-        let mut reader = HealthReader::new(root.clone(), now);
-        let config = HealthConfig::parse("all", &[]).unwrap();
+        let reader = HealthReader::new(root.clone(), at_server);
+        (tree, root, reader, HealthConfig::parse("all", &[]).unwrap())
+    }
+
+    /// The disk is mounted after the first look, and its card is dying.
+    #[test]
+    fn boots_that_cannot_be_read_are_not_written_over() {
+        let (tree, root, mut reader, config) = board("health-boots-unread");
+        let now = at_server;
         let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
         time.look(&mut reader, &config);
         answered(&mut time.ntp, 3, SERVER, 0);
@@ -763,13 +772,8 @@ mod tests {
     /// `--root-dir` is on a disk that is mounted after the first response, by fsck or `nofail`.
     #[test]
     fn boots_are_found_on_a_disk_that_is_mounted_late() {
-        let tree = Tree::new("health-boots-late");
-        tree.write("proc/uptime", b"100.00 1\n");
-        tree.write("proc/sys/kernel/random/boot_id", b"new\n");
-        let root = HostRoot::new(tree.path());
-        let now = || Now { mono: Mono::START, wall: wall(SERVER) };
-        let mut reader = HealthReader::new(root.clone(), now);
-        let config = HealthConfig::parse("all", &[]).unwrap();
+        let (tree, root, mut reader, config) = board("health-boots-late");
+        let now = at_server;
         for has_failed in [false, true] {
             std::fs::remove_dir_all(tree.join("data")).ok();
             let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));

@@ -161,11 +161,11 @@ impl Host {
 
     /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.
     pub fn refresh_network(&mut self, facts: &mut Facts, hostname: &str) {
-        let Network { hosts, dns, .. } = facts.network.clone();
         let hosts = match self.root_can_block() {
-            true => hosts,
+            true => facts.network.hosts.clone(),
             false => network::hosts(&self.root, hostname),
         };
+        let dns = facts.network.dns.clone();
         facts.network = Network { dns, ..network::read(&self.root, hosts) };
     }
 

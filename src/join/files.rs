@@ -32,7 +32,7 @@ pub(super) struct JoinPaths {
     /// `--root-dir` of the agent.
     root_dir: PathBuf,
     /// `--cert-dir` of the agent, if it is given.
-    cert_dir: PathBuf,
+    cert_dir: Option<PathBuf>,
 }
 
 /// What `nodelet join` writes.
@@ -111,19 +111,20 @@ impl JoinPaths {
         Self {
             root: root.unwrap_or(Path::new("/")).to_owned(),
             root_dir: ROOT_DIR.into(),
-            cert_dir: PathBuf::new(),
+            cert_dir: None,
         }
     }
 
     /// Follows the flags of the agent.
     pub(super) fn follow(&mut self, flags: &Values) {
         self.root_dir.clone_from(&flags.root_dir);
-        self.cert_dir.clone_from(&flags.config.cert_dir);
+        let cert_dir = Some(&flags.config.cert_dir);
+        self.cert_dir = cert_dir.filter(|folder| !folder.as_os_str().is_empty()).cloned();
     }
 
     /// The flags of the folders that the agent is to use.
     pub(super) fn folder_flags(&self) -> String {
-        let given = Some(&self.cert_dir).filter(|folder| !folder.as_os_str().is_empty());
+        let given = self.cert_dir.as_ref();
         let cert_dir = given.map(|folder| format!(" --cert-dir={}", folder.display()));
         format!("--root-dir={}{}", self.root_dir.display(), cert_dir.unwrap_or_default())
     }
@@ -220,8 +221,7 @@ impl JoinPaths {
 
     /// The certificates of the agent. Their owner is a dynamic user: join only removes them.
     pub(super) fn cert_dir(&self) -> PathBuf {
-        let is_given = !self.cert_dir.as_os_str().is_empty();
-        self.at(if is_given { self.cert_dir.clone() } else { self.root_dir.join("pki") })
+        self.at(self.cert_dir.clone().unwrap_or_else(|| self.root_dir.join("pki")))
     }
 
     /// What nodelet.path watches. Unlike the kubeconfig it is never removed: systemd starts the

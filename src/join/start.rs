@@ -44,8 +44,7 @@ pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Resul
     } else if run.settings.root.is_some() {
         Finding::note("start", "--root: the board starts it", "")
     } else {
-        let by_hand = line_by_hand(&run.paths, run.settings.bootstrap_only);
-        match start(&run.paths, &run.server, stale, &by_hand) {
+        match start(&run.paths, &run.server, stale, run.settings.bootstrap_only) {
             started if started.mark == Mark::Ok && !may_wait => triggered(run, started),
             started => started,
         }
@@ -101,8 +100,8 @@ fn line_by_hand(paths: &JoinPaths, bootstrap_only: bool) -> String {
     format!("nodelet, the flags in {stored}, and --{flag}={file} {folders}")
 }
 
-/// Starts the agent. It must start at the next boot, too. `by_hand` is [`line_by_hand`].
-fn start(paths: &JoinPaths, server: &str, stale: Option<Fault>, by_hand: &str) -> Finding {
+/// Starts the agent. It must start at the next boot, too.
+fn start(paths: &JoinPaths, server: &str, stale: Option<Fault>, bootstrap_only: bool) -> Finding {
     let is_running = match paths.is_running() {
         Ok(is_running) => is_running,
         Err(why) => return Finding::note("start", why, RESTART),
@@ -112,7 +111,11 @@ fn start(paths: &JoinPaths, server: &str, stale: Option<Fault>, by_hand: &str) -
     }
     let starts_at_boot = paths.is_enabled(SERVICE);
     if !is_running && !paths.has_systemd() {
-        return Finding::note("start", "systemd does not run", by_hand);
+        return Finding::note(
+            "start",
+            "systemd does not run",
+            &line_by_hand(paths, bootstrap_only),
+        );
     }
     if is_masked(&paths.host(), SERVICE) {
         let remedy = format!("systemctl unmask nodelet, then {ENABLE}");
@@ -230,7 +233,7 @@ mod tests {
         }
         let paths = JoinPaths::new(Some(tree.path()));
         let started =
-            start(&paths, "https://cp:6443", UnitProcess::find(&paths.host()).why_stale(), "");
+            start(&paths, "https://cp:6443", UnitProcess::find(&paths.host()).why_stale(), false);
         (tree, started.line())
     }
 
@@ -242,7 +245,7 @@ mod tests {
         tree.write("proc/12/cmdline", b"nodelet\0--root-dir=/var/lib/nodelet\0");
         let paths = JoinPaths::new(Some(tree.path()));
         let stale = UnitProcess::find(&paths.host()).why_stale();
-        let line = start(&paths, "https://cp:6443", stale, "").line();
+        let line = start(&paths, "https://cp:6443", stale, false).line();
         assert!(line.starts_with("– start: process 12, nodelet, runs without the unit"), "{line}");
     }
 
@@ -291,8 +294,7 @@ mod tests {
                 format!("--bootstrap-kubeconfig={root}/etc/credstore/nodelet.bootstrap-kubeconfig"),
             ),
         ] {
-            let by_hand = line_by_hand(&paths, bootstrap_only);
-            let line = start(&paths, "", None, &by_hand).line();
+            let line = start(&paths, "", None, bootstrap_only).line();
             let want = format!(
                 "– start: systemd does not run; nodelet, the flags in \
                  {root}/etc/default/nodelet-join, and {kubeconfig} --root-dir=/var/lib/nodelet"

@@ -261,8 +261,7 @@ impl NodeName {
                 self.known = Ok(Vec::new());
             }
         }
-        let has_none = |known: &Read<Vec<IpAddr>>| known.as_ref().map_or(true, Vec::is_empty);
-        let waits = may_wait && has_none(&self.known);
+        let waits = may_wait && self.known.as_ref().map_or(true, Vec::is_empty);
         if let Some(exchange) = &mut self.pending {
             let end = if waits { start.after(self.patience) } else { start };
             let result = exchange.run(end, &now);

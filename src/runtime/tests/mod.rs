@@ -670,16 +670,19 @@ fn a_folder_that_hangs_takes_no_time_of_the_list_and_a_list_that_hangs_takes_no_
     }
 }
 
+/// A runtime whose list of images hangs.
+fn all_but_the_list(mut socket: UnixStream) {
+    let _ = socket.read(&mut [0; 4096]);
+    let others = [answer(3, VERSION), answer(5, IMAGE_FS)].concat();
+    let _ = socket.write_all(&[settings(), answer(1, READY), others].concat());
+    while socket.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {}
+}
+
 /// The status is as old as its answer, whatever follows.
 #[test]
 fn a_list_that_hangs_makes_no_status_old() {
     let tree = Tree::empty("runtime-hangs");
-    let (config, thread) = server(&tree, 1, |mut socket| {
-        let _ = socket.read(&mut [0; 4096]);
-        let others = [answer(3, VERSION), answer(5, IMAGE_FS)].concat();
-        let _ = socket.write_all(&[settings(), answer(1, READY), others].concat());
-        while socket.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {}
-    });
+    let (config, thread) = server(&tree, 1, all_but_the_list);
     let limit = Duration::from_secs(1);
     let mut client = Client::new(&config, limit);
     let start = now();
@@ -698,12 +701,7 @@ fn a_list_that_hangs_makes_no_status_old() {
 #[test]
 fn a_status_is_told_before_its_details_and_the_next_one_is_due_10_s_after_it() {
     let tree = Tree::empty("runtime-told");
-    let (config, thread) = server(&tree, 1, |mut socket| {
-        let _ = socket.read(&mut [0; 4096]);
-        let others = [answer(3, VERSION), answer(5, IMAGE_FS)].concat();
-        let _ = socket.write_all(&[settings(), answer(1, READY), others].concat());
-        while socket.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {}
-    });
+    let (config, thread) = server(&tree, 1, all_but_the_list);
     let limit = Duration::from_secs(1);
     let mut client = Client::new(&config, limit);
     let mut state = RuntimeState::new(Protocol::Cri);

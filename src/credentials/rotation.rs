@@ -67,8 +67,9 @@ impl Rotation {
     ///
     /// The supervisor renews a certificate only for a Node that exists, so its renewal waits for
     /// the first Lease, after which the server's time is known, too. It does not wait without a
-    /// certificate, or with an expired one: then there will be no Lease, and the files must be
-    /// searched.
+    /// certificate, or with an expired one: then there will be no Lease. The search in the files
+    /// never waits: a server that refuses an expired certificate within TLS never tells the time,
+    /// and the stored one may have been unread at the start.
     pub(crate) fn due(&mut self, at: ClusterSeen) -> Option<Mono> {
         let certificate = self.certificate.as_mut()?;
         let now = at.now;
@@ -85,7 +86,7 @@ impl Rotation {
         }
         let has_none = certificate.is_missing() || knows_expiry && !certificate.is_usable(now.wall);
         let waits = at_supervisor && !at.has_lease && !has_none;
-        (!waits).then(|| certificate.due(now))
+        if waits { certificate.search_due(now.wall) } else { Some(certificate.due(now)) }
     }
 
     /// Whether nothing is under way, and the next request is not due yet. What failed while the

@@ -162,16 +162,14 @@ impl Certificate {
             CertificateState::Idle => self.due.max(now.mono.after(self.deadline.since(now.wall))),
             _ => self.due,
         };
-        if self.may_search(now.wall) { due.min(self.search_due) } else { due }
+        self.search_due(now.wall).map_or(due, |search| due.min(search))
     }
 
-    /// Whether a person may have put another certificate into the files.
-    fn may_search(&self, now: Wall) -> bool {
-        !self.is_usable(now) && !matches!(self.state, CertificateState::Issued(_))
-    }
-
-    fn searches(&self, now: Now) -> bool {
-        self.may_search(now.wall) && self.search_due <= now.mono
+    /// When the files are searched, while the held certificate has expired or there is none: a
+    /// person may have put another one there.
+    pub fn search_due(&self, now: Wall) -> Option<Mono> {
+        let searches = !self.is_usable(now) && !matches!(self.state, CertificateState::Issued(_));
+        searches.then_some(self.search_due)
     }
 
     /// Whether the next step is a request, and not file work.
@@ -246,7 +244,9 @@ impl Certificate {
     /// What comes next, if it is due.
     pub fn next(&self, now: Now) -> Work {
         match &self.state {
-            _ if self.searches(now) => Work::Files(FileTask::Find),
+            _ if self.search_due(now.wall).is_some_and(|due| due <= now.mono) => {
+                Work::Files(FileTask::Find)
+            }
             CertificateState::Idle => Work::Files(FileTask::Sign {
                 new_key: self.new_key,
                 with_bootstrap: self.needs_bootstrap(now.wall),

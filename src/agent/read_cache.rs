@@ -122,8 +122,9 @@ impl ReadCache {
             self.facts.runtime = Some(runtime);
             change
         });
-        // The file with the name servers is on the root file system.
-        if may_wait || !self.host.root_can_block() {
+        // The file with the name servers is on the root file system. If that can block, the file is
+        // read until the first result: without one the Node would keep its address for ever.
+        if may_wait || self.facts.network.dns.is_err() || !self.host.root_can_block() {
             let root = &self.host.root;
             ask_name_servers(root, &mut self.facts, &mut self.name, node, may_wait, clock);
         }
@@ -244,6 +245,10 @@ mod tests {
             assert!(read.is_disjoint(&names(&["os_image", "machine_id", "boot_id"])), "{read:?}");
             cache.facts = spoilt_facts();
         }
+        cache.facts.network.hosts = Ok(Vec::new());
+        cache.facts.network.dns = Err(missing());
+        cache.refresh(&config(), false, true, || Mono::START);
+        assert_ne!(cache.facts.network.dns, Err(missing()), "a restart beside a Lease");
         // A kernel file is on no root.
         cache.facts.kernel_version = Err(missing());
         cache.refresh(&config(), false, true, || Mono::START.after(Duration::from_secs(7261)));

@@ -13,7 +13,7 @@ use crate::kube::facts::{FileSystem, Interface};
 pub(crate) struct Hardware {
     setting: BTreeMap<String, String>,
     pub(crate) memory_kib: u64,
-    pub(crate) memory_free_kib: u64,
+    pub(crate) memory_is_low: bool,
     /// Pages of 2 MiB.
     pub(crate) huge_pages: u64,
     pub(crate) disk_bytes: u64,
@@ -241,7 +241,7 @@ impl Hardware {
         let mut hardware = Self {
             setting: setting.clone(),
             memory_kib: 1_048_576,
-            memory_free_kib: 800_000,
+            memory_is_low: false,
             huge_pages: 0,
             disk_bytes: 32 << 30,
             disk_free_bytes: 8 << 30,
@@ -306,6 +306,12 @@ impl Hardware {
         }
     }
 
+    /// What is used stays if memory is added or taken away: a look may read the total before, and
+    /// the rest after it.
+    fn memory_free_kib(&self) -> u64 {
+        if self.memory_is_low { 50_000 } else { self.memory_kib.saturating_sub(248_576) }
+    }
+
     /// The addresses of eth0 with this last number.
     pub(crate) fn numbered(&self, last: u8) -> Vec<IpAddr> {
         let v4 = IpAddr::from([192, 0, 2, last]);
@@ -350,7 +356,7 @@ impl Hardware {
         let mut put = |path: &str, text: String| {
             files.insert(path.to_owned(), text);
         };
-        let (total, free) = (self.memory_kib, self.memory_free_kib.min(self.memory_kib));
+        let (total, free) = (self.memory_kib, self.memory_free_kib());
         let used = total - free;
         let huge = self.huge_pages * 2048;
         put(
@@ -668,7 +674,7 @@ impl Hardware {
         let has_record = |disk: &Disk| disk.is_ext4() && disk.is_dated;
         let is_misdated = |disk: &Disk| disk.is_ext4() && !disk.is_dated;
         let level = |holds: bool| if holds { 2 } else { 0 };
-        let available = self.memory_free_kib.min(self.memory_kib) * 1024;
+        let available = self.memory_free_kib() * 1024;
         // Without a runtime the threshold of images, 15 %, is that of the same file system.
         let is_full = self.disk_free_bytes < self.disk_bytes / 100 * 15;
         let disk_is_low = is_full || self.inodes_free < 50_000;

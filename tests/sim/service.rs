@@ -49,7 +49,7 @@ impl World {
         let hardware = &mut self.board.hardware;
         match self.plan.setting("hardware") {
             "disk-low" => hardware.disk_free_bytes = 1 << 30,
-            "memory-low" => hardware.memory_free_kib = 50_000,
+            "memory-low" => hardware.memory_is_low = true,
             "undervolted" => hardware.is_undervolted = true,
             "hot" => hardware.heat = 109_000,
             _ => {}

@@ -76,8 +76,8 @@ pub(super) const HARDWARE: &[Class] = &[
     // What the Node says of its size.
     Class {
         name: "memory-low",
-        begin: |w, _| w.sets(|h| h.memory_free_kib = 50_000),
-        end: |w, _| w.sets(|h| h.memory_free_kib = 800_000),
+        begin: |w, _| w.sets(|h| h.memory_is_low = true),
+        end: |w, _| w.sets(|h| h.memory_is_low = false),
         ..ASKED
     },
     Class { name: "memory-stalls", begin: |w, _| w.memory_stalls(), ..MOMENT },

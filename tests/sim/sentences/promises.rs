@@ -21,7 +21,7 @@ fn judge(run: &Run<'_>) -> Judged {
         match &entry.what {
             What::Fault { .. } => (has_fault, started) = (true, BTreeMap::new()),
             // A check first opens a connection for its line about TCP.
-            What::Starts { pid, name, .. } if !has_fault && *name != "check" => {
+            What::Starts { pid, name, .. } if !has_fault && *name != "nodelet check" => {
                 started.insert(*pid, entry.at);
             }
             What::Request(request) => {
@@ -54,13 +54,15 @@ mod tests {
 
     #[test]
     fn a_late_first_request_and_a_broken_promise_are_found() {
-        let start = || at(2, What::Starts { pid: 1, name: "nodelet", line: String::new() });
+        let starts = |name| at(2, What::Starts { pid: 1, name, line: String::new() });
+        let start = || starts("nodelet");
         let request = |pid| What::Request(Box::new(Exchange { pid, ..Exchange::default() }));
         let first = |seconds| at(seconds, request(1));
         let of_another = at(9, request(3));
         assert!(run(&[start(), of_another], judge).broken.is_none());
         assert!(run(&[start(), first(4)], judge).broken.is_none());
         assert_eq!(run(&[start(), first(9)], judge).broken.unwrap().kind, "first request");
+        assert!(run(&[starts("nodelet check"), first(9)], judge).broken.is_none());
         let promises = Some(vec![("podcidr", "it has none".to_owned())]);
         let state = State { promises, is_up: true, ..State::default() };
         let judged = run(&[renewal(1), at(5, What::Judged(Box::new(state)))], judge);

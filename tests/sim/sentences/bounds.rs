@@ -64,8 +64,9 @@ const MOST: &[(Kind, u64)] = &[
     // Three addresses for each attempt that is not answered in 20 s, or is refused in 5 s.
     (Kind::Connections, 1500),
     (Kind::Handshakes, 1500),
-    // Nine operations for a certificate, four for `boots` and for `podcidr`.
-    (Kind::Changes, 200),
+    // Nine operations for a certificate, four for `boots` and for `podcidr`. A pair whose folder
+    // cannot be synced is stored again each minute, in seven.
+    (Kind::Changes, 200 + 60 * 7),
 ];
 
 /// The fewest and the most of a quiet hour without a renewal of the certificate: one renewal every

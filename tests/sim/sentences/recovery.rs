@@ -28,8 +28,9 @@ const ATTEMPT: Duration = Duration::from_secs(21);
 /// A process that registers has a limit of 20 s for a request and a backoff of 7 s.
 const REGISTERED: Duration = Duration::from_secs(30);
 
-/// A file of credentials that was replaced is read after this time, unless a server says 401: one
-/// that knows the certificate, as that of another Node, says 403 (src/README.md).
+/// A file of credentials that was replaced, or could not be read, is read after this time, unless a
+/// server says 401: one that knows the certificate, as that of another Node, says 403
+/// (src/README.md).
 const READ_AGAIN: Duration = Duration::from_secs(60);
 
 /// A signer that looks once a minute, and the backoff of a CSR that was refused or denied.
@@ -83,8 +84,9 @@ struct Quiet {
     /// From when the bound of the renewal counts.
     from: Duration,
     limit: Duration,
-    /// Until when the process may have the certificate of another Node.
-    is_other_until: Duration,
+    /// Until when the process may lack the pair of this Node: it has that of another one, or could
+    /// not read it at its start.
+    lacks_pair_until: Duration,
     /// The last renewal before, and the first one after.
     renewed_before: Duration,
     renewed: Option<Duration>,
@@ -131,14 +133,17 @@ impl Quiet {
             }
             _ if self.renewed.is_some() => {}
             What::Fault { begins: false, text } if text.contains("pair-of-another-node") => {
-                self.is_other_until = at + READ_AGAIN;
+                self.lacks_pair_until = at + READ_AGAIN;
+            }
+            What::Log { text, .. } if text.ends_with("continuing without this certificate") => {
+                self.lacks_pair_until = state.healed.max(at) + READ_AGAIN;
             }
             // What takes time without a limit ends first.
             What::Blocks { pid, lasts, .. } if *pid != 0 => {
                 self.from = self.from.max(at + *lasts);
             }
             What::Starts { name: "nodelet", .. } => {
-                self.is_other_until = Duration::ZERO;
+                self.lacks_pair_until = Duration::ZERO;
                 self.from = self.from.max(at);
                 // It may have begun to register before the faults ended.
                 self.limit = self.limit.max(REGISTERED);
@@ -173,7 +178,7 @@ fn is_of_another_node(answer: &Exchange, node: &Value) -> bool {
 
 fn judge_bounds(quiet: &Quiet, until: Duration, state: &State, judged: &mut Judged) {
     let healed = state.healed;
-    let latest = quiet.from.max(quiet.is_other_until) + quiet.limit;
+    let latest = quiet.from.max(quiet.lacks_pair_until) + quiet.limit;
     if latest <= until {
         judged.count += 1;
         if quiet.renewed.is_none_or(|renewed| renewed > latest) {
@@ -229,16 +234,31 @@ mod tests {
         let late = broken_by(|trace| without_renewals(trace, HEALED, HEALED + seconds(25)));
         assert_eq!(late.as_deref(), Some("renewed late"));
         // The files of another Node were replaced, and the process has read them within a minute.
-        let replaced = |after: u64| {
+        let until = |after: u64, what: What| {
             broken_by(|trace| {
                 without_renewals(trace, HEALED, HEALED + seconds(after));
                 let place = trace.iter().position(|entry| entry.at >= HEALED).expect("an entry");
-                let text = "at 990.000 for 9.000 pair-of-another-node".to_owned();
-                trace
-                    .insert(place, entry(HEALED - seconds(1), What::Fault { begins: false, text }));
+                trace.insert(place, entry(HEALED - seconds(1), what));
             })
         };
-        assert_eq!((replaced(70), replaced(85).as_deref()), (None, Some("renewed late")));
+        let replaced = || {
+            let text = "at 990.000 for 9.000 pair-of-another-node".to_owned();
+            What::Fault { begins: false, text }
+        };
+        let is_late = Some("renewed late");
+        assert_eq!((until(70, replaced()), until(85, replaced()).as_deref()), (None, is_late));
+        // The pair could not be read, and is searched for once a minute.
+        let unread = || {
+            let text = "x.pem: input/output error; continuing without this certificate".to_owned();
+            What::Log {
+                text,
+                pid: 1,
+                is_verbose: false,
+                level: log::Level::Warn,
+                place: String::new(),
+            }
+        };
+        assert_eq!((until(70, unread()), until(85, unread()).as_deref()), (None, is_late));
         let unknown = broken_by(|trace| {
             let place = trace.iter().position(|entry| entry.at > HEALED).expect("an entry");
             let ready = What::Ready { status: "Unknown".to_owned() };

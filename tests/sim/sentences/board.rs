@@ -129,6 +129,8 @@ struct Watch<'a> {
     told: BTreeMap<&'static str, bool>,
     /// Events about the board's health: when, and why.
     events: Vec<(Duration, String)>,
+    /// When an event LinkFlapping was refused.
+    refused_flaps: Vec<Duration>,
     /// When a write last changed the boot id of the Node.
     boot_written: Duration,
     /// The reasons of the events by their names.
@@ -168,6 +170,7 @@ fn judge(run: &Run<'_>) -> Judged {
         starts: 0,
         told: BTreeMap::new(),
         events: Vec::new(),
+        refused_flaps: Vec::new(),
         boot_written: Duration::ZERO,
         event_names: BTreeMap::new(),
         boots: Vec::new(),
@@ -186,6 +189,7 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Boots { is_written, text } => watch.take_boots(at, *is_written, text),
             What::Answer(answer) if is_of_agent(answer) => watch.answer(at, answer),
+            What::Answer(answer) if is_refused_flapping(answer) => watch.refused_flaps.push(at),
             What::Judged(state) => {
                 watch.is_excused |= state.excuse.is_some();
                 if state.is_up {
@@ -200,6 +204,12 @@ fn judge(run: &Run<'_>) -> Judged {
 
 fn is_of_agent(answer: &Exchange) -> bool {
     answer.is_carried_out && answer.code < 300 && answer.user.starts_with("system:node:")
+}
+
+/// As by client-go, an event that is refused, also by a gateway's page, is not sent again.
+fn is_refused_flapping(answer: &Exchange) -> bool {
+    let is_event = answer.method == "POST" && answer.target.contains("/events");
+    is_event && (300..500).contains(&answer.code) && answer.body["reason"] == "LinkFlapping"
 }
 
 /// Status of a condition in a list; `None` if it is not listed.
@@ -690,9 +700,9 @@ impl<'a> Watch<'a> {
         let Some(flaps) = flaps else { return };
         let hour = flaps.saturating_sub(seconds(3700));
         let others = self.events.iter().filter(|(then, _)| *then >= hour && *then < flaps).count();
-        let is_told = self.events.iter().any(|(then, why)| {
-            why == "LinkFlapping" && *then >= flaps.saturating_sub(seconds(700))
-        });
+        let told = self.events.iter().filter(|(_, why)| why == "LinkFlapping").map(|(at, _)| at);
+        let is_new = |then: &Duration| *then >= flaps.saturating_sub(seconds(700));
+        let is_told = told.chain(&self.refused_flaps).any(is_new);
         if others > 2 {
             return;
         }

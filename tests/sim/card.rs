@@ -258,8 +258,13 @@ impl World {
         self.card.has_identity && self.people.shown_until.is_some_and(|until| until > self.now)
     }
 
-    /// A person removes what the agent has stored.
+    /// A person removes what the agent has stored, but not the last certificate that is valid.
     pub(crate) fn remove_stored_pair(&mut self) {
+        let life: u64 = self.plan.setting("life").parse().unwrap_or(86_400);
+        let is_last = ["rotate", "rotate-file", "k3s"].contains(&self.plan.setting("auth"));
+        if is_last && self.now.as_secs() >= life {
+            return;
+        }
         self.people.has_lost_pair = true;
         self.board.remove_all(CURRENT);
         self.loses_identity();

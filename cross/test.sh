@@ -8,6 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # A folder of its own: cargo lets one build at a time into a folder.
 export CARGO_TARGET_DIR=$PWD/target/emulated
-export CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_DEBUG=none PROPTEST_CASES=32
+export CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_LTO=off CARGO_PROFILE_DEV_DEBUG=none
+export PROPTEST_CASES=32
 exec cross/cargo.sh "$1" test --locked -Zbuild-std --lib --test boards "${@:2}" \
   -- --skip a_text_of_the_maximum_size_is_parsed_quickly --skip kept_plans_hold

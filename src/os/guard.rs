@@ -61,6 +61,11 @@ pub fn resolve(path: &Path) -> io::Result<Resolved> {
     resolve_in(path, &own_mounts()?)
 }
 
+/// Why `path` must not be touched; `None` also if it cannot be resolved for another reason.
+pub fn refusal(path: &Path) -> Option<Fault> {
+    resolve(path).err()?.get_ref()?.downcast_ref::<Fault>().cloned()
+}
+
 /// The file or folder that `path` leads to, free of links.
 pub fn found(path: &Path) -> io::Result<PathBuf> {
     found_in(path, &own_mounts()?)

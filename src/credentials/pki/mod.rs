@@ -48,7 +48,9 @@ pub struct Pki {
 }
 
 impl Pki {
-    /// Reads the files and completes an interrupted update.
+    /// Reads the files and completes an interrupted update. A folder on a card that fails is no
+    /// reason not to start: the kubeconfig may have what the Node needs. A folder on a mount that
+    /// can block is refused.
     pub(super) fn open(
         disk: Disk,
         source: IdentitySource,
@@ -63,7 +65,13 @@ impl Pki {
             last_warning: String::new(),
         };
         if pki.source.kind.is_some() {
-            let mut interrupted = pki.store.recover()?;
+            if let Some(why) = guard::refusal(&pki.source.cert_dir) {
+                return Err(why);
+            }
+            let mut interrupted = pki.store.recover().unwrap_or_else(|why| {
+                pki.warn(why.to_string());
+                Vec::new()
+            });
             let unfinished = write::beside(&pki.source.kubeconfig);
             if pki.source.bootstrap.is_some() && guard::exists(&unfinished) {
                 interrupted.push(Op::Remove(unfinished));

@@ -11,6 +11,7 @@ use crate::credentials::rotation::CertificateFiles;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{CertificatePurpose, Leaf, Subject};
+use crate::os::guard;
 use crate::os::write::{Disk, Op};
 
 /// A folder with a serving certificate.
@@ -31,8 +32,11 @@ impl ServingPki {
     /// new certificate is there.
     pub fn open(folder: &Path, kind: CertificateKind) -> Result<Self, Fault> {
         let store = Store::new(folder, SERVER)?;
-        // On a disk that is full or read-only the port answers all the same.
-        if let Err(why) = Disk::default().carry_out(store.recover()?) {
+        if let Some(why) = guard::refusal(folder) {
+            return Err(why);
+        }
+        // On a disk that is full, read-only or fails the port answers all the same.
+        if let Err(why) = store.recover().and_then(|ops| Disk::default().carry_out(ops)) {
             log::warn!("{why}");
         }
         Ok(Self { store, kind, subject: Subject::default(), unstored: None, clean: Vec::new() })

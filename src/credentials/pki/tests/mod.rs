@@ -490,6 +490,24 @@ fn a_pair_that_cannot_be_read_is_not_replaced_by_that_of_the_kubeconfig() {
     assert_eq!(open(&paths, day(30)).1.leaf, Some(leaf));
 }
 
+/// As on a card whose folder is damaged. One on a network mount is still refused.
+#[test]
+fn a_folder_that_cannot_be_read_does_not_keep_the_kubeconfig_from_use() {
+    let (_folder, _signer, paths) = joined(1, 10);
+    fs::create_dir_all(paths.cert_dir.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(&paths.cert_dir, &paths.cert_dir).unwrap();
+    let (_, start) = open(&paths, day(2));
+    assert!(start.leaf.is_some() && start.config.certificate.is_some());
+    let serving = || super::serving::ServingPki::open(&paths.cert_dir, CertificateKind::Serving);
+    serving().unwrap();
+    pretend_mount(&paths.cert_dir, "nfs4");
+    for refused in
+        [Pki::open(Disk::default(), paths.clone(), day(2)).map(drop), serving().map(drop)]
+    {
+        assert!(refused.unwrap_err().to_string().contains("can block for ever"));
+    }
+}
+
 /// A kubelet's link may have any name, and the board's clock may have been ahead of the server's.
 #[test]
 fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {

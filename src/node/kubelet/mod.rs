@@ -87,6 +87,7 @@ pub struct Kubelet {
     lease_log: OutageLog,
     node_log: OutageLog,
     pods_log: OutageLog,
+    version_log: OutageLog,
     facts_log: OutageLog,
 }
 
@@ -99,6 +100,17 @@ pub const FAST_TICK: Duration = Duration::from_millis(100);
 const NEXT_HEARTBEAT: Duration = Duration::from_secs(1);
 /// Period at which a wrong clock is read again: no notification reports that it was set.
 const CLOCK_TICK: Duration = Duration::from_secs(1);
+
+/// What has its turn before a wait, whatever the server does. A look at the board's health mostly
+/// comes with a write of the Node. But no write comes in an outage or without credentials, and few
+/// do with a long `nodeStatusUpdateFrequency`: what grew until then would count as of a later look.
+fn needs_no_server(other_work: OtherWork) -> Option<Action> {
+    match other_work {
+        OtherWork { has_change: true, .. } => Some(Action::Change),
+        OtherWork { has_look: true, .. } => Some(Action::ReadFacts),
+        _ => None,
+    }
+}
 
 impl Kubelet {
     /// The state at process start. `seed` is any number that differs between boards.
@@ -134,6 +146,7 @@ impl Kubelet {
             lease_log: OutageLog::new("lease"),
             node_log: OutageLog::new("node"),
             pods_log: OutageLog::new("pods"),
+            version_log: OutageLog::new("version"),
             facts_log: OutageLog::new("facts"),
             config,
         }
@@ -164,7 +177,7 @@ impl Kubelet {
             // The first registration waits: its connection is opened meanwhile.
             (Action::Wait(_), false) => Action::Connect(self.timings.connect_and_call_budget()),
             (Action::Wait(until), true) if self.shutdown.is_none() => {
-                self.needs_no_server(other_work).unwrap_or(Action::Wait(until))
+                needs_no_server(other_work).unwrap_or(Action::Wait(until))
             }
             (turn, _) => turn,
         };
@@ -176,23 +189,6 @@ impl Kubelet {
                 shutdown.limit(turn, self.schedule.is_silent(), has_event, now.mono)
             }
             None => turn,
-        }
-    }
-
-    /// What has its turn before a wait, whatever the server does.
-    fn needs_no_server(&self, other_work: OtherWork) -> Option<Action> {
-        // The looks precede the writes of the Node. No write comes while the server is silent,
-        // refuses, or while the board has no credentials. Without the looks of such an outage, what
-        // grew in it would count as of the first look after it.
-        let writes_node =
-            self.node.next() == RequestKind::WriteNode && !other_work.lacks_credentials;
-        let is_outage = self.schedule.is_silent() || !writes_node;
-        match other_work {
-            OtherWork { has_change: true, .. } => Some(Action::Change),
-            OtherWork { has_look: true, .. } if is_outage && self.renewed.is_some() => {
-                Some(Action::ReadFacts)
-            }
-            _ => None,
         }
     }
 
@@ -440,7 +436,7 @@ impl Kubelet {
             RequestKind::ReadNode | RequestKind::WriteNode => {
                 self.on_node_response(answer, now.mono, &mut effects)
             }
-            RequestKind::Version => self.on_version_response(answer),
+            RequestKind::Version => self.on_version_response(answer, now.mono),
             RequestKind::Pods => self.on_pods_response(answer, now.mono),
             RequestKind::Event => self.events.on_response(answer),
             RequestKind::Time => {
@@ -472,7 +468,8 @@ impl Kubelet {
             }
             RequestKind::Version => {
                 let reported = &self.config.node.kubelet_version;
-                log::warn!("version: {why}; the Node keeps its version, a new one has {reported}");
+                let kept = format!("a version that nodelet wrote stays, else it is {reported}");
+                self.version_log.failed(&format!("{why}; {kept}"), now);
                 return None;
             }
             RequestKind::Event if refused.is_some() => {
@@ -534,8 +531,10 @@ impl Kubelet {
                     self.node.read_again(now);
                     self.server_version.read_again();
                 }
-                // A status that is due before the next renewal is computed in this wakeup.
-                if self.node.due().since(now) < self.timings.renew_interval() {
+                // A status that is due before the next renewal is computed in this wakeup, and so
+                // is one that is a check.
+                let is_soon = self.node.due().since(now) < self.timings.renew_interval();
+                if is_soon || self.node.is_check_due(now) {
                     self.node.compute_status_with_renewal(now);
                 }
                 if self.lease.went_back() {
@@ -562,8 +561,9 @@ impl Kubelet {
         Ok(())
     }
 
-    fn on_version_response(&mut self, answer: Answer) -> Result<(), RequestError> {
+    fn on_version_response(&mut self, answer: Answer, now: Mono) -> Result<(), RequestError> {
         let version = self.server_version.on_response(answer)?;
+        self.version_log.succeeded(now);
         let reported = &mut self.config.node.kubelet_version;
         if version != *reported {
             log::info!("version: {version} is reported, like that of the API server");

@@ -210,6 +210,11 @@ impl Node {
         now >= self.times.report_due
     }
 
+    /// Whether the next write asks whether the Node has changed on the server.
+    pub fn is_check_due(&self, now: Mono) -> bool {
+        self.times.is_check_due(now)
+    }
+
     fn waits_for_tick(&self) -> bool {
         matches!(self.state, NodeState::Patch(round) if !round.adopts)
     }
@@ -257,7 +262,7 @@ impl Node {
         now: ClusterNow,
     ) -> (Option<Request>, Vec<String>) {
         let report = self.is_report_due(now.mono());
-        let check = self.times.is_check_due(now.mono());
+        let check = self.is_check_due(now.mono());
         if let Some(last) = &mut self.last_noop
             && last.pressures == pressures
             && last.facts.same_status_as(facts)

@@ -199,12 +199,17 @@ impl Pki {
     /// file. A credential of the unit is written as data, because its file is there for this unit
     /// alone, until it ends.
     fn rendered(&self, requested: &ApiConfig) -> Result<String, Fault> {
-        let credentials = self.source.credentials.as_deref();
         let mut cluster = requested.clone();
-        if let Some(ca) = &mut cluster.ca {
-            ca.file.take_if(|file| credentials.is_some_and(|folder| file.starts_with(folder)));
+        if let Some(ca) = cluster.ca.as_mut().filter(|ca| self.is_credential(ca)) {
+            ca.file = None;
         }
         render(&cluster, &KubeconfigUser::Pair(&self.store.current_path()))
+    }
+
+    /// Whether a CA is a credential of the unit.
+    fn is_credential(&self, ca: &Pem) -> bool {
+        let credentials = self.source.credentials.as_deref();
+        ca.file.as_ref().zip(credentials).is_some_and(|(file, folder)| file.starts_with(folder))
     }
 
     fn add_later(&mut self, failure: &'static str, ops: Result<Vec<Op>, Fault>) {

@@ -98,10 +98,17 @@ impl Pki {
         let bootstrap = self.load_bootstrap();
         let (state, marks) = self.kubeconfig_and_marks(bootstrap.as_ref().ok(), now)?;
         let start = match state {
-            KubeconfigState::Usable(kubeconfig, _) if kind.rotates() => {
-                self.seed(kubeconfig, &marks, now)
+            KubeconfigState::Usable(kubeconfig, leaf) => {
+                let kubeconfig = match &bootstrap {
+                    Ok(bootstrap) => self.with_credential_ca(kubeconfig, bootstrap),
+                    Err(_) => kubeconfig,
+                };
+                if kind.rotates() {
+                    self.seed(kubeconfig, &marks, now)
+                } else {
+                    Start::with(kubeconfig, Some(leaf))
+                }
             }
-            KubeconfigState::Usable(kubeconfig, leaf) => Start::with(kubeconfig, Some(leaf)),
             KubeconfigState::Unusable(why) => {
                 let bootstrap = bootstrap?;
                 // The power failed after the certificate was stored and before the kubeconfig was
@@ -122,6 +129,22 @@ impl Pki {
             }
         };
         Ok((start, marks))
+    }
+
+    /// The kubeconfig of a bootstrap has a copy of a CA that is a credential of the unit. If the
+    /// credential was replaced since, as in a rotation of the cluster's CA, it counts, and the
+    /// kubeconfig is written again.
+    fn with_credential_ca(&mut self, kubeconfig: ApiConfig, bootstrap: &ApiConfig) -> ApiConfig {
+        let former = ApiConfig { ca: kubeconfig.ca.clone(), ..bootstrap.clone() };
+        let differs_by_ca =
+            self.other_kubeconfig(&former).is_none() && self.other_kubeconfig(bootstrap).is_some();
+        match &bootstrap.ca {
+            Some(ca) if self.is_credential(ca) && differs_by_ca => {
+                self.write_kubeconfig(bootstrap);
+                ApiConfig { ca: bootstrap.ca.clone(), ..kubeconfig }
+            }
+            _ => kubeconfig,
+        }
     }
 
     /// The kubeconfig, or why it is unusable and a bootstrap is needed; and the marks of the

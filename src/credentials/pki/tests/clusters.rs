@@ -75,12 +75,19 @@ fn a_bootstrap_writes_a_ca_that_is_a_credential_into_the_kubeconfig() {
         let mut paths = folder.paths(true, true);
         paths.credentials = Some(folder.0.join("credentials"));
         renewed(&paths, &signer, 3);
+        // A rotation of the cluster's CA: its first step is a file with both.
+        let both = format!("{}{}", signer.ca, Signer::new().ca);
+        folder.write(file, &both);
+        let (_, start) = open(&paths, day(4));
+        assert_eq!(start.bootstrap, None, "{file}");
+        assert_eq!(start.config.ca.unwrap().bytes, both.as_bytes(), "{file}");
         let _ = fs::remove_dir_all(folder.0.join("credentials"));
         let there = IdentitySource { credentials: None, ..folder.paths(true, true) };
         let (_, start) = open(&there, day(4));
         assert_eq!(start.bootstrap, None, "{file}");
         let config = start.config.ca.unwrap();
         assert_eq!(config.file, (!is_read).then_some(ca), "{file}");
+        assert_eq!(config.bytes, both.as_bytes(), "{file}");
         fs::remove_dir_all(folder.0.join("etc")).unwrap();
         fs::remove_dir_all(folder.0.join("lib")).unwrap();
     }

@@ -115,7 +115,9 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Signal { pid, signal } => {
                 let asked = asked.entry(*pid).or_insert_with(|| Asked {
-                    is_quiet: quiet.is_quiet(now)
+                    // A board that needs a person may be shut out, too.
+                    is_quiet: !is_excused
+                        && quiet.is_quiet(now)
                         && unanswered.get(pid).is_none_or(|it| *it < SHUT_OUT),
                     is_frozen: now < quiet.frozen_until,
                     ..Asked::default()

@@ -68,7 +68,7 @@ impl StoredFlags {
         let Self { server, api_server, words } = self;
         let words = words.join(" ");
         format!(
-            "# JoinedFiles by nodelet join.\n{SERVER}{server}\n{API_SERVER}{api_server}\n{FLAGS}{words}\n"
+            "# Written by nodelet join.\n{SERVER}{server}\n{API_SERVER}{api_server}\n{FLAGS}{words}\n"
         )
     }
 

@@ -101,17 +101,6 @@ const NEXT_HEARTBEAT: Duration = Duration::from_secs(1);
 /// Period at which a wrong clock is read again: no notification reports that it was set.
 const CLOCK_TICK: Duration = Duration::from_secs(1);
 
-/// What has its turn before a wait, whatever the server does. A look at the board's health mostly
-/// comes with a write of the Node. But no write comes in an outage or without credentials, and few
-/// do with a long `nodeStatusUpdateFrequency`: what grew until then would count as of a later look.
-fn needs_no_server(other_work: OtherWork) -> Option<Action> {
-    match other_work {
-        OtherWork { has_change: true, .. } => Some(Action::Change),
-        OtherWork { has_look: true, .. } => Some(Action::ReadFacts),
-        _ => None,
-    }
-}
-
 impl Kubelet {
     /// The state at process start. `seed` is any number that differs between boards.
     pub fn new(config: Config, wall_clock: WallClock, seed: u64, now: Mono) -> Self {
@@ -177,7 +166,7 @@ impl Kubelet {
             // The first registration waits: its connection is opened meanwhile.
             (Action::Wait(_), false) => Action::Connect(self.timings.connect_and_call_budget()),
             (Action::Wait(until), true) if self.shutdown.is_none() => {
-                needs_no_server(other_work).unwrap_or(Action::Wait(until))
+                self.needs_no_server(other_work).unwrap_or(Action::Wait(until))
             }
             (turn, _) => turn,
         };
@@ -189,6 +178,22 @@ impl Kubelet {
                 shutdown.limit(turn, self.schedule.is_silent(), has_event, now.mono)
             }
             None => turn,
+        }
+    }
+
+    /// What has its turn before a wait, whatever the server does. A look at the board's health
+    /// mostly comes with a write of the Node. But no write comes in an outage or without
+    /// credentials, and few do with a long `nodeStatusUpdateFrequency`: what grew until then would
+    /// count as of a later look. The first look waits for the conditions of the Node that an
+    /// earlier process wrote, unless the first request fails.
+    fn needs_no_server(&self, other_work: OtherWork) -> Option<Action> {
+        let has_failed = self.node_log.last_error().is_some() || other_work.lacks_credentials;
+        match other_work {
+            OtherWork { has_change: true, .. } => Some(Action::Change),
+            OtherWork { has_look: true, .. } if self.renewed.is_some() || has_failed => {
+                Some(Action::ReadFacts)
+            }
+            _ => None,
         }
     }
 

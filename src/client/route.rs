@@ -21,8 +21,8 @@ use super::socket::{Deadline, Socket, Stream};
 use super::tls;
 use crate::kube::text::Fault;
 
-/// A lookup may take a half of the time that is left, or a quarter if addresses are known. The rest
-/// is for the connection.
+/// A lookup may take a half of the time that is left, or a quarter if a known address has not failed
+/// yet. The rest is for the connection.
 const LOOKUP_PART: u32 = 2;
 const LOOKUP_PART_WHERE_KNOWN: u32 = 4;
 
@@ -119,7 +119,9 @@ impl Route {
 
     /// Calls `attempt` until a call opens a connection: first with the address that answered last,
     /// then with the other addresses. The second argument divides the time that is left: with 2,
-    /// the attempt may take half of it. The third one tells whether another known address follows.
+    /// the attempt may take half of it. The third one tells whether another known address has not
+    /// failed yet: this one must not delay it. After an outage, and on a link that is slower than
+    /// that limit, all have failed.
     pub(super) fn connect<T>(
         &self,
         mut attempt: impl FnMut(SocketAddr, usize, bool) -> Result<T, Failure>,
@@ -129,7 +131,8 @@ impl Route {
             state.distrust = None;
         });
         let hop = self.first_hop();
-        let mut attempt = |address, shares, is_followed| {
+        let mut attempt = |address, shares| {
+            let is_followed = self.with(|state| state.addresses.has_fresh_beside(Some(address)));
             let opened = attempt(address, shares, is_followed);
             self.with(|state| {
                 state.first.get_or_insert(address);
@@ -147,14 +150,13 @@ impl Route {
             opened
         };
         if let Some(ip) = hop.address() {
-            return attempt(SocketAddr::new(ip, hop.port), 1, false);
+            return attempt(SocketAddr::new(ip, hop.port), 1);
         }
         let mut failure = None;
         let good = self.with(|state| state.addresses.good);
         if let Some(good) = good {
             // Half of the time: a lookup and the addresses that it finds need the rest.
-            let is_followed = self.with(|state| state.addresses.has_other_than(good));
-            match attempt(good, 2, is_followed) {
+            match attempt(good, 2) {
                 Ok(opened) => return Ok(opened),
                 Err(e) => failure = Some(e.at(good, self.proxy.is_some())),
             }
@@ -172,7 +174,7 @@ impl Route {
             if index > 0 && self.deadline.left().is_err() {
                 break;
             }
-            match attempt(*address, shares, shares > 1) {
+            match attempt(*address, shares) {
                 Ok(opened) => return Ok(opened),
                 Err(e) => failure = Some(e.at(*address, self.proxy.is_some())),
             }
@@ -188,10 +190,10 @@ impl Route {
     fn look_up(&self) -> Result<(), Fault> {
         let hop = self.first_hop();
         let left = || self.deadline.left().unwrap_or_default();
-        let part = if self.with(|state| state.addresses.known.is_empty()) {
-            LOOKUP_PART
-        } else {
+        let part = if self.with(|state| state.addresses.has_fresh_beside(None)) {
             LOOKUP_PART_WHERE_KNOWN
+        } else {
+            LOOKUP_PART
         };
         let kept = left() / part * (part - 1);
         let resolver = self.resolver.clone().unwrap_or_else(Resolver::system);
@@ -339,6 +341,12 @@ impl Addresses {
         candidates
     }
 
+    /// Whether an address besides `address` has not failed since it last answered.
+    fn has_fresh_beside(&self, address: Option<SocketAddr>) -> bool {
+        let is_fresh = |it: &&SocketAddr| Some(**it) != address && !self.failed.contains(it);
+        self.known.iter().filter(is_fresh).next().is_some()
+    }
+
     /// Whether there is an address besides `address`.
     fn has_other_than(&self, address: SocketAddr) -> bool {
         self.known.iter().any(|known| *known != address)
@@ -409,16 +417,32 @@ mod tests {
 
     /// On a link with round trips of 3 s, a limit of TCP for the next address ends each attempt.
     #[test]
-    fn only_another_known_address_limits_the_time_of_the_good_one() {
-        for (addresses, is_limited) in [(&[ip(1)][..], false), (&[ip(1), ip(2)], true)] {
-            let tree = Tree::new("route-followed");
-            let route = route(&tree, addresses);
-            assert_eq!(tried(&route, &[]), (vec![ip(1)], Ok(())));
-            route.answered();
-            route.deadline.begin(Duration::from_secs(2));
-            let followed = route.connect(|_, _, is_followed| Ok(is_followed));
-            assert_eq!(followed.ok(), Some(is_limited), "{addresses:?}");
-        }
+    fn only_an_address_that_has_not_failed_limits_the_time_of_the_one_before_it() {
+        let limited = |route: &Route| {
+            let mut limited = Vec::new();
+            route.deadline.begin(Duration::from_secs(60));
+            let opened = route.connect(|_, _, is_followed| {
+                limited.push(is_followed);
+                if is_followed { Err(Failure::TimedOut(Stage::Connecting)) } else { Ok(()) }
+            });
+            assert_eq!(opened.ok(), Some(()));
+            limited
+        };
+        let tree = Tree::new("route-followed");
+        let alone = route(&tree, &[ip(1)]);
+        assert_eq!(tried(&alone, &[]), (vec![ip(1)], Ok(())));
+        alone.answered();
+        assert_eq!(limited(&alone), [false]);
+        let route = route(&tree, &[ip(1), ip(2), ip(3)]);
+        assert_eq!(tried(&route, &[]), (vec![ip(1)], Ok(())));
+        route.answered();
+        assert_eq!(limited(&route), [true, true, false]);
+        route.answered();
+        // The others have failed: the good one has its half.
+        assert_eq!(limited(&route), [false]);
+        let all = [ip(1), ip(2), ip(3)];
+        assert!(tried(&route, &all).1.is_err());
+        assert_eq!(limited(&route), [false]);
     }
 
     /// With a slow network only the first address of a round has enough time: each must come first.

@@ -99,7 +99,7 @@ impl Connection {
         let share = route.deadline.left().map_err(failure)? / shares;
         let share = share.max(Duration::from_millis(1));
         let start = since_boot();
-        // Another address follows: one that leads nowhere must not delay it.
+        // An address that has not failed follows: one that leads nowhere must not delay it.
         let limit = if is_followed { share.min(NOT_THE_LAST) } else { share };
         let stream = Tcp::connect_timeout(&address, limit).map_err(failure)?;
         let tcp = since_boot().saturating_sub(start);

@@ -219,9 +219,15 @@ fn each_attempt_for_each_candidate_gets_its_part_of_the_time() {
     assert_eq!(look_up_within(3_000, "", "kube", &servers), found("192.0.2.1", 1_500));
     let conf = "search a b";
     assert_eq!(look_up(conf, "kube", &servers), found("192.0.2.1", 15_000));
-    // A sixth, a quarter of five sixths, and half of the rest.
-    assert_eq!(look_up_within(6_000, conf, "kube", &servers), found("192.0.2.1", 4_125));
-    let silent = "failed: no name server answered within 2 s";
+    // A quarter, a quarter of the rest, and half of what that leaves.
+    assert_eq!(look_up_within(6_000, conf, "kube", &servers), found("192.0.2.1", 4_312));
+    // The name is the first candidate, and its server is slow: two of five seconds.
+    let slow: Server =
+        |asked| Some((2_000, if asked.name == "kube.test" { "192.0.2.1" } else { NXDOMAIN }));
+    let conf = "search a b c d e f\noptions attempts:1";
+    assert_eq!(look_up_within(5_000, conf, "kube.test", &[slow]), found("192.0.2.1", 2_000));
+    let conf = "search a b";
+    let silent = "failed: no name server answered within 3 s";
     assert_eq!(look_up_within(6_000, conf, "kube", &[SILENT]), found(silent, 6_000));
     assert_eq!(look_up_within(0, conf, "kube", &[SILENT]).1, 0);
 }

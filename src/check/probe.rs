@@ -37,8 +37,8 @@ const CERTIFICATE: [&str; 3] = ["certificate", "certificate-expiry", "certificat
 /// The names of the findings of [`ServerProbe::cluster`].
 const GUEST: [&str; 5] = ["labels", "taint", "podcidr", "pods", "server-version"];
 
-/// Time limit of one request.
-const CALL: Duration = Duration::from_secs(10);
+/// Time limit of one request: as of a registration, with the connection and the name lookup.
+const CALL: Duration = Duration::from_secs(20);
 
 /// Runs all checks.
 pub(super) fn report(setup: &mut Setup, unit: Option<Finding>, clock: &Clock) -> Report {

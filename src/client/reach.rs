@@ -8,13 +8,14 @@ use super::dns::Resolver;
 pub(crate) use super::failure::AT_PROXY;
 use super::failure::ON_LOOPBACK;
 use super::socket::Tcp;
+use super::transport::NOT_THE_LAST;
 use crate::kube::finding::Finding;
 use crate::os::clock::Clock;
 use crate::os::read::cause;
 
-/// Time limit of a name lookup, and of all connection attempts.
-const LOOKUP: Duration = Duration::from_secs(5);
-const CONNECT: Duration = Duration::from_secs(5);
+/// Time limits of a name lookup and of the last connection attempt: those of a registration.
+const LOOKUP: Duration = Duration::from_secs(10);
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// The addresses of `peer`, as a run finds them.
 pub(crate) fn resolve(peer: &Endpoint, clock: &Clock) -> (Finding, Vec<SocketAddr>) {
@@ -39,10 +40,10 @@ pub(crate) fn resolve(peer: &Endpoint, clock: &Clock) -> (Finding, Vec<SocketAdd
 /// Succeeds with the first address of the server, or of its proxy, that accepts a connection, as a
 /// run does.
 pub(crate) fn dial(addresses: &[SocketAddr], is_proxy: bool) -> Finding {
-    let share = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failures = Vec::new();
     for address in addresses {
-        match Tcp::connect_timeout(address, CONNECT / share) {
+        let limit = if addresses.last() == Some(address) { CONNECT } else { NOT_THE_LAST };
+        match Tcp::connect_timeout(address, limit) {
             Ok(_) => return Finding::ok("tcp", address.to_string()),
             Err(e) => failures.push(format!("{address}: {}", cause(&e))),
         }

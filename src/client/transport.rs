@@ -31,7 +31,7 @@ const TLS_PER_TCP: u32 = 4;
 const TLS_EXTRA: Duration = Duration::from_secs(1);
 /// Limit of TCP if another address follows. The kernel sends the second SYN after one second, so
 /// one lost packet is no failure.
-const NOT_THE_LAST: Duration = Duration::from_millis(2500);
+pub(super) const NOT_THE_LAST: Duration = Duration::from_millis(2500);
 
 /// Opens connections for ureq.
 #[derive(Debug)]

@@ -35,7 +35,10 @@ const CHECK: &str = "certificate";
 const SIGNER: Duration = Duration::from_secs(10);
 /// The server in cluster-info must answer within this time, if the command line names another
 /// server, which is tried next.
-const OTHER_SERVER: Duration = Duration::from_secs(5);
+const OTHER_SERVER: Duration = Duration::from_secs(10);
+
+/// The remedy if only the server of the command line answers.
+const OTHER_IS_RIGHT: &str = "if boards can reach that one, run nodelet reset, and join again";
 
 // Remedies that several steps share.
 const NEW_LINE: &str = "on the control plane: kubeadm token create --print-join-command";
@@ -196,10 +199,12 @@ fn second_read(
     typed: &Endpoint,
 ) -> Result<ApiConfig, Finding> {
     let mut api = run.api(&config, "tls", SOMEBODY)?;
+    let mut unanswered = None;
     if config.endpoint != *typed
         && let Err(why) = run.send_within(&mut api, &cluster_info(), OTHER_SERVER)
     {
-        log::info!("cluster-info: its server does not answer: {why}; using {typed}");
+        unanswered =
+            Some(format!("cluster-info names {}, which does not answer: {why}", config.endpoint));
         config.endpoint = typed.clone();
         api = run.api(&config, "tls", SOMEBODY)?;
     }
@@ -213,7 +218,12 @@ fn second_read(
         return Err(failed("tls", line, SOMEBODY));
     }
     run.server = format!("{}{}", config.endpoint, config.endpoint.prefix);
-    run.add(Finding::ok("tls", format!("{} was verified", run.server)));
+    let verified = format!("{} was verified", run.server);
+    run.add(match unanswered {
+        None => Finding::ok("tls", verified),
+        // The board keeps this server for good.
+        Some(why) => Finding::note("tls", format!("{verified}; {why}"), OTHER_IS_RIGHT),
+    });
     Ok(config)
 }
 

@@ -49,8 +49,8 @@ pub(super) const SUDO: &str = "run it with sudo; if it was, see dmesg";
 /// The remedy of a `--certificate-authority` that has no certificate.
 pub(super) const NOT_PEM: &str = "is it a CA in PEM form?";
 
-/// Time limit of one request.
-const CALL: Duration = Duration::from_secs(10);
+/// Time limit of one request: as of a registration, with the connection and the name lookup.
+const CALL: Duration = Duration::from_secs(20);
 /// The flag of an agent that renews its certificate.
 pub(super) const ROTATE: &str = "--rotate-certificates";
 

@@ -253,9 +253,9 @@ impl Agent {
                 if self.shares { due + CALL } else { (due + read).max(AFTER_REFUSAL) }
             }
             Some(got) if is_accepted(&got) || got.has_retry_after || got.is_odd => {
-                AFTER_SUCCESS.max(took) + read
+                AFTER_SUCCESS.max(took + PAUSE) + read
             }
-            Some(_) => AFTER_REFUSAL.max(took) + read,
+            Some(_) => AFTER_REFUSAL.max(took + PAUSE) + read,
         };
         let slept = self.slept(lease.start, at).unwrap_or_default();
         let adds = self.slowest.saturating_sub(CALL) + slept;

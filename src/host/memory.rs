@@ -162,8 +162,8 @@ pub(super) fn line_bytes<const N: usize>(meminfo: &[u8], names: [&str; N]) -> [O
 
 /// Every size of huge pages, ascending, from the folders `hugepages-<n>kB`. A kernel without
 /// hugetlbfs has none, which is no error. An unreadable count makes the whole fact unread, so that
-/// no size is dropped silently. Sizes that are known are not listed again: a list asks the root
-/// file system, which can block.
+/// no size is dropped silently. Sizes that are known are not listed again, because they stay until
+/// a reboot.
 fn huge_pages(root: &HostRoot, known: &Read<Vec<HugePages>>) -> Read<Vec<HugePages>> {
     let mut sizes: Vec<u64> = match known {
         Ok(sizes) => sizes.iter().map(|size| size.page_bytes).collect(),

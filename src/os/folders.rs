@@ -103,6 +103,10 @@ mod tests {
             assert!(!guard::exists(Path::new("/proc/no-such")));
             assert!(guard::read(Path::new("/proc/version")).unwrap().starts_with(b"Linux"));
             assert!(HostRoot::default().text("proc/version", 999).unwrap().starts_with("Linux"));
+            let names = HostRoot::default().list("proc/self/ns").unwrap();
+            assert!(
+                names.iter().any(|name| name == "net") && !names.iter().any(|name| name == ".")
+            );
             // A link, which leads to the folder of the thread.
             assert!(guard::exists(Path::new("/proc/thread-self/stat")));
         };

@@ -15,11 +15,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::Mode;
 use nix::sys::sysinfo::{SysInfo, sysinfo};
 
+use super::folders;
 use super::guard::resolve_path;
 use super::read::{self, LARGE, cause, each_line, from_start, whole};
 use crate::kube::facts::{Read, Unread};
@@ -169,12 +171,20 @@ impl HostRoot {
 pub(super) fn names_in(folder: &Path, most: usize) -> io::Result<Vec<String>> {
     #[cfg(test)]
     sim::list(folder)?;
+    let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let mut entries =
+        folders::at(folder, |at, below| Dir::openat(at, below, flags, Mode::empty()))?;
     let mut names = Vec::new();
-    for entry in folder.read_dir()? {
+    for entry in entries.iter() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
         if names.len() == most {
             return Err(io::Error::other(format!("more than {most} entries")));
         }
-        names.extend(entry?.file_name().into_string());
+        names.extend(name.to_str().map(str::to_owned));
     }
     Ok(names)
 }

@@ -4,8 +4,8 @@
 use super::config::RuntimeConfig;
 use super::grpc::{RuntimeConnection, call};
 use super::report::{
-    CriCondition, FailedAt, Images, LARGE_LIST, MAX_NAMES, Part, RuntimeFailure, RuntimeQuery,
-    RuntimeReport, RuntimeVersion, Status,
+    CriCondition, FailedAt, Images, LARGE_LIST, MAX_NAMES, Part, RuntimeFailure, RuntimeReport,
+    RuntimeVersion, Status,
 };
 use super::socket::Open;
 use crate::kube::facts::{Handler, Image};
@@ -33,12 +33,12 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// Asks for `query`, one call after the other. Calls `on_part` before each part, with
-    /// the report so far.
+    /// Asks for `last` and the parts before it, one call after the other. Calls `on_part` before
+    /// each part but the status, with the report so far.
     pub fn ask(
         &mut self,
         config: &RuntimeConfig,
-        query: RuntimeQuery,
+        last: Part,
         open: Open<'_>,
         on_part: &mut dyn FnMut(Part, &RuntimeReport),
     ) -> RuntimeReport {
@@ -48,10 +48,11 @@ impl Cri {
         );
         // Without a connection the other calls fail as well.
         let is_connected = report.status.is_ok() || runtime.is_some();
-        if !query.details || !is_connected {
+        if last < Part::Details || !is_connected {
             return report;
         }
         on_part(Part::Details, &report);
+        report.asked = Part::Details;
         let answer = call(runtime, &config.path, VERSION, KUBELET_API, open);
         report.version = report.take(answer.and_then(|answer| version(&answer)));
         let (images, socket) = match &config.image_path {
@@ -60,7 +61,11 @@ impl Cri {
         };
         let info = call(images, socket, IMAGE_FS_INFO, &[], open);
         report.image_folder = report.take(info).and_then(|info| mount_point(&info));
+        if last < Part::List {
+            return report;
+        }
         on_part(Part::List, &report);
+        report.asked = Part::List;
         let list = call(images, socket, LIST_IMAGES, &[], open);
         report.list_is_large = match &list {
             Ok(list) => list.len() > LARGE_LIST,

@@ -35,7 +35,7 @@ use crate::os::write::VolatileFile;
 use config::{Protocol, RuntimeConfig};
 use cri::Cri;
 use file::RuntimeFile;
-use report::{Part, RuntimeQuery, RuntimeReport};
+use report::{Part, RuntimeReport};
 use socket::{RuntimeStream, TimedSocket, now};
 use state::RuntimeState;
 
@@ -74,20 +74,20 @@ pub fn run(config: Option<RuntimeConfig>) -> End {
     }
 }
 
-/// Asks if a question is due. Calls `tell` with what is known then and whether that is news: after
-/// the status, and after the details. Returns when the next question is due.
+/// Asks if a question is due. Calls `tell` with what is known then and whether that is news: before
+/// the details, before the list of images, and at the end. Returns when the next question is due.
 fn turn(
     client: &mut Client<'_>,
     state: &mut RuntimeState,
     tell: &mut dyn FnMut(&RuntimeState, bool),
 ) -> Mono {
     let start = now();
-    let Some(query) = state.query(start) else {
+    let Some(last) = state.query(start) else {
         tell(state, true);
         return start.after(state.pause());
     };
-    let (report, answered) = client.ask(query, &mut |report, answered| {
-        let is_news = state.on_status(report, answered);
+    let (report, answered) = client.ask(last, &mut |report, answered| {
+        let is_news = state.on_part(report, answered);
         tell(state, is_news);
     });
     let is_news = state.on_report(report, answered);
@@ -109,7 +109,7 @@ fn publish(state: &RuntimeState, file: &mut VolatileFile, boot: u64) -> Result<(
 
 /// Asks for all details, for at most `limit`: for commands that ask once.
 pub fn ask(config: &RuntimeConfig, limit: Duration) -> RuntimeReport {
-    Client::new(config, limit).ask(RuntimeQuery { details: true }, &mut |_, _| {}).0
+    Client::new(config, limit).ask(Part::List, &mut |_, _| {}).0
 }
 
 /// What a Node reports after this one question.
@@ -144,25 +144,24 @@ impl<'a> Client<'a> {
     }
 
     /// Also returns the time at which the status was answered, or at which the question failed.
-    /// Calls `on_status` with both before it asks for the details.
+    /// Calls `on_part` with both before each part that follows the status.
     fn ask(
         &mut self,
-        query: RuntimeQuery,
-        on_status: &mut dyn FnMut(&RuntimeReport, Mono),
+        last: Part,
+        on_part: &mut dyn FnMut(&RuntimeReport, Mono),
     ) -> (RuntimeReport, Mono) {
         let (limit, deadline) = (self.limit, &self.deadline);
         let end = now().after(limit);
         deadline.set(end);
         let mut answered = None;
-        let mut on_part = |part, report: &RuntimeReport| {
+        let mut begin = |part, report: &RuntimeReport| {
             let now = now();
-            let end = end.min(answered.get_or_insert(now).after(DETAILS_OVERDUE));
+            let answered = *answered.get_or_insert(now);
+            let end = end.min(answered.after(DETAILS_OVERDUE));
+            on_part(report, answered);
             deadline.set(match part {
-                Part::Details => {
-                    on_status(report, now);
-                    now.after(end.since(now) / 2)
-                }
-                Part::List => end,
+                Part::Status | Part::List => end,
+                Part::Details => now.after(end.since(now) / 2),
             });
         };
         let mut open = |path: &Path| {
@@ -170,9 +169,9 @@ impl<'a> Client<'a> {
             Ok(Box::new(socket) as Box<dyn RuntimeStream>)
         };
         let mut report = match self.config.protocol {
-            Protocol::Cri => self.cri.ask(self.config, query, &mut open, &mut on_part),
+            Protocol::Cri => self.cri.ask(self.config, last, &mut open, &mut begin),
             Protocol::Docker | Protocol::Podman => {
-                rest::ask(self.config, query, &mut open, &mut on_part)
+                rest::ask(self.config, last, &mut open, &mut begin)
             }
         };
         let ended = now();

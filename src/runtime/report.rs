@@ -10,16 +10,12 @@ use crate::kube::version::{is_padded, is_suffix};
 /// Bytes of a list of images above which it is asked for less often.
 pub const LARGE_LIST: usize = 1 << 20;
 
-/// What to ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RuntimeQuery {
-    /// Version, images, and the folder of the images; otherwise the status alone.
-    pub details: bool,
-}
-
-/// What follows the status in a question for details. Each part has a time limit of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A part of a question. A question for a part asks for the parts before it, too. Each part has a
+/// time limit of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum Part {
+    /// CRI's Status.
+    Status,
     /// The version, and the folder of the images.
     Details,
     /// The list of images, which may take long: nothing follows it.
@@ -29,6 +25,8 @@ pub enum Part {
 /// What was found. `None` is a part that was not asked for, or whose request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeReport {
+    /// The last part that was asked for.
+    pub asked: Part,
     /// CRI's Status; an error if the runtime gave none.
     pub status: Result<Status, RuntimeFailure>,
     /// Type and version.
@@ -37,11 +35,11 @@ pub struct RuntimeReport {
     pub images: Option<Images>,
     /// The list of images has more than [`LARGE_LIST`], or was refused for its size.
     pub list_is_large: bool,
-    /// How long the runtime took for the details, answered or not; zero if they were not asked for.
+    /// How long the runtime took for what follows the status, answered or not.
     pub details_took: Duration,
     /// The folder of the images: `image_filesystems[0].fs_id.mountpoint`, or `DockerRootDir`.
     pub image_folder: Option<String>,
-    /// One line for each request that failed, apart from the status.
+    /// One line for each request that failed, apart from the status, in their order.
     pub errors: Vec<String>,
 }
 
@@ -49,6 +47,7 @@ impl RuntimeReport {
     /// What a question for the status found.
     pub fn new(status: Result<Status, RuntimeFailure>) -> Self {
         Self {
+            asked: Part::Status,
             status,
             version: None,
             images: None,

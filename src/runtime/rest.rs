@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::config::{Protocol, RuntimeConfig};
 use super::report::{
-    FailedAt, Images, LARGE_LIST, MAX_NAMES, Part, RuntimeFailure, RuntimeQuery, RuntimeReport,
-    RuntimeVersion, Status,
+    FailedAt, Images, LARGE_LIST, MAX_NAMES, Part, RuntimeFailure, RuntimeReport, RuntimeVersion,
+    Status,
 };
 use super::socket::{Open, failed};
 use crate::kube::facts::Image;
@@ -20,11 +20,11 @@ const MAX_BODY: usize = 4 << 20;
 /// Bytes of an error's text.
 const MAX_ERROR: usize = 200;
 
-/// Asks for `query`, with a new connection for each request. Calls `on_part` before each part,
-/// with the report so far.
+/// Asks for `last` and the parts before it, with a new connection for each request. Calls `on_part`
+/// before each part but the status, with the report so far.
 pub fn ask(
     config: &RuntimeConfig,
-    query: RuntimeQuery,
+    last: Part,
     open: Open<'_>,
     on_part: &mut dyn FnMut(Part, &RuntimeReport),
 ) -> RuntimeReport {
@@ -45,16 +45,21 @@ pub fn ask(
         api if is_version(api) => format!("/v{api}"),
         _ => String::new(),
     };
-    if !query.details {
+    if last < Part::Details {
         return report;
     }
     on_part(Part::Details, &report);
+    report.asked = Part::Details;
     report.image_folder = report.take(get(&prefix, "/info")).and_then(|answer| {
         let info = json::parse(body(&answer)).unwrap_or_default();
         let folder = object::text(&info, &["DockerRootDir"]);
         folder.starts_with('/').then(|| folder.to_owned())
     });
+    if last < Part::List {
+        return report;
+    }
     on_part(Part::List, &report);
+    report.asked = Part::List;
     let answer = get(&prefix, "/images/json");
     report.list_is_large = match &answer {
         Ok(answer) => body(answer).len() > LARGE_LIST,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::config::Protocol;
 use super::form::{self, NOT_YET};
-use super::report::{RuntimeQuery, RuntimeReport};
+use super::report::{Part, RuntimeReport};
 use crate::kube::facts::RuntimeFacts;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
@@ -13,12 +13,12 @@ use crate::kube::outage_log::OutageLog;
 /// Time between two questions; after a question that failed it is [`RETRY`].
 const EVERY: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(2);
-/// Time between two questions for all details: version, images, and the folder of the images. It is
-/// at least [`DETAILS_REST`] times what the last one took, which is long on a slow board.
+/// Time between two questions for the details, and for the list of images. It is at least
+/// [`DETAILS_REST`] times what the last one took, which is long on a slow board.
 const DETAILS_EVERY: Duration = Duration::from_secs(60);
 const DETAILS_REST: u32 = 50;
-/// Time between two questions for all details if the list of images is large. For Podman, the time
-/// between any two questions: its socket is usually activated by systemd, so a question may start a
+/// Time between two questions for the list of images if it is large. For Podman, the time between
+/// any two questions: its socket is usually activated by systemd, so a question may start a
 /// process.
 const RARELY: Duration = Duration::from_secs(300);
 
@@ -31,12 +31,14 @@ pub(super) struct RuntimeState {
     has_failed: bool,
     last_success: Option<Mono>,
     details_due: Mono,
-    /// The earliest time of the next question for details. They make a slow board slower, and then
-    /// its runtime fails again.
-    details_rest: Mono,
-    /// What failed in the last question for details, apart from the status. A status alone does not
-    /// end such a failure.
+    /// The list is asked for with details. It rests until `list_rest` also after an outage: it
+    /// makes a slow board slower, and then its runtime fails again.
+    list_due: Mono,
+    list_rest: Mono,
+    /// What failed in the last question for the details, and in the last one for the list. A
+    /// question without them does not end such a failure.
     errors: Vec<String>,
+    list_error: Option<String>,
     log: OutageLog,
 }
 
@@ -49,42 +51,58 @@ impl RuntimeState {
             has_failed: false,
             last_success: None,
             details_due: Mono::START,
-            details_rest: Mono::START,
+            list_due: Mono::START,
+            list_rest: Mono::START,
             errors: Vec::new(),
+            list_error: None,
             log: OutageLog::new("container runtime"),
         }
     }
 
-    /// What to ask now. `None`, only for Podman: the last answer still counts.
-    pub(super) fn query(&mut self, now: Mono) -> Option<RuntimeQuery> {
-        let details = now >= self.details_due;
-        if !details && self.is_podman {
-            self.last_success = Some(now);
-            return None;
+    /// The last part to ask for now. `None`, only for Podman: the last answer still counts.
+    pub(super) fn query(&mut self, now: Mono) -> Option<Part> {
+        // After an outage the runtime may have another version.
+        if !self.has_failed && now < self.details_due.min(self.list_due) {
+            if self.is_podman {
+                self.last_success = Some(now);
+                return None;
+            }
+            return Some(Part::Status);
         }
-        Some(RuntimeQuery { details })
+        Some(if now < self.list_due { Part::Details } else { Part::List })
     }
 
-    /// Takes the status before its details, which may take long. Returns as `on_report`. The first
-    /// success is taken with its details: a Node without version and images would be written twice.
-    pub(super) fn on_status(&mut self, report: &RuntimeReport, now: Mono) -> bool {
-        self.last_success.is_some() && self.on_report(report.clone(), now)
+    /// Takes what was found before the next part, which may take long. Returns as `on_report`. The
+    /// first success is taken with all parts: a Node without version and images would be written
+    /// twice. The first one after an outage is taken with its details.
+    pub(super) fn on_part(&mut self, report: &RuntimeReport, now: Mono) -> bool {
+        let is_enough = self.has_failed == (report.asked == Part::Details);
+        self.last_success.is_some() && is_enough && self.on_report(report.clone(), now)
     }
 
     /// Takes what was found. Returns whether the facts, or the time of the last success, changed.
-    pub(super) fn on_report(&mut self, report: RuntimeReport, now: Mono) -> bool {
-        // The details also wait after a list that failed: the next list may take all of its time
-        // again.
-        if report.images.is_some() || report.list_is_large || !report.errors.is_empty() {
-            let is_rare = report.list_is_large || self.is_podman;
-            let pause = if is_rare { RARELY } else { DETAILS_EVERY };
-            let rest = report.details_took * DETAILS_REST;
-            (self.details_rest, self.details_due) = (now.after(rest), now.after(pause.max(rest)));
-            self.errors = report.errors;
+    pub(super) fn on_report(&mut self, mut report: RuntimeReport, now: Mono) -> bool {
+        let pause = if self.is_podman { RARELY } else { DETAILS_EVERY };
+        let rest = report.details_took * DETAILS_REST;
+        if report.asked == Part::List {
+            // The list is the last part, and so is its error.
+            self.list_error = if report.images.is_none() { report.errors.pop() } else { None };
+            self.list_rest = now.after(rest);
+            // It also waits after it failed: the next one may take all of its time again. A runtime
+            // that starts refuses it at once, beside the status.
+            let is_refused = report.status.is_err() && self.list_error.is_some();
+            self.list_due = now.after(match is_refused {
+                _ if report.list_is_large => RARELY.max(rest),
+                true => rest,
+                false => pause.max(rest),
+            });
         } else if report.status.is_err() && !self.has_failed {
-            // Once they have rested, each question asks for details, until details are answered:
-            // after an outage the runtime may have another version. Podman has no other question.
-            self.details_due = if self.is_podman { Mono::START } else { self.details_rest };
+            self.list_due = self.list_rest;
+        }
+        if report.asked >= Part::Details {
+            let has_list = report.asked == Part::List;
+            self.details_due = now.after(if has_list { pause } else { pause.max(rest) });
+            self.errors = report.errors;
         }
         let facts = &mut self.facts;
         facts.version = report.version.map(|version| version.text()).or(facts.version.take());
@@ -108,7 +126,8 @@ impl RuntimeState {
                         facts.supplemental_groups_policy =
                             policy.or(facts.supplemental_groups_policy);
                         self.last_success = Some(now);
-                        self.errors.join(" | ")
+                        let errors = self.errors.iter().chain(&self.list_error);
+                        errors.map(String::as_str).collect::<Vec<_>>().join(" | ")
                     }
                 }
             }

@@ -25,9 +25,9 @@ fn config(protocol: Protocol) -> RuntimeConfig {
     RuntimeConfig { protocol, ..parsed.unwrap().unwrap() }
 }
 
-const ALL: RuntimeQuery = RuntimeQuery { details: true };
+const ALL: Part = Part::List;
 
-const STATUS_ALONE: RuntimeQuery = RuntimeQuery { details: false };
+const STATUS_ALONE: Part = Part::Status;
 
 /// A connection whose answers are prepared; they arrive in pieces, with an interrupted read before
 /// each.
@@ -91,8 +91,8 @@ impl Scripts {
         Ok(Box::new(Script { answers, read: 0, piece: self.piece, is_interrupted: false, sent }))
     }
 
-    fn ask(&mut self, cri: &mut Cri, query: RuntimeQuery) -> RuntimeReport {
-        cri.ask(&config(Protocol::Cri), query, &mut |path| self.open(path), &mut |_, _| {})
+    fn ask(&mut self, cri: &mut Cri, last: Part) -> RuntimeReport {
+        cri.ask(&config(Protocol::Cri), last, &mut |path| self.open(path), &mut |_, _| {})
     }
 
     fn sent(&self, connection: usize) -> Vec<u8> {
@@ -148,8 +148,8 @@ fn healthy() -> Vec<u8> {
 }
 
 /// Asks by CRI over one connection with these answers.
-fn cri(query: RuntimeQuery, bytes: &[u8], piece: usize) -> RuntimeReport {
-    Scripts::new(&[bytes.to_vec()], piece).ask(&mut Cri::default(), query)
+fn cri(last: Part, bytes: &[u8], piece: usize) -> RuntimeReport {
+    Scripts::new(&[bytes.to_vec()], piece).ask(&mut Cri::default(), last)
 }
 
 fn failure_of(bytes: &[u8]) -> String {
@@ -489,13 +489,13 @@ const INFO: &str = r#"{"ID": "x", "DockerRootDir": "/var/lib/docker", "Plugins":
 /// Asks for the answers; the first lines of the requests, and what was found.
 fn rest(
     protocol: Protocol,
-    query: RuntimeQuery,
+    last: Part,
     answers: &[&str],
     piece: usize,
 ) -> (Vec<String>, RuntimeReport) {
     let answers: Vec<Vec<u8>> = answers.iter().map(|a| a.as_bytes().to_vec()).collect();
     let mut scripts = Scripts::new(&answers, piece);
-    let found = rest::ask(&config(protocol), query, &mut |path| scripts.open(path), &mut |_, _| {});
+    let found = rest::ask(&config(protocol), last, &mut |path| scripts.open(path), &mut |_, _| {});
     let first_line = |sent: &Rc<RefCell<Vec<u8>>>| {
         let request = String::from_utf8(sent.borrow().clone()).unwrap();
         request.lines().next().unwrap().to_owned()
@@ -697,23 +697,33 @@ fn a_list_that_hangs_makes_no_status_old() {
     thread.join().unwrap();
 }
 
-/// The board is slow: the agent waits neither for the list, nor for a pause after it.
+/// The board is slow: the agent waits neither for the list, nor for a pause after it. A runtime that
+/// is back may have another version.
 #[test]
-fn a_status_is_told_before_its_details_and_the_next_one_is_due_10_s_after_it() {
+fn a_status_is_told_before_its_details_or_after_an_outage_before_the_list() {
+    for is_back in [false, true] {
+        a_status_is_told_before_the_list(is_back);
+    }
+}
+
+fn a_status_is_told_before_the_list(is_back: bool) {
     let tree = Tree::empty("runtime-told");
     let (config, thread) = server(&tree, 1, all_but_the_list);
     let limit = Duration::from_secs(1);
     let mut client = Client::new(&config, limit);
     let mut state = RuntimeState::new(Protocol::Cri);
     state.on_report(RuntimeReport::new(Ok(Default::default())), now());
+    if is_back {
+        state.on_report(RuntimeReport::new(Err(RuntimeFailure::api("gone"))), now());
+    }
     let start = now();
     let mut told = Vec::new();
-    let mut tell = |state: &RuntimeState, is_news| {
+    let mut tell = |state: &RuntimeState, is_news: bool| {
         let has_version = state.file(0).contains("cri-o://1.37.0");
-        told.push((now().since(start) < limit / 2, is_news, has_version));
+        told.extend(is_news.then(|| (now().since(start) < limit / 2, has_version)));
     };
     let due = turn(&mut client, &mut state, &mut tell);
-    assert_eq!(told, [(true, true, false), (false, true, true)]);
+    assert_eq!(told, [(true, is_back), (false, true)]);
     assert!(due.since(start) < Duration::from_secs(10) + limit / 2, "{:?}", due.since(start));
     drop(client);
     thread.join().unwrap();

@@ -57,6 +57,16 @@ fn the_folder_is_that_of_the_last_details_that_have_it() {
 const DOWN: &str = "container runtime is down";
 const NOT_YET: &str = "container runtime status check may not have completed yet";
 
+/// `report` without what was not asked for. A runtime that is gone is asked for its status alone.
+fn asked(last: Part, mut report: RuntimeReport) -> RuntimeReport {
+    report.asked = if report == failed() { Part::Status } else { last };
+    if last < Part::List {
+        (report.images, report.list_is_large) = (None, false);
+        (report.details_took, report.errors) = Default::default();
+    }
+    report
+}
+
 /// `nodelet runtime` and the agent's reader, which share a boot clock.
 struct Pair {
     state: RuntimeState,
@@ -74,9 +84,9 @@ impl Pair {
     }
 
     /// A question, if one is due, and its answer.
-    fn ask(&mut self, report: impl FnOnce(RuntimeQuery) -> RuntimeReport, second: u64) {
+    fn ask(&mut self, report: impl FnOnce(Part) -> RuntimeReport, second: u64) {
         let is_news = match self.state.query(at(second)) {
-            Some(query) => self.state.on_report(report(query), at(second)),
+            Some(last) => self.state.on_report(asked(last, report(last)), at(second)),
             None => true,
         };
         if is_news {
@@ -85,19 +95,20 @@ impl Pair {
     }
 
     /// Asks whenever a question is due, up to second `end`, with `check` after each. Returns the
-    /// seconds of all questions, and those of questions for details.
+    /// seconds of all questions, those of questions for details, and of those for the list.
     fn questions(
         &mut self,
         end: u64,
         report: impl Fn(u64, bool) -> RuntimeReport,
         mut check: impl FnMut(&mut Self, u64),
-    ) -> [Vec<u64>; 2] {
-        let (mut second, mut asked) = (0, [Vec::new(), Vec::new()]);
+    ) -> [Vec<u64>; 3] {
+        let (mut second, mut asked) = (0, [const { Vec::new() }; 3]);
         while second <= end {
-            let answer = |query: RuntimeQuery| {
+            let answer = |last: Part| {
                 asked[0].push(second);
-                asked[1].extend(query.details.then_some(second));
-                report(second, query.details)
+                asked[1].extend((last >= Part::Details).then_some(second));
+                asked[2].extend((last == Part::List).then_some(second));
+                report(second, last >= Part::Details)
             };
             self.ask(answer, second);
             check(self, second);
@@ -216,7 +227,7 @@ fn details_are_asked_for_once_a_minute_and_after_a_failure() {
         (_, true) => details(&[]),
         _ => ready(),
     };
-    let [all, with_details] = Pair::new(Protocol::Cri).questions(199, report, |_, _| {});
+    let [all, with_details, _] = Pair::new(Protocol::Cri).questions(199, report, |_, _| {});
     assert_eq!(with_details, [0, 60, 92, 94, 96, 98, 100, 160]);
     assert_eq!(all[..3], [0, 10, 20]);
 }
@@ -224,7 +235,7 @@ fn details_are_asked_for_once_a_minute_and_after_a_failure() {
 /// A runtime without a CNI plugin may be not ready for ever, and one that is overloaded may fail the
 /// status alone: each list costs it as much as when it is well.
 #[test]
-fn details_are_asked_for_once_a_minute_also_while_the_runtime_is_not_ready_or_its_status_fails() {
+fn a_list_is_asked_for_once_a_minute_also_while_the_runtime_is_not_ready_or_its_status_fails() {
     let not_ready = || Ok(Status { runtime: Some("no".to_owned()), ..Status::default() });
     let cases: [(&dyn Fn() -> Result<Status, RuntimeFailure>, _, _); 2] =
         [(&not_ready, 10, [0, 60, 120]), (&|| failed().status, 2, [0, 60, 120])];
@@ -233,8 +244,8 @@ fn details_are_asked_for_once_a_minute_also_while_the_runtime_is_not_ready_or_it
             status: status(),
             ..if with_details { details(&[]) } else { ready() }
         };
-        let [all, with_details] = Pair::new(Protocol::Cri).questions(130, report, |_, _| {});
-        assert_eq!((all[1], &with_details[..]), (second, &want[..]));
+        let [all, _, lists] = Pair::new(Protocol::Cri).questions(130, report, |_, _| {});
+        assert_eq!((all[1], &lists[..]), (second, &want[..]));
     }
 }
 
@@ -252,7 +263,7 @@ fn a_large_list_or_one_that_is_refused_for_its_size_is_asked_for_every_five_minu
             (_, true) => report(),
             _ => ready(),
         };
-        let [_, asked] = Pair::new(Protocol::Docker).questions(900, report, |pair, second| {
+        let [_, _, asked] = Pair::new(Protocol::Docker).questions(900, report, |pair, second| {
             let why = pair.state.last_error();
             assert_eq!(why, (fails && second < 900).then_some(too_large), "{second}");
             assert_eq!(pair.lines(second), [""; 0]);
@@ -279,7 +290,7 @@ fn a_list_that_took_long_is_asked_for_after_fifty_times_as_long() {
             true => RuntimeReport { details_took, ..report() },
             false => ready(),
         };
-        let [_, asked] = Pair::new(Protocol::Cri).questions(want[2], report, |_, _| {});
+        let [_, _, asked] = Pair::new(Protocol::Cri).questions(want[2], report, |_, _| {});
         assert_eq!(asked, want);
     }
 }
@@ -292,9 +303,57 @@ fn a_list_that_took_long_rests_also_while_the_status_fails_now_and_then() {
         true => RuntimeReport { details_took: Duration::from_secs(4), ..details(&[]) },
         false => ready(),
     };
-    let [all, asked] = Pair::new(Protocol::Cri).questions(399, report, |_, _| {});
+    let [all, _, asked] = Pair::new(Protocol::Cri).questions(399, report, |_, _| {});
     assert_eq!(all.iter().filter(|second| *second % 50 >= 40).count(), 40);
     assert_eq!(asked, [0, 200]);
+}
+
+fn of_version(version: &str, report: RuntimeReport) -> RuntimeReport {
+    let version = RuntimeVersion::new("containerd".to_owned(), version.to_owned());
+    RuntimeReport { version, ..report }
+}
+
+/// The runtime is updated in an outage, or between two questions.
+#[test]
+fn a_new_version_is_told_at_the_end_of_an_outage_or_in_a_minute_also_while_the_list_rests() {
+    for (outage, want) in [(20..30, 30), (0..0, 60)] {
+        let report = |second, with_details: bool| match second {
+            _ if outage.contains(&second) => failed(),
+            _ if !with_details => ready(),
+            0..25 => RuntimeReport {
+                details_took: Duration::from_secs(10),
+                ..of_version("2.1.9", details(&[]))
+            },
+            _ => of_version("2.2.0", details(&[])),
+        };
+        let [_, _, lists] = Pair::new(Protocol::Cri).questions(499, report, |pair, second| {
+            let facts = pair.facts(second);
+            let is_new = facts.version.as_deref() == Some("containerd://2.2.0");
+            assert_eq!(is_new, second >= want, "{second} {facts:?}");
+        });
+        assert_eq!(lists, [0]);
+    }
+}
+
+/// containerd listens before its plugin for CRI is initialized: all calls are refused.
+#[test]
+fn a_runtime_that_starts_has_its_details_with_its_first_status() {
+    let refused = || RuntimeReport {
+        errors: ["Version: rpc error", "ListImages: rpc error"].map(str::to_owned).to_vec(),
+        ..failed()
+    };
+    let report = |second, with_details| match (second, with_details) {
+        (0..6, true) => refused(),
+        (_, true) => details(&[("a", 1)]),
+        _ => ready(),
+    };
+    let mut pair = Pair::new(Protocol::Cri);
+    let [_, _, lists] = pair.questions(66, report, |pair, second| {
+        let facts = pair.facts(second);
+        let has_details = facts.version.is_some() && facts.images.is_some();
+        assert_eq!((facts.down.is_none(), has_details), (second >= 6, second >= 6), "{second}");
+    });
+    assert_eq!(lists, [0, 2, 4, 6, 66]);
 }
 
 /// Its socket is activated by systemd: a question starts a process. Between two of them the last
@@ -302,7 +361,7 @@ fn a_list_that_took_long_rests_also_while_the_status_fails_now_and_then() {
 #[test]
 fn podman_is_asked_every_five_minutes_and_is_down_30_s_after_the_first_failure() {
     let report = |second, _| if second < 300 { details(&[]) } else { failed() };
-    let [all, asked] = Pair::new(Protocol::Podman).questions(399, report, |pair, second| {
+    let [all, asked, _] = Pair::new(Protocol::Podman).questions(399, report, |pair, second| {
         let want = if second < 320 { &[][..] } else { &[DOWN] };
         assert_eq!(pair.lines(second), want, "{second}");
     });
@@ -345,8 +404,8 @@ fn a_failed_part_keeps_the_last_value_and_is_asked_for_again() {
     assert_eq!(facts.version.as_deref(), Some("containerd://2.1.9"));
     assert_eq!(facts.image_folder.as_deref(), Some("/var/lib/containerd"));
     // Not at once: what hangs must not delay each question for the status.
-    for (second, details) in [(70, false), (119, false), (120, true)] {
-        assert_eq!(pair.state.query(at(second)).unwrap().details, details, "{second}");
+    for (second, last) in [(70, Part::Status), (119, Part::Status), (120, Part::List)] {
+        assert_eq!(pair.state.query(at(second)), Some(last), "{second}");
     }
 }
 
@@ -354,12 +413,12 @@ fn a_failed_part_keeps_the_last_value_and_is_asked_for_again() {
 #[test]
 fn a_status_before_its_details_is_taken_after_a_first_success_and_ends_no_failure() {
     let mut pair = Pair::new(Protocol::Cri);
-    assert!(!pair.state.on_status(&ready(), at(0)));
+    assert!(!pair.state.on_part(&ready(), at(0)));
     assert_eq!(pair.state.file(0), RuntimeState::new(Protocol::Cri).file(0));
     let partly = || RuntimeReport { errors: vec!["ListImages: late".to_owned()], ..ready() };
     for second in [0, 60, 120] {
-        assert!(pair.state.query(at(second)).unwrap().details);
-        assert_eq!(pair.state.on_status(&ready(), at(second)), second > 0);
+        assert_eq!(pair.state.query(at(second)), Some(Part::List));
+        assert_eq!(pair.state.on_part(&ready(), at(second)), second > 0);
         let before = (second > 0).then_some("ListImages: late");
         assert_eq!(pair.state.last_error(), before, "{second}");
         pair.ask(|_| partly(), second);
@@ -398,9 +457,9 @@ fn a_new_time_is_written_into_the_file_and_a_lost_file_is_back_with_the_next_suc
         assert_eq!(pair.lines(second + 30), [DOWN]);
     }
     let before = inode();
-    pair.ask(|_| details(&[("b", 1)]), second + 10);
+    pair.ask(|_| details(&[("b", 1)]), second + 60);
     assert_ne!(inode(), before, "other facts are another file");
-    assert_eq!(pair.facts(second + 10).images.unwrap()[0].id, "b");
+    assert_eq!(pair.facts(second + 60).images.unwrap()[0].id, "b");
 }
 
 /// While /run is full, no new file can be made. What the file says of the runtime's state stays

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 use nodelet::runtime::config::{Protocol, RuntimeConfig};
 use nodelet::runtime::cri::Cri;
-use nodelet::runtime::report::{RuntimeFailure, RuntimeQuery};
+use nodelet::runtime::report::{Part, RuntimeFailure};
 
 /// A connection whose answers are prepared; they arrive in pieces.
 #[derive(Debug)]
@@ -40,7 +40,6 @@ libfuzzer_sys::fuzz_target!(|input: (u8, &[u8])| {
         max_images: 10,
         facts_file: "/x".into(),
     };
-    let all = RuntimeQuery { details: true };
     // With the first frame, so that what follows it is looked at, too.
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     for bytes in [bytes, [&settings, bytes].concat().as_slice()] {
@@ -48,7 +47,7 @@ libfuzzer_sys::fuzz_target!(|input: (u8, &[u8])| {
             let mut connections = 0;
             Cri::default().ask(
                 &config,
-                all,
+                Part::List,
                 &mut |_| {
                     connections += 1;
                     match connections {

@@ -41,9 +41,9 @@ const DISCOVERY: Duration = Duration::from_secs(3600);
 /// The number of the last uevent: the kernel sends one for each device that comes or goes, and for
 /// each driver that is bound to one.
 const UEVENTS: &str = "sys/kernel/uevent_seqnum";
-/// udev loads drivers after the agent was started. Before this time a source that is missing may
-/// come.
-const DRIVERS_ARE_BOUND: Duration = Duration::from_secs(120);
+/// After the agent was started, udev loads drivers, and disks are checked and mounted. Before this
+/// time a device that is missing may come.
+const DEVICES_COME: Duration = Duration::from_secs(120);
 
 /// All conditions about the board's health.
 #[derive(Debug)]
@@ -202,10 +202,15 @@ impl Health {
         self.judge(false, now);
     }
 
+    /// Whether a driver may still be bound, or a disk be mounted.
+    fn devices_may_come(&self, now: Mono) -> bool {
+        now.since(Mono::START) < DEVICES_COME || self.reader.is_initramfs
+    }
+
     /// The result of a rule whose look found no source. Only a complete discovery shows that the
     /// board has none.
     fn without_source(&self, now: Mono) -> RuleResult {
-        if now.since(Mono::START) < DRIVERS_ARE_BOUND || self.reader.is_initramfs {
+        if self.devices_may_come(now) {
             RuleResult::Waiting
         } else if self.discovered.is_none() {
             RuleResult::Unread
@@ -217,6 +222,7 @@ impl Health {
     /// Asks the rules. Between two looks (not `is_look`), only the rules of `time.rs` are asked.
     fn judge(&mut self, is_look: bool, now: Now) {
         let without_source = self.without_source(now.mono);
+        let devices_may_come = self.devices_may_come(now.mono);
         let (node, began) = (self.is_of_this_boot(), self.time.began(now));
         // An agent of this boot may only have kept an older condition, as the agent of an initramfs
         // does. So the condition's own transition is compared with the boot.
@@ -244,6 +250,17 @@ impl Health {
             };
             let result = match result {
                 RuleResult::NoSource => without_source.clone(),
+                // The device of a problem that lasts until a repair may come after others that are
+                // fine.
+                RuleResult::NoProblem
+                    if devices_may_come
+                        && kind.source.is_some()
+                        && state.known.problem().is_some_and(|problem| {
+                            problem.is_adopted() && kind.clear(problem.reason).is_zero()
+                        }) =>
+                {
+                    RuleResult::Waiting
+                }
                 result => result,
             };
             state.step(result, |reason| kind.clear(reason), now.mono);

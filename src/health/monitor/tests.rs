@@ -294,6 +294,35 @@ fn only_a_look_at_all_that_there_is_shows_that_a_source_is_missing() {
     }
 }
 
+/// The disk with the errors is checked, and then mounted, after the root was looked at.
+#[test]
+fn a_reboot_ends_no_corruption_of_a_disk_that_is_mounted_after_the_first_look() {
+    let tree = Tree::new("health-late-disk");
+    let root = "1 0 179:1 / / rw - ext4 /dev/mmcblk0p1 rw\n";
+    let disk = "2 0 8:1 / /data rw - ext4 /dev/sda1 rw\n";
+    for (number, name, errors) in [("179:1", "mmcblk0p1", "0\n"), ("8:1", "sda1", "3\n")] {
+        let uevent = format!("DEVNAME={name}\n");
+        tree.write(&format!("sys/dev/block/{number}/uevent"), uevent.as_bytes());
+        tree.write(&format!("sys/fs/ext4/{name}/errors_count"), errors.as_bytes());
+    }
+    for (mounted, want) in [(Some(60), true), (None, false)] {
+        tree.write("proc/self/mountinfo", root.as_bytes());
+        let mut watch = watch(&tree);
+        let told = json!([{"type": "FilesystemCorruptionProblem", "status": "True",
+            "reason": "FilesystemCorruptionDetected", "message": "sda1 (ext4 at /data) has 2 to 9 \
+            errors on record"}]);
+        watch.health.on_node(told.as_array().unwrap(), Some("former"), false);
+        for second in [0, 60, 119, 360] {
+            if mounted == Some(second) {
+                tree.write("proc/self/mountinfo", [root, disk].concat().as_bytes());
+            }
+            watch.look(second);
+            let is_true = want || second < 120;
+            assert_eq!(watch.status("FilesystemCorruptionProblem"), Some(is_true), "{second}");
+        }
+    }
+}
+
 /// It waits for a passphrase.
 #[test]
 fn an_agent_in_an_initramfs_deletes_nothing() {

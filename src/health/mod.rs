@@ -9,6 +9,7 @@
 //! what a look finds in them, and its rule, which judges the finding and the time. `monitor/mod.rs`
 //! calls them.
 
+mod boots;
 mod condition_state;
 pub mod config;
 mod corruption;

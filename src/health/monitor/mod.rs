@@ -443,7 +443,7 @@ impl Health {
 
     /// The operations that record an orderly stop of this process.
     pub(crate) fn record_stop(&mut self) -> Option<Vec<Op>> {
-        self.time.stop()
+        self.time.stop(self.reader.now().mono)
     }
 
     /// Up to three files that the last look used for `kind`, with their values.

@@ -10,6 +10,7 @@
 //! calls them.
 
 mod boots;
+mod condition_file;
 mod condition_state;
 pub mod config;
 mod corruption;

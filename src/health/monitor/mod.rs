@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::condition_state::{ConditionState, Known, MAX_MESSAGE, Problem, RuleResult, cut};
-use super::config::{FileCondition, HealthConfig};
+use super::condition_file;
+use super::condition_state::{ConditionState, Known, Problem, RuleResult};
+use super::config::HealthConfig;
 use super::events::EventSources;
 use super::reader::HealthReader;
 use super::time::{REBOOTS, Time};
@@ -25,12 +26,6 @@ use crate::os::read::{SMALL, is_end, read_found};
 use crate::os::reread_file::RereadFile;
 use crate::os::root::{HostRoot, unread};
 use crate::os::write::Op;
-
-/// Reasons of `--node-condition`.
-const FILE_EXISTS: &str = "FileExists";
-const FILE_MISSING: &str = "FileMissing";
-/// Limit of a reason in a file (metav1.Condition allows 1024).
-const MAX_REASON: usize = 63;
 
 /// Least time between two looks: one a minute, and one every 10 s while a source is suspect. It is
 /// a little less than 60 s and 10 s, because a status can be computed early.
@@ -297,13 +292,16 @@ impl Health {
     }
 
     /// Reads the first line of each `--node-condition` file. If the time of the look is over, the
-    /// remaining files keep what was read before, as does a file that cannot be read.
+    /// remaining files keep what was read before, as does a file that cannot be read. A file that
+    /// may not be read exists: if nothing was read before, its line counts as empty.
     pub fn read_files(&mut self) {
-        let files = self.config.files.iter();
-        let lines = files.map_while(|file| {
+        let files = self.config.files.iter().enumerate();
+        let lines = files.map_while(|(index, file)| {
             self.reader.root.may_read().ok()?;
-            let found = guard::found(&file.path).map_err(|error| unread(&file.name, &error));
-            Some(Presence::from(found.map(|path| first_line(&path).unwrap_or_default())))
+            let before = self.files.get(index).and_then(Presence::found);
+            let found = guard::found(&file.path);
+            let line = found.and_then(|path| condition_file::line(read_found(&path), before));
+            Some(line.map_err(|error| unread(&file.name, &error)).into())
         });
         self.on_files(lines.collect());
     }
@@ -383,8 +381,8 @@ impl Health {
         let files = self.config.files.iter().zip(&self.files);
         found.known.extend(files.filter_map(|(file, line)| match line {
             Presence::Unread(_) => None,
-            Presence::Found(line) => Some(of_file(file, Some(line))),
-            Presence::Absent => Some(of_file(file, None)),
+            Presence::Found(line) => Some(condition_file::condition(file, Some(line))),
+            Presence::Absent => Some(condition_file::condition(file, None)),
         }));
         found
     }
@@ -470,45 +468,6 @@ impl Health {
 fn is_read(config: &HealthConfig, kind: &ConditionKind) -> bool {
     let is_for_errors = kind.name == filesystems::KIND.name;
     config.detects(kind.name) || (is_for_errors && config.detects(corruption::KIND.name))
-}
-
-/// The first line of a file that was found; `None` if it is larger than 1 MiB, or no file.
-fn first_line(path: &Path) -> Option<String> {
-    let bytes = read_found(path).ok()?;
-    let line = bytes.split(|byte| *byte == b'\n').next()?;
-    Some(String::from_utf8_lossy(line).into_owned())
-}
-
-/// A `--node-condition`, from the file's first line: `text`, or `Reason: text`. Without a text the
-/// message names flag and file.
-fn of_file(file: &FileCondition, line: Option<&str>) -> HealthCondition {
-    let is_reason = |word: &&str| {
-        word.len() <= MAX_REASON
-            && word.starts_with(|c: char| c.is_ascii_uppercase())
-            && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    };
-    let says = |what: &str| {
-        cut(&format!("--node-condition: {what}: {}", file.path.display()), MAX_MESSAGE)
-    };
-    let (reason, message) = match line.map(|line| (line, line.split_once(": "))) {
-        None => (FILE_MISSING, says("no such file")),
-        Some((line, parts)) => {
-            let (reason, text) =
-                parts.filter(|(word, _)| is_reason(word)).unwrap_or((FILE_EXISTS, line));
-            match text.trim() {
-                "" => (reason, says("the file exists")),
-                text => (reason, cut(text, MAX_MESSAGE)),
-            }
-        }
-    };
-    HealthCondition {
-        name: file.name.clone().into(),
-        is_true: line.is_some(),
-        reason: reason.to_owned().into(),
-        message: message.into(),
-        event_reason: if line.is_some() { FILE_EXISTS } else { FILE_MISSING },
-        is_always_listed: true,
-    }
 }
 
 #[cfg(test)]

@@ -460,6 +460,26 @@ fn a_condition_file_gives_its_first_line() {
     assert!(!health.look(), "none looks at nothing");
 }
 
+#[test]
+fn a_condition_file_that_cannot_be_read_keeps_its_line() {
+    let tree = Tree::new("health-file-unread");
+    let path = tree.join("ups");
+    let flag = format!("Ups={}", path.display());
+    let mut health = health(&tree, "none", &[flag], &FakeClock::default());
+    // Its address 0 is not mapped: EIO.
+    let unread = || std::os::unix::fs::symlink("/proc/self/mem", &path).unwrap();
+    unread();
+    health.read_files();
+    assert!(health.files[0].is_unread(), "{:?}", health.files);
+    std::fs::remove_file(&path).unwrap();
+    tree.write("ups", b"OnBattery: 20 %");
+    health.read_files();
+    std::fs::remove_file(&path).unwrap();
+    unread();
+    health.read_files();
+    assert_eq!(health.files[0].found().map(String::as_str), Some("OnBattery: 20 %"));
+}
+
 /// An agent in an initramfs writes the id of the boot, and keeps what the last boot left. The Node
 /// is known before the id of the boot is read, at the latest with the next look.
 #[test]

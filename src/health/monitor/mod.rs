@@ -13,7 +13,7 @@ use super::condition_state::{ConditionState, Known, Problem, RuleResult};
 use super::config::HealthConfig;
 use super::events::EventSources;
 use super::reader::HealthReader;
-use super::time::{REBOOTS, Time};
+use super::time::{NTP, REBOOTS, Time};
 use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage};
 use crate::kube::facts::{HealthCondition, HealthConditions, Presence, Sign, Unread};
 use crate::kube::instant::{Mono, Now};
@@ -246,10 +246,10 @@ impl Health {
             let result = match result {
                 RuleResult::NoSource => without_source.clone(),
                 // The device of a problem that lasts until a repair may come after others that are
-                // fine.
+                // fine, and the disk of `boots` after a folder without it.
                 RuleResult::NoProblem
                     if devices_may_come
-                        && kind.source.is_some()
+                        && kind.name != NTP.name
                         && state.known.problem().is_some_and(|problem| {
                             problem.is_adopted() && kind.clear(problem.reason).is_zero()
                         }) =>

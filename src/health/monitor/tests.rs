@@ -323,6 +323,45 @@ fn a_reboot_ends_no_corruption_of_a_disk_that_is_mounted_after_the_first_look() 
     }
 }
 
+/// The folder exists also without its disk.
+#[test]
+fn a_reboot_ends_no_frequent_reboots_whose_boots_are_on_a_disk_that_is_mounted_late() {
+    let (own, old) = (at(0).wall.seconds() - 10, at(0).wall.seconds() - 300);
+    for is_mounted in [true, false] {
+        let tree = Tree::new("health-late-boots");
+        tree.write("proc/sys/kernel/random/boot_id", b"own\n");
+        tree.write("proc/uptime", b"10.0 7.0\n");
+        tree.write(UEVENTS, b"700\n");
+        std::fs::create_dir_all(tree.join("var/lib/nodelet")).unwrap();
+        let mut watch = watch(&tree);
+        let told = json!([{"type": "FrequentReboot", "status": "True",
+            "reason": "FrequentReboot", "message": "3 boots in an hour without an orderly stop"}]);
+        watch.health.on_node(told.as_array().unwrap(), Some("former"), false);
+        let record = |health: &mut Health, second| {
+            health.on_date(at(second).wall, at(second).mono, at(second));
+            let ops = health.record_boot(at(second));
+            let written = ops.map(|ops| Disk::default().carry_out(ops));
+            written.into_iter().for_each(|written| health.on_boot_recorded(written));
+        };
+        watch.look(0);
+        record(&mut watch.health, 1);
+        assert_eq!(watch.status("FrequentReboot"), Some(true));
+        if is_mounted {
+            tree.write(UEVENTS, b"702\n");
+            let lines = [0, 1, 2].map(|number| format!("{} id{number}\n", old + number));
+            tree.write("var/lib/nodelet/boots", lines.concat().as_bytes());
+        }
+        watch.look(60);
+        tree.write("proc/uptime", b"70.0 7.0\n");
+        record(&mut watch.health, 61);
+        assert_eq!(watch.status("FrequentReboot"), Some(true));
+        let text = std::fs::read_to_string(tree.join("var/lib/nodelet/boots")).unwrap();
+        assert!(text.ends_with(&format!("{own} own\n")), "{text}");
+        watch.look(180);
+        assert_eq!(watch.status("FrequentReboot"), Some(is_mounted));
+    }
+}
+
 /// It waits for a passphrase.
 #[test]
 fn an_agent_in_an_initramfs_deletes_nothing() {

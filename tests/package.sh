@@ -32,12 +32,17 @@ expect() { # WHAT, then a command that must succeed
 }
 inside() { chroot "$root" env DEBIAN_FRONTEND=noninteractive "$@"; }
 
-# Installs the package while systemd seems to run, and looks for what the script asks of it.
-asks() { # WHAT
+# Installs the package while systemd seems to run, and looks for what the script asks of it, and for
+# the line that asks for a join: a board with an identity gets none.
+asks() { # WHAT [yes: with an identity]
   mkdir -p "$root/run/systemd/system"
   : >"$root/run/asked"
-  inside dpkg --force-architecture --install /run/nodelet.deb
+  inside dpkg --force-architecture --install /run/nodelet.deb | tee "$root/run/said"
   rmdir "$root/run/systemd/system"
+  case $*:$(grep -c 'no Node yet' "$root/run/said" || true) in
+    restart:0 | try-restart:1 | 'try-restart yes:0') ;;
+    *) return 1 ;;
+  esac
   grep -x -- "--system --no-block $1 nodelet.service" "$root/run/asked"
 }
 is_disabled() { ! inside systemctl is-enabled "$1" && ! find "$root/etc/systemd" -name "$1" | grep .; }
@@ -82,15 +87,21 @@ for architecture; do
   expect 'is not started without an identity' asks try-restart
   expect 'the port stays enabled' inside systemctl is-enabled nodelet-serve.socket
   expect 'an enabled port is opened' grep -x -- '--quiet --system start nodelet-serve.socket' "$root/run/asked"
-  for identity in kubeconfig bootstrap-kubeconfig; do
+  # The last two: the bootstrap kubeconfig of a fleet was removed; an administrator's own file.
+  echo 'NODELET_JOIN_FLAGS=--v=2 --kubeconfig=/opt/board/kubeconfig' >"$root/etc/default/nodelet-join"
+  for identity in etc/credstore/nodelet.kubeconfig etc/credstore/nodelet.bootstrap-kubeconfig \
+    var/lib/private/nodelet/kubeconfig opt/board/kubeconfig; do
     inside dpkg --remove nodelet >/dev/null
-    install -D -m 600 /dev/null "$root/etc/credstore/nodelet.$identity"
-    expect "is started with a $identity" asks restart
-    rm "$root/etc/credstore/nodelet.$identity"
+    install -D -m 600 /dev/null "$root/$identity"
+    expect "is started with $identity" asks restart
+    rm "$root/$identity"
   done
+  rmdir "$root/opt/board"
+  inside dpkg --remove nodelet >/dev/null
+  expect 'is not started with flags that name a missing file' asks try-restart
   inside /usr/bin/systemctl --quiet disable nodelet.service
   touch "$root/etc/credstore/nodelet.kubeconfig"
-  expect 'is not started if it is disabled' asks try-restart
+  expect 'is not started if it is disabled' asks try-restart yes
   inside dpkg --remove nodelet >/dev/null
   expect 'is purged' inside dpkg --purge nodelet
   expect 'leaves nothing' diff <(echo "$before") <(everything)

@@ -277,12 +277,20 @@ impl World {
             self.board.link(&format!("/{UNITS}/{unit}"), link);
         }
         self.unit.is_enabled = self.is_linked(0);
-        let has_identity = ["kubeconfig", "bootstrap-kubeconfig"]
-            .iter()
-            .any(|name| self.board.has(&format!("etc/credstore/nodelet.{name}")));
-        if has_identity || !self.people.is_stopped {
+        if self.has_identity() || !self.people.is_stopped {
             self.start_again();
         }
+    }
+
+    /// Whether the board has a file of those that the flags of a start name.
+    fn has_identity(&self) -> bool {
+        let words = self.next_start().words;
+        ["kubeconfig", "bootstrap-kubeconfig"].iter().any(|name| {
+            let flag = format!("--{name}=/");
+            let mut named = words.iter().filter_map(|word| word.strip_prefix(&flag));
+            self.board.has(&format!("etc/credstore/nodelet.{name}"))
+                || named.any(|path| self.board.has(path))
+        })
     }
 
     /// cross/debian/prerm, and the removed units.

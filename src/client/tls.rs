@@ -95,13 +95,14 @@ pub(crate) fn certified(certificate: &ClientCertificate) -> Result<(CertifiedKey
     Ok((CertifiedKey::new(certificates, signing), leaf))
 }
 
-/// The time at which the server's certificate must be valid: [`clock::of_certificates`].
+/// The time at which the server's certificate must be valid: that of the board's clock, as
+/// [`clock::of_certificates`] takes it.
 #[derive(Debug)]
 struct VerifiedAt;
 
 impl TimeProvider for VerifiedAt {
     fn current_time(&self) -> Option<UnixTime> {
-        let time = clock::of_certificates();
+        let time = clock::of_certificates(clock::wall());
         Some(UnixTime::since_unix_epoch(Duration::from_nanos(time.nanos())))
     }
 }

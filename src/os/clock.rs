@@ -101,13 +101,14 @@ pub fn built() -> Wall {
     Wall::from_epoch(Duration::from_secs(seconds))
 }
 
-/// The time at which the certificate of a server or a client must be valid: that of the wall clock,
-/// or that of this program's build if the wall clock is earlier, and therefore not set. Without the
-/// time of the build, a board that starts in 1970 could not ask a server for the time, and would
-/// know no client. A certificate that begins after both times is refused. A certificate that has
-/// expired since the build is noticed once the clock is set.
-pub fn of_certificates() -> Wall {
-    wall().max(built())
+/// The time at which the certificate of a server or a client must be valid: `shown` by a clock, or
+/// that of this program's build if the clock is earlier, and therefore not set. Without the time of
+/// the build, a board that starts in 1970 could not ask a server for the time, and would know no
+/// client; nor would it by the clock of a server that starts in 1970. A certificate that begins
+/// after both times is refused. A certificate that has expired since the build is noticed once the
+/// clock is set.
+pub fn of_certificates(shown: Wall) -> Wall {
+    shown.max(built())
 }
 
 #[cfg(test)]

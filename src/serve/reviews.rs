@@ -73,11 +73,10 @@ impl Reviews {
         ClusterSeen { knows_time, ..now.into() }
     }
 
-    /// The time at which a client certificate must be valid: by the server's clock, as the
-    /// certificates of this board, or else [`clock::of_certificates`].
+    /// The time at which a client certificate must be valid: by the server's clock once it has told
+    /// its time, as the certificates of this board, and as [`clock::of_certificates`] takes it.
     pub(super) fn certificate_time(&self) -> Wall {
-        let seen = self.seen();
-        if seen.knows_time { seen.now.wall } else { clock::of_certificates() }
+        clock::of_certificates(self.seen().now.wall)
     }
 
     /// The CA that has signed the board's own client certificate, if the current credentials have
@@ -213,6 +212,9 @@ mod tests {
             assert!(seen.knows_time && seen.now.wall.time().starts_with("2040-01-01T00:0"));
             assert!(reviews.certificate_time().time().starts_with("2040-01-01T00:0"));
         }
+        // Its clock is not set: a client that is refused would cause no review, and so no new date.
+        reviews.server_time = Some((reviews.now(), Wall::default()));
+        assert_eq!(reviews.certificate_time(), clock::built());
     }
 
     /// The clock is ahead, and the bootstrap kubeconfig is still there.

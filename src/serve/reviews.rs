@@ -134,19 +134,22 @@ impl ReviewContext for Reviews {
     }
 
     /// Before the request, reads credentials that were replaced, at most once a minute. After a
-    /// 401, looks for them at once, and sends the request again if there are others.
+    /// 401 or without an answer, looks for them at once, also in the kubeconfig, which may name
+    /// another server since; and sends the request again if there are others and time is left.
     fn call(&mut self, request: &Request, time: &mut ReviewTime) -> Answer {
         self.refresh();
         let answer = self.send(request, time);
-        let at = self.seen();
-        let is_refused = matches!(&answer, Ok(response) if response.code == 401);
-        if !is_refused || time.deadline <= at.now.mono {
+        if answer.as_ref().is_ok_and(|response| response.code != 401) {
             return answer;
         }
+        let at = self.seen();
         if !self.credentials.refresh(at) && !self.credentials.search(at.now.wall) {
             return answer;
         }
         self.client_not_after = self.credentials.current.not_after();
+        if time.deadline <= self.now() {
+            return answer;
+        }
         self.send(request, time)
     }
 }
@@ -215,6 +218,47 @@ mod tests {
         // Its clock is not set: a client that is refused would cause no review, and so no new date.
         reviews.server_time = Some((reviews.now(), Wall::default()));
         assert_eq!(reviews.certificate_time(), clock::built());
+    }
+
+    /// The API server moved, and the agent wrote the kubeconfig of the new one after the port had
+    /// read the old one.
+    #[test]
+    fn the_server_of_another_kubeconfig_is_found_without_an_answer_of_the_old_one() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let chain = rcgen::CertificateParams::default().self_signed(&key).unwrap().pem();
+        let tree = Tree::empty("reviews-moved");
+        tree.write("pair", format!("{chain}{}", key.serialize_pem()).as_bytes());
+        let write = |server: &str| {
+            let kubeconfig = format!(
+                "{{current-context: a, contexts: [{{name: a, context: {{cluster: a, user: a}}}}], \
+                 clusters: [{{name: a, cluster: {{server: '{server}'}}}}], \
+                 users: [{{name: a, user: {{client-certificate: pair, client-key: pair}}}}]}}"
+            );
+            tree.write("kubeconfig", kubeconfig.as_bytes());
+        };
+        write("http://127.0.0.1:1");
+        let cert_dir = format!("--cert-dir={}", tree.join("pki").display());
+        let config = Config::of(&["--rotate-certificates", &cert_dir]);
+        let source = IdentitySource::new(&config, &tree.join("kubeconfig"), None);
+        let mut reviews = Reviews::open(&source, Clock::start()).unwrap();
+        let request = Request::get("/".to_owned(), Accept::Object);
+        let mut call = || {
+            let mut time = ReviewTime::new(reviews.now());
+            reviews.call(&request, &mut time).map(|response| response.code)
+        };
+        assert!(call().is_err());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        write(&format!("http://{}", listener.local_addr().unwrap()));
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        });
+        assert_eq!(call().unwrap(), 200);
+        server.join().unwrap();
+        // An outage: the files have nothing else, so the request is not sent again.
+        let now = reviews.seen().now.wall;
+        assert!(!reviews.credentials.search(now));
     }
 
     /// The clock is ahead, and the bootstrap kubeconfig is still there.

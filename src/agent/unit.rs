@@ -308,7 +308,8 @@ pub(crate) struct UnitAgent {
     pub(crate) finding: Finding,
 }
 
-/// The agent of the unit. `None` if it does not run, and has no identity that this user can see.
+/// The agent of the unit. `None` if it does not run, its flags name no kubeconfig, and there is no
+/// identity that this user can see.
 pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault> {
     const CHECK: &str = "unit";
     let running = agent_process(root);
@@ -329,13 +330,18 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
     if let Some((_, flags)) = running? {
         return Ok(Some(UnitAgent { flags, finding }));
     }
-    let exists = |name| guard::exists(&root.path().join(format!("{FILES}{name}")));
-    if !KUBECONFIGS.into_iter().any(exists) {
+    let next = environment(root)?;
+    let own = [JOIN_FLAGS, FLAGS].into_iter().flat_map(|name| words(value_of(&next, name)));
+    let own: Vec<_> = own.collect();
+    let has = |name| {
+        let flag = format!("--{name}");
+        own.iter().any(|word| word.starts_with(&flag))
+            || guard::exists(&root.path().join(format!("{FILES}{name}")))
+    };
+    if !KUBECONFIGS.into_iter().any(has) {
         return Ok(None);
     }
-    let next = environment(root)?;
     let unit = [format!("--kubeconfig=/{COPIES}kubeconfig"), "--root-dir=/var/lib/nodelet".into()];
-    let own = [JOIN_FLAGS, FLAGS].into_iter().flat_map(|name| words(value_of(&next, name)));
     let stored = |word: String| word.replace(&format!("/{COPIES}"), &format!("/{FILES}"));
     Ok(Some(UnitAgent { flags: unit.into_iter().chain(own).map(stored).collect(), finding }))
 }
@@ -617,6 +623,28 @@ mod tests {
                 "– unit: nodelet.service does not run; systemctl start --no-block nodelet"
             };
             assert_eq!(found, want, "{line}");
+        }
+    }
+
+    /// An administrator's file, or what the agent has written after a bootstrap whose kubeconfig
+    /// was removed.
+    #[test]
+    fn a_unit_that_is_stopped_is_checked_also_without_a_credential() {
+        for (flags, want) in [
+            ("NODELET_FLAGS=--v=2", None),
+            ("#NODELET_FLAGS=--kubeconfig=/etc/a", None),
+            ("NODELET_FLAGS=--kubeconfig=/etc/a", Some("--kubeconfig=/etc/a")),
+            ("NODELET_FLAGS=--kubeconfig /etc/a", Some("/etc/a")),
+            (
+                "NODELET_FLAGS=--bootstrap-kubeconfig=/run/credentials/nodelet.service/b",
+                Some("--bootstrap-kubeconfig=/etc/credstore/nodelet.b"),
+            ),
+        ] {
+            let tree = Tree::empty("units-flags");
+            tree.write("etc/default/nodelet", flags.as_bytes());
+            let found = agent_of_unit(&HostRoot::new(tree.path())).unwrap();
+            let last = found.as_ref().and_then(|agent| agent.flags.last()).map(String::as_str);
+            assert_eq!(last, want, "{flags}");
         }
     }
 

@@ -308,7 +308,7 @@ impl World {
         }
         let (name, words) = match &command {
             Command::Join(line) => ("nodelet join", line.words()),
-            Command::Check => ("nodelet check", self.words_of_check()),
+            Command::Check => ("nodelet check", vec!["check".to_owned()]),
             Command::Reset => ("nodelet reset", vec!["reset".to_owned()]),
         };
         let line = words.join(" ");
@@ -328,19 +328,6 @@ impl World {
         self.people.commands.insert(pid, running);
         self.show_process(pid, &shown, false);
         self.tell(What::Starts { pid, name, line });
-    }
-
-    /// `nodelet check`: with the flags of the unit, which it finds by itself if the files of the
-    /// unit have its identity.
-    fn words_of_check(&self) -> Vec<String> {
-        let mut words = vec!["check".to_owned()];
-        let has_identity = ["kubeconfig", "bootstrap-kubeconfig"]
-            .iter()
-            .any(|name| self.board.has(&format!("etc/credstore/nodelet.{name}")));
-        if !has_identity {
-            words.extend(self.next_start().words);
-        }
-        words
     }
 
     /// Whether a hook of a command is its last one.

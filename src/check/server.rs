@@ -116,11 +116,12 @@ pub(super) fn ca(response: &Response, trusted: &Pem, now: Wall) -> Finding {
         return Finding::ok(check, format!("those of cluster-info ({}) are trusted", old.len()));
     }
     let line = format!("cluster-info has a CA ({}) that this board does not trust", new.len());
-    let remedy = match &trusted.file {
-        Some(file) => format!("add it to {}", file.display()),
-        None => "join again with a new line of kubeadm, which adds it".into(),
+    let place = match &trusted.file {
+        Some(file) => file.display().to_string(),
+        None => "the kubeconfig; if nodelet join wrote that, join again with a new line of kubeadm"
+            .to_owned(),
     };
-    Finding::failed(check, line, &format!("{remedy}, before the server uses it"))
+    Finding::failed(check, line, &format!("before the server uses it, add it to {place}"))
 }
 
 #[cfg(test)]
@@ -207,9 +208,10 @@ mod tests {
         params.not_after = rcgen::date_time_ymd(2060, 1, 1);
         let renewed = &params.self_signed(&key).unwrap().pem();
         let expired_at = "– expired at 2040-01-01T00:00:00Z, kubectl refuses it; remove it";
-        let again = "✗ a CA (1) that this board does not trust; join again with a new line of \
-                     kubeadm, which adds it, before the server uses it";
-        let add = "✗ trust; add it to /etc/ca.crt, before the server uses it";
+        let again = "✗ a CA (1) that this board does not trust; before the server uses it, add it \
+                     to the kubeconfig; if nodelet join wrote that, join again with a new line of \
+                     kubeadm";
+        let add = "✗ trust; before the server uses it, add it to /etc/ca.crt";
         assert_lines(&[
             (of(info(expired), expired, ""), expired_at),
             (of(info(renewed), expired, ""), expired_at),

@@ -7,9 +7,12 @@
 # file nodelet.NAME) as /etc/credstore/nodelet.NAME with mode 0600, and DEFAULT, if given, as
 # /etc/default/nodelet. DIR is the folder of `nodelet join --root DIR`, or / on a board that joined:
 # the archive then has its credentials, its flags, the drop-ins of the unit and its certificate in
-# use. DEFAULT replaces /etc/default/nodelet of DIR. All files belong to root and have the date
-# $SOURCE_DATE_EPOCH, or 1970: the same input gives the same bytes. The kernel unpacks several
-# archives in sequence; this one must begin at a multiple of four bytes:
+# use, from the folder that --root-dir or --cert-dir of these flags names. A kubeconfig that they
+# name is not packed. DEFAULT replaces /etc/default/nodelet of DIR. All files belong to root: a
+# certificate outside of /var/lib/nodelet, which systemd gives to the user of the unit, is for a
+# unit with User=root. All have the date $SOURCE_DATE_EPOCH, or 1970: the same input gives the same
+# bytes. The kernel unpacks several archives in sequence; this one must begin at a multiple of four
+# bytes:
 #
 #   cp initramfs.img board.img
 #   truncate -s %4 board.img
@@ -90,6 +93,13 @@ below() {
   printf '%s\n' "$at"
 }
 
+# flag NAME: its value in the packed flags. The last one wins, as in the unit.
+flag() {
+  cat "$tree/etc/default/nodelet-join" "$tree/etc/default/nodelet" 2>/dev/null |
+    sed '/^[[:space:]]*[#;]/d' | tr -s "\"'\\\\= \t" '\n' |
+    sed -n "/^--$1\$/{n;/^\//p;}" | tail -n 1
+}
+
 credential() {
   mkdir -p "$tree/etc/credstore"
   chmod 700 "$tree/etc/credstore"
@@ -112,11 +122,13 @@ if [ -n "$joined" ]; then
     name=$(basename "$file")
     credential "$name" "$(below "etc/credstore/$name")"
   done
-  # The agent wants a link to the pair.
-  pki=var/lib/nodelet/pki link=kubelet-client-current.pem
-  if pair=$(readlink "$(below $pki)/$link"); then
+  # The agent wants a link to the pair, in the folder that the packed flags name.
+  state=$(flag 'root[-_]dir') pki=$(flag 'cert[-_]dir') link=kubelet-client-current.pem
+  state=${state:-/var/lib/nodelet} state=${state#/}
+  pki=${pki:-$state/pki} pki=${pki#/}
+  if pair=$(readlink "$(below "$pki")/$link"); then
     pair=$(basename "$pair")
-    mkdir -p -m 700 "$tree/var/lib/nodelet" "$tree/$pki"
+    mkdir -p -m 700 "$tree/$state" "$tree/$pki"
     install -m 600 "$(below "$pki/$pair")" "$tree/$pki/$pair"
     ln -s "$pair" "$tree/$pki/$link"
   fi

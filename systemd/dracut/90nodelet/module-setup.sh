@@ -6,9 +6,10 @@
 #
 # or use another network module. It copies from this machine: the binary, the unit with its
 # drop-ins, /etc/default/nodelet and nodelet-join, the credentials /etc/credstore/nodelet.*, the
-# certificate in use and the host name. A certificate that is renewed later is not in it: make the
-# initramfs anew each month (dracut --force), because one of a year is renewed 36 days before its
-# end or earlier.
+# certificate in use, from the folder that --root-dir or --cert-dir of these flags names, and the
+# host name. A kubeconfig that the flags name, as that of a bootstrap, is not copied. Nor is a
+# certificate that is renewed later: make the initramfs anew each month (dracut --force), because
+# one of a year is renewed 36 days before its end or earlier.
 # The machine-id (%m) differs in the initramfs unless dracut has hostonly=yes.
 # The agent runs from the initramfs until the root is switched, so the board is Ready while its
 # root waits for a passphrase or is repaired. Then the unit of the root starts.
@@ -24,14 +25,24 @@ depends() {
     echo systemd-initrd
 }
 
+# The value of a flag of the unit. The last one wins.
+nodelet_flag() {
+    cat "$root"/etc/default/nodelet-join "$root"/etc/default/nodelet 2>/dev/null |
+        sed '/^[[:space:]]*[#;]/d' | tr -s "\"'\\\\= \t" '\n' |
+        sed -n "/^--$1\$/{n;/^\//p;}" | tail -n 1
+}
+
 install() {
-    local root=${dracutsysrootdir-} own=${systemdsystemconfdir:?} file
+    local root=${dracutsysrootdir-} own=${systemdsystemconfdir:?} file state pki
     local unit=$own/nodelet.service
     [[ -e $root$unit ]] || unit=${systemdsystemunitdir:?}/nodelet.service
     inst_multiple nodelet "$unit"
     inst_multiple -o /etc/default/nodelet /etc/default/nodelet-join /etc/hostname
+    pki=$(nodelet_flag 'cert[-_]dir')
+    state=$(nodelet_flag 'root[-_]dir')
+    pki=${pki:-${state:-/var/lib/nodelet}/pki}
     # A link; dracut also installs the pair that it points to.
-    inst_multiple -o /var/lib/nodelet/pki/kubelet-client-current.pem
+    inst_multiple -o "$pki/kubelet-client-current.pem"
     for file in "$root$own"/nodelet.service.d/*.conf "$root"/etc/credstore/nodelet.*; do
         inst_multiple -o "${file#"$root"}"
     done

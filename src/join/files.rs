@@ -1,5 +1,6 @@
 //! The files of `nodelet join` and `nodelet reset`, and changes as lists of operations.
 
+use std::io::ErrorKind::NotFound;
 use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
@@ -10,7 +11,7 @@ use crate::config::flags::Values;
 use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
 use crate::kube::text::Fault;
 use crate::os::guard;
-use crate::os::guard::read;
+use crate::os::read::{cause, read_found};
 use crate::os::root::HostRoot;
 use crate::os::write::{self, Op, PRIVATE, PUBLIC};
 
@@ -204,9 +205,9 @@ impl JoinPaths {
         self.at("etc/default/nodelet-join")
     }
 
-    /// What the last join stored; `None` if there is none, or it cannot be read.
-    pub(super) fn stored_flags(&self) -> Option<StoredFlags> {
-        StoredFlags::parse(&String::from_utf8(read(&self.flags()).ok()?).ok()?)
+    /// What the last join stored; `None` if there is no file, or it is not one of a join.
+    pub(super) fn stored_flags(&self) -> Result<Option<StoredFlags>, Fault> {
+        environment_text(&self.flags()).map(|text| StoredFlags::parse(&text))
     }
 
     /// The environment file of the administrator, whose flags win over those of a join.
@@ -328,6 +329,17 @@ impl JoinPaths {
         let removed = removed.collect();
         Ok((ops, removed))
     }
+}
+
+/// The text of an environment file; empty if there is none. `Err` if it cannot be read: its flags
+/// may name the folders of the agent.
+pub(super) fn environment_text(path: &Path) -> Result<String, Fault> {
+    let read = match guard::found(path) {
+        Err(error) if error.kind() == NotFound => Ok(Vec::new()),
+        found => found.and_then(|path| read_found(&path)),
+    };
+    let bytes = read.map_err(|error| cause(&error).at(path.display()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Adds the operations that remove a file, if there is one. A link that leads nowhere counts: in an

@@ -35,9 +35,9 @@ use crate::os::logging;
 use crate::os::write::{self, Disk};
 
 use self::command::{JoinCommand, Reset};
-use self::files::JoinPaths;
+use self::files::{JoinPaths, environment_text};
 use self::run::{SUDO, failed};
-use self::steps::{administered, administrators_text};
+use self::steps::administered;
 
 /// Runs `nodelet join` or `nodelet reset`. `None` if `args` is another command.
 pub fn main(args: &[OsString]) -> Option<End> {
@@ -102,8 +102,8 @@ fn run_reset(disk: &mut Disk, paths: &mut JoinPaths, force: bool) -> (Report, Ve
 
 /// Finds the folders of the agent, which the flags of the unit name.
 fn follow_flags(paths: &mut JoinPaths) -> Result<(), Fault> {
-    let words = paths.stored_flags().unwrap_or_default().words;
-    let values = administered(words, &administrators_text(paths)?);
+    let words = paths.stored_flags()?.unwrap_or_default().words;
+    let values = administered(words, &environment_text(&paths.administrators_flags())?);
     let values = values.map_err(|why| {
         let [own, join] = [paths.administrators_flags(), paths.flags()];
         let what = format!("{} or {}: {why}", own.display(), join.display());

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::command::{Settings, TokenSource, is_set_by_join};
 use super::existing::{CompleteIdentity, JOINED, existing};
-use super::files::{JoinChange, JoinPaths, JoinedFiles, ROOT_DIR, StoredFlags};
+use super::files::{JoinChange, JoinedFiles, ROOT_DIR, StoredFlags, environment_text};
 use super::kubeadm::{self, ProvedServer};
 use super::run::{Board, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
@@ -26,7 +26,6 @@ use crate::kube::names::node_name;
 use crate::kube::text::Fault;
 use crate::os::clock::Clock;
 use crate::os::command::{self, CommandFailure, End};
-use crate::os::guard::read;
 use crate::os::guard::{self, writable};
 use crate::os::read::{cause, read_stream};
 use crate::os::write::{self, Lock, Op};
@@ -117,16 +116,6 @@ pub(super) fn administered(words: Vec<String>, text: &str) -> Result<Values, Str
     Ok(flags.values)
 }
 
-/// The text of the environment file of the administrator; empty if there is none.
-pub(super) fn administrators_text(paths: &JoinPaths) -> Result<String, Fault> {
-    let path = paths.administrators_flags();
-    if guard::found(&path).is_err_and(|error| error.kind() == NotFound) {
-        return Ok(String::new());
-    }
-    let bytes = read(&path).map_err(|why| why.at(path.display()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 impl JoinRun<'_> {
     /// Takes all steps. A failed one ends the run.
     pub(super) fn run(mut self, token: &Token, bearer: Option<&Bootstrap>) -> End {
@@ -192,7 +181,7 @@ impl JoinRun<'_> {
     /// The administrator's flags win over those of join, so they must name the same Node and files.
     /// The folders of the agent are those that they name.
     pub(super) fn contradicted(&mut self) -> Result<(), Finding> {
-        let text = administrators_text(&self.paths);
+        let text = environment_text(&self.paths.administrators_flags());
         let text = text.map_err(|why| Finding::failed(JOINED, why, SUDO))?;
         let source = self.paths.administrators_flags();
         let source = source.display();

@@ -91,6 +91,10 @@ pub(super) fn existing(
         Ok(config) => config,
         Err(why) => return replaced(settings, why),
     };
+    let flags = match paths.stored_flags() {
+        Err(why) if !settings.force => return Err(Finding::failed(JOINED, why, SUDO)),
+        flags => flags.ok().flatten(),
+    };
     let server = format!("{}{}", config.endpoint, config.endpoint.prefix);
     let given = config.certificate.take();
     let given = given.and_then(|given| Leaf::of_pem(&given.chain.bytes).map(|leaf| (given, leaf)));
@@ -104,7 +108,7 @@ pub(super) fn existing(
         // A bootstrap token of this cluster is no identity: it is replaced without --force.
         if *path == paths.bootstrap()
             && ca_match(settings, token, &config)? != CaMatch::None
-            && is_same_server(settings, token, &config, paths.stored_flags().as_ref())
+            && is_same_server(settings, token, &config, flags.as_ref())
         {
             let line = format!("{line}, which this join replaces");
             return Ok((Finding::note(JOINED, line, ""), None));
@@ -114,7 +118,6 @@ pub(super) fn existing(
     config.certificate = Some(identity);
     let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
     let detail = format!("an identity of {server} as {user} until {until}");
-    let flags = paths.stored_flags();
     let cas = ca_match(settings, token, &config)?;
     let differs = if leaf.subject.node_name() != Some(name) {
         Some("another name")

@@ -314,6 +314,19 @@ fn a_certificate_is_kept_for_as_long_as_it_is_worth_and_then_another_is_asked_fo
     }
 }
 
+/// Another certificate would be asked for, and the stored one removed.
+#[test]
+fn flags_that_cannot_be_read_are_not_missing() {
+    let (ca, pin) = authority();
+    let board = Joined::new(&ca, &pair(0, 24 * 365));
+    std::fs::remove_file(board.paths.flags()).unwrap();
+    board.tree.write("etc/default/nodelet-join/a folder", b"");
+    let found = word(board.found(&pinned(&pin)));
+    assert!(found.starts_with("✗ joined: ") && found.contains("nodelet-join: "), "{found}");
+    let line = Settings { force: true, ..pinned(&pin) };
+    assert!(word(board.found(&line)).starts_with("another: "));
+}
+
 /// Each board after a year: the first certificate has ended, and the agent has renewed it.
 #[test]
 fn the_certificate_that_the_agent_renewed_is_the_one_to_go_on_with() {

@@ -444,6 +444,20 @@ fn a_reset_with_flags_that_no_agent_has_removes_nothing() {
     assert!(removed.is_empty() && tree.path().join("var/lib/nodelet/podcidr").exists());
 }
 
+/// The flags of the join name the folder of the key, too.
+#[test]
+fn a_reset_whose_flags_cannot_be_read_removes_nothing() {
+    let tree = Tree::new("reset-unread");
+    tree.write("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--cert-dir=/data/pki\n");
+    tree.write("var/lib/nodelet/podcidr", b"10.0.0.0/24");
+    let mut paths = JoinPaths::new(Some(tree.path()));
+    pretend_unreadable();
+    let (report, removed) = super::run_reset(&mut Disk::default(), &mut paths, false);
+    let line = report.findings[0].line();
+    assert!(line.starts_with("✗ files: ") && line.contains("nodelet-join: "), "{line}");
+    assert!(removed.is_empty() && tree.path().join("var/lib/nodelet/podcidr").exists());
+}
+
 /// The state of an image may be on another partition, by an absolute link. A join or a reset of the
 /// image must not follow it to the files of this machine.
 #[test]

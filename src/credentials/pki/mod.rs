@@ -241,6 +241,11 @@ pub fn stored_certificate(cert_dir: &Path) -> Option<(ClientCertificate, Leaf)> 
     Store::new(cert_dir, CLIENT).ok()?.usable().ok()?
 }
 
+/// Whether a stored certificate is not of another cluster than this bootstrap kubeconfig.
+pub fn is_of_cluster(stored: &ClientCertificate, bootstrap: &ApiConfig) -> bool {
+    !Marks::of_stored(stored).differs(&Marks::authorities(bootstrap))
+}
+
 /// The operations that remove every certificate and key from `cert_dir`, the one in use first.
 pub(crate) fn remove_certificates(cert_dir: &Path) -> Result<Vec<Op>, Fault> {
     Store::new(cert_dir, CLIENT)?.remove_all()

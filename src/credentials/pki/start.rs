@@ -5,9 +5,9 @@ use std::io;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::Pki;
 use super::key::Key;
 use super::store::Marks;
+use super::{Pki, is_of_cluster};
 use crate::client::api_config::{ApiConfig, ClientCertificate};
 use crate::client::tls::{self, check_certificate};
 use crate::credentials::certificate::CertificateKind;
@@ -116,7 +116,7 @@ impl Pki {
                 if let StoredPair::Usable(identity, leaf) = self.stored()
                     && now <= leaf.not_after
                     && leaf.subject.satisfies(&self.source.subject)
-                    && !Marks::of_stored(&identity).differs(&Marks::authorities(&bootstrap))
+                    && is_of_cluster(&identity, &bootstrap)
                 {
                     log::info!("{why}; {} is used", identity.chain.source);
                     self.write_kubeconfig(&bootstrap);

@@ -18,7 +18,7 @@ use super::token::Token;
 use crate::client::api_config::{ApiConfig, Endpoint};
 use crate::client::tls::{certificates, name_and_key};
 use crate::credentials::kubeconfig;
-use crate::credentials::pki::stored_certificate;
+use crate::credentials::pki::{is_of_cluster, stored_certificate};
 use crate::kube::finding::Finding;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -103,10 +103,20 @@ pub(super) fn existing(
     let worth = |(_, leaf): &(_, Leaf)| (leaf.subject.node_name() == Some(name), leaf.not_after);
     let pairs = [stored_certificate(&paths.cert_dir()), given];
     let newest = pairs.into_iter().flatten().max_by_key(worth);
-    let Some((identity, leaf)) = newest.filter(|_| config.authorization.is_none()) else {
+    // If the power failed before the agent wrote the kubeconfig, its next start does so, and uses
+    // the certificate that it has stored.
+    let is_alone = *path == paths.bootstrap();
+    let is_used = |(stored, leaf): &(_, Leaf)| {
+        config.authorization.is_none()
+            || is_alone
+                && settings.bootstrap_only
+                && leaf.subject.node_name() == Some(name)
+                && is_of_cluster(stored, &config)
+    };
+    let Some((identity, leaf)) = newest.filter(is_used) else {
         let line = format!("this board has a token of {server}");
         // A bootstrap token of this cluster is no identity: it is replaced without --force.
-        if *path == paths.bootstrap()
+        if is_alone
             && ca_match(settings, token, &config)? != CaMatch::None
             && is_same_server(settings, token, &config, flags.as_ref())
         {
@@ -115,7 +125,7 @@ pub(super) fn existing(
         }
         return replaced(settings, line);
     };
-    config.certificate = Some(identity);
+    (config.certificate, config.authorization) = (Some(identity), None);
     let (user, until) = (&leaf.subject.common_name, leaf.not_after.time());
     let detail = format!("an identity of {server} as {user} until {until}");
     let cas = ca_match(settings, token, &config)?;

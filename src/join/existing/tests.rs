@@ -214,6 +214,38 @@ fn a_bootstrap_token_of_this_cluster_needs_no_force() {
     }
 }
 
+/// The power failed after the agent had stored its certificate and before it wrote the kubeconfig,
+/// or somebody removed the kubeconfig for a new CA. The agent's next start uses the certificate.
+#[test]
+fn a_stored_certificate_beside_a_bootstrap_token_stays() {
+    let (ca, pin) = authority();
+    let year = 24 * 365;
+    for (bootstrap_only, stored, want) in [
+        (true, pair(0, year), "complete"),
+        (false, pair(0, year), "another: this board has a token"),
+        (true, pair(0, 48), "another: an identity of https://cp:6443"),
+        (true, pair_of("system:node:other", 0, year), "another: this board has a token"),
+    ] {
+        let board = Joined::new(&ca, &pair(0, year));
+        std::fs::remove_file(board.paths.kubeconfig()).unwrap();
+        let mut config = ApiConfig::at(Endpoint::parse("https://cp:6443").unwrap());
+        config.ca = Some(pem("ca", ca.clone().into_bytes()));
+        let token = crate::client::api_config::Secret::new(BOOTSTRAP.to_owned());
+        let text = render(&config, &KubeconfigUser::Token(&token)).unwrap();
+        board.tree.write("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
+        let flags = "NODELET_JOIN_FLAGS=--bootstrap-kubeconfig=a\n";
+        board.tree.write("etc/default/nodelet-join", flags.as_bytes());
+        board.store(&stored);
+        let line = Settings { bootstrap_only, ..pinned(&pin) };
+        let found = board.found(&line);
+        if let Ok((_, Some(identity))) = &found {
+            assert!(identity.config.authorization.is_none());
+        }
+        let found = word(found);
+        assert!(found.starts_with(want), "{bootstrap_only} {want}: {found}");
+    }
+}
+
 /// Who follows "no identity yet" has a second one.
 #[test]
 fn a_credential_that_join_does_not_write_is_in_the_way() {

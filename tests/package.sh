@@ -45,6 +45,10 @@ asks() { # WHAT [yes: with an identity]
   esac
   grep -x -- "--system --no-block $1 nodelet.service" "$root/run/asked"
 }
+removes() { # FOLDER
+  inside dpkg --remove nodelet | tee "$root/run/said"
+  test "$(grep -c 'a purge leaves it' "$root/run/said")" = 1 && grep -F "nodelet: $1 may" "$root/run/said"
+}
 is_disabled() { ! inside systemctl is-enabled "$1" && ! find "$root/etc/systemd" -name "$1" | grep .; }
 # Offline, systemctl reads the links of units and starts nothing.
 mkdir -p "$root/usr/local/bin"
@@ -82,7 +86,11 @@ for architecture; do
   ln -s private/nodelet "$root/var/lib/nodelet"
   ln -s private/nodelet-serve "$root/var/lib/nodelet-serve"
   inside systemctl --quiet enable nodelet-serve.socket
-  expect 'is removed' inside dpkg --remove nodelet
+  echo 'NODELET_JOIN_FLAGS=--root-dir=/var/lib/nodelet --cert-dir=/opt/keys' \
+    >"$root/etc/default/nodelet-join"
+  mkdir "$root/opt/keys"
+  expect 'is removed, and names the folder that stays' removes /opt/keys
+  rmdir "$root/opt/keys"
   expect 'keeps its state until it is purged' test -e "$root/var/lib/private/nodelet/kubelet-client-current.pem"
   expect 'is not started without an identity' asks try-restart
   expect 'the port stays enabled' inside systemctl is-enabled nodelet-serve.socket

@@ -40,9 +40,14 @@ pub(crate) struct Card {
     cut: Option<Cut>,
 }
 
+/// The kernel writes back within this time what nobody has synced: `vm.dirty_expire_centisecs`, and
+/// a commit of the journal.
+const WRITTEN_BACK: Duration = Duration::from_secs(60);
+
 /// How to take an operation back that a loss of power may undo.
 #[derive(Debug)]
 pub(crate) struct Undo {
+    at: Duration,
     folder: String,
     /// What was at a path before: a file, a link, or nothing.
     before: Vec<(String, Before)>,
@@ -77,6 +82,18 @@ impl Cut {
 
 /// The highest target of a cut.
 pub(crate) const CUTS: u64 = Cut::KILL | Cut::TORN | Cut::CAUSE | Cut::SYNC;
+
+impl Card {
+    /// A loss of power takes these operations back no more.
+    fn put(&mut self, is_put: impl Fn(&Undo) -> bool) {
+        let is_kubeconfig = |(path, _): &(String, Before)| path.ends_with("kubeconfig");
+        let is_other = |undo: &Undo| {
+            undo.folder == CREDSTORE && undo.before.iter().any(is_kubeconfig) && is_put(undo)
+        };
+        self.is_replaced |= self.unsynced.iter().any(is_other);
+        self.unsynced.retain(|undo| !is_put(undo));
+    }
+}
 
 impl World {
     /// The `size`-th operation from now on is cut off.
@@ -199,7 +216,7 @@ impl World {
             let before = self.content(&path);
             (path, before)
         };
-        Some(Undo { folder, before: paths.into_iter().map(before).collect() })
+        Some(Undo { at: self.now, folder, before: paths.into_iter().map(before).collect() })
     }
 
     /// What is at a path.
@@ -219,11 +236,7 @@ impl World {
         }
         if let Op::Sync(folder) = op {
             let folder = relative(&folder.display().to_string()).to_owned();
-            let is_kubeconfig = |(path, _): &(String, Before)| path.ends_with("kubeconfig");
-            let mut synced = card.unsynced.iter().filter(|undo| undo.folder == folder);
-            card.is_replaced |=
-                folder == CREDSTORE && synced.any(|undo| undo.before.iter().any(is_kubeconfig));
-            card.unsynced.retain(|undo| undo.folder != folder);
+            card.put(|undo| undo.folder == folder);
             if folder == PKI {
                 self.card.has_identity = self.has_whole_pair();
                 self.card.is_replaced &= !self.card.has_identity;
@@ -300,6 +313,8 @@ impl World {
     /// ones, as a journal does, or for each name all or none.
     fn lose_unsynced(&mut self) {
         self.card.pending = None;
+        let now = self.now;
+        self.card.put(|undo| now.saturating_sub(undo.at) > WRITTEN_BACK);
         let mut lost = std::mem::take(&mut self.card.unsynced);
         let draws = |word: &str, count: usize| {
             let drawn = draw(self.plan.seed, word, self.sequence) % (count as u64 + 1);

@@ -216,8 +216,16 @@ impl World {
     }
 
     /// The cluster and the name where the agent renews a Lease: a line that a join has refused has
-    /// changed nothing.
+    /// changed nothing. The files of a join name those of the next agent while none runs: it may be
+    /// another one.
     fn place_of_agent(&self) -> (usize, String) {
+        let joined = self.board.read("etc/default/nodelet-join");
+        if let (None, Some(joined)) = (self.unit.pid, joined) {
+            let other = clusters::address(1).to_string();
+            let is_other = String::from_utf8_lossy(&joined).contains(&other);
+            let name = self.next_start().flag("hostname-override").map(str::to_owned);
+            return (usize::from(is_other), name.unwrap_or_else(|| self.place().1.to_owned()));
+        }
         let last = self.people.renewed.iter().max_by_key(|(_, at)| **at);
         let last = last.filter(|(_, at)| self.now.saturating_sub(**at) <= RENEWED);
         last.map_or_else(|| owned(self.place()), |(place, _)| place.clone())

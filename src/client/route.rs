@@ -21,8 +21,8 @@ use super::socket::{Deadline, Socket, Stream};
 use super::tls;
 use crate::kube::text::Fault;
 
-/// A lookup may take a half of the time that is left, or a quarter if a known address has not failed
-/// yet. The rest is for the connection.
+/// A lookup may take a half of the time that is left, or a quarter if a known address has not
+/// failed yet. The rest is for the connection.
 const LOOKUP_PART: u32 = 2;
 const LOOKUP_PART_WHERE_KNOWN: u32 = 4;
 
@@ -343,8 +343,8 @@ impl Addresses {
 
     /// Whether an address besides `address` has not failed since it last answered.
     fn has_fresh_beside(&self, address: Option<SocketAddr>) -> bool {
-        let is_fresh = |it: &&SocketAddr| Some(**it) != address && !self.failed.contains(it);
-        self.known.iter().filter(is_fresh).next().is_some()
+        let is_fresh = |it: &SocketAddr| Some(*it) != address && !self.failed.contains(it);
+        self.known.iter().any(is_fresh)
     }
 
     /// Whether there is an address besides `address`.

@@ -403,13 +403,13 @@ fn a_certificate_is_renewed_in_time_whatever_the_boards_clock_shows() {
     let late = clocks.into_iter().chain([Wall::default()]);
     let pairs = clocks.into_iter().flat_map(|early| late.clone().map(move |late| (early, late)));
     for (kind, end) in [
-        (certificates::SUPERVISOR, 7000),
-        (certificates::ROTATE, 7000),
+        (certificates::SUPERVISOR, 700),
+        (certificates::ROTATE, 700),
         // Without rotation it is replaced after its expiry.
-        (certificates::BOOTSTRAP, 10_000),
+        (certificates::BOOTSTRAP, 1000),
     ] {
         for (early, late) in pairs.clone() {
-            let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(10_000)));
+            let leaf = certificates::leaf(truth, truth.after(Duration::from_secs(1000)));
             let certificate = certificates::holding(kind, Some(leaf));
             let mut world = World::with_certificate(Some(certificate));
             let node = json!({"kind": "Node", "metadata": {"name": "pi"}});
@@ -417,7 +417,7 @@ fn a_certificate_is_renewed_in_time_whatever_the_boards_clock_shows() {
             let mut node = world.cluster.pi.store(node, true);
             node["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z".into();
             world.cluster.pi.node = Some(node);
-            let middle = Mono::START.after(Duration::from_secs(3000));
+            let middle = Mono::START.after(Duration::from_secs(300));
             while world.files.renewed == 0 {
                 let clock = if world.now < middle { early } else { late };
                 let wall = clock.after(world.now.since(Mono::START));
@@ -709,7 +709,8 @@ impl World {
 #[test]
 fn a_node_that_the_control_plane_has_marked_is_ready_soon() {
     for flags in [&[] as &[&str], &["--node-status-update-frequency=5m"]] {
-        let step = if flags.is_empty() { 1 } else { 10 };
+        // Each second of an interval of renewals comes once.
+        let step = if flags.is_empty() { 3 } else { 11 };
         repairs_a_marked_node(&|| World::with(Config::of(flags), None), step);
     }
 }

@@ -225,7 +225,7 @@ fn a_restored_etcd_has_the_objects_and_tokens_of_then_and_goes_on_counting() {
     assert!(version(&model.list("leases")) > version(&later));
 }
 
-/// `cargo test -p apidouble --profile sim --test model -- --ignored --nocapture`.
+/// `cargo test -p apidouble --test model -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn what_a_request_costs() {

@@ -8,9 +8,9 @@
 # /etc/default/nodelet. DIR is the folder of `nodelet join --root DIR`, or / on a board that joined:
 # the archive then has its credentials, its flags, the drop-ins of the unit and its certificate in
 # use, from the folder that --root-dir or --cert-dir of these flags names. A kubeconfig that they
-# name is not packed. DEFAULT replaces /etc/default/nodelet of DIR. All files belong to root: a
-# certificate outside of /var/lib/nodelet, which systemd gives to the user of the unit, is for a
-# unit with User=root. All have the date $SOURCE_DATE_EPOCH, or 1970: the same input gives the same
+# name is not packed. DEFAULT replaces /etc/default/nodelet of DIR. All files belong to root:
+# systemd gives /var/lib/nodelet to the user of the unit, and a certificate elsewhere needs a unit
+# with User=root. All have the date $SOURCE_DATE_EPOCH, or 1970: the same input gives the same
 # bytes. The kernel unpacks several archives in sequence; this one must begin at a multiple of four
 # bytes:
 #

@@ -98,7 +98,7 @@ for architecture; do
   # The last two: the bootstrap kubeconfig of a fleet was removed; an administrator's own file.
   echo 'NODELET_JOIN_FLAGS=--v=2 --kubeconfig=/opt/board/kubeconfig' >"$root/etc/default/nodelet-join"
   for identity in etc/credstore/nodelet.kubeconfig etc/credstore/nodelet.bootstrap-kubeconfig \
-    var/lib/private/nodelet/kubeconfig opt/board/kubeconfig; do
+    opt/board/kubeconfig; do
     inside dpkg --remove nodelet >/dev/null
     install -D -m 600 /dev/null "$root/$identity"
     expect "is started with $identity" asks restart

@@ -335,7 +335,7 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
     let own: Vec<_> = own.collect();
     let has = |name| {
         let flag = format!("--{name}");
-        own.iter().any(|word| word.starts_with(&flag))
+        own.iter().any(|word| word.replace('_', "-").starts_with(&flag))
             || guard::exists(&root.path().join(format!("{FILES}{name}")))
     };
     if !KUBECONFIGS.into_iter().any(has) {

@@ -118,8 +118,11 @@ pub(super) fn ca(response: &Response, trusted: &Pem, now: Wall) -> Finding {
     let line = format!("cluster-info has a CA ({}) that this board does not trust", new.len());
     let place = match &trusted.file {
         Some(file) => file.display().to_string(),
-        None => "the kubeconfig; if nodelet join wrote that, join again with a new line of kubeadm"
-            .to_owned(),
+        None => {
+            "the kubeconfig that you wrote, or the bootstrap kubeconfig; if nodelet join wrote \
+                 it, join again with a new line of kubeadm"
+                .to_owned()
+        }
     };
     Finding::failed(check, line, &format!("before the server uses it, add it to {place}"))
 }
@@ -209,7 +212,8 @@ mod tests {
         let renewed = &params.self_signed(&key).unwrap().pem();
         let expired_at = "– expired at 2040-01-01T00:00:00Z, kubectl refuses it; remove it";
         let again = "✗ a CA (1) that this board does not trust; before the server uses it, add it \
-                     to the kubeconfig; if nodelet join wrote that, join again with a new line of \
+                     to the kubeconfig that you wrote, or the bootstrap kubeconfig; if nodelet \
+                     join wrote it, join again with a new line of \
                      kubeadm";
         let add = "✗ trust; before the server uses it, add it to /etc/ca.crt";
         assert_lines(&[

@@ -1,5 +1,4 @@
-//! The history of boots, of the file `boots` in `--root-dir`: the rule of FrequentReboot. `time.rs`
-//! reads and writes the file.
+//! The history of boots. `time.rs` reads and writes its file.
 
 use super::condition_state::RuleResult;
 
@@ -91,8 +90,8 @@ impl History {
         self.is_unsaved.then(|| self.text())
     }
 
-    /// Whether a line of this boot is in the file, or is to be written. A write that failed is not
-    /// tried once more.
+    /// Whether a line of this boot is in the file, or is to be written. A write that failed is
+    /// tried again after the next look.
     pub(super) fn has_own(&self) -> bool {
         self.exists.is_some() && (self.is_recorded || self.is_unsaved && !self.has_failed)
     }

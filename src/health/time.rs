@@ -112,6 +112,9 @@ impl Time {
         self.ntp.on_look(timesync, uptime.unwrap_or_default(), now.wall);
         if self.history.exists.is_none() && config.detects(REBOOTS.name) {
             self.load(now.mono);
+            if self.history.exists.is_some() {
+                self.log.succeeded(now.mono);
+            }
         }
         // A write that failed is tried again, at most once for each look.
         self.history.has_failed &= self.log.last_error().is_none();
@@ -130,7 +133,6 @@ impl Time {
         match Presence::from(bytes.map_err(|error| unread("boots", &error))).present() {
             Ok(bytes) => {
                 self.history.load(bytes.as_deref().map(String::from_utf8_lossy).as_deref());
-                self.log.succeeded(now);
             }
             Err(unread) => {
                 self.history.exists = None;

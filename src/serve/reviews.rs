@@ -23,6 +23,9 @@ use crate::os::clock::{self, Clock};
 /// A kube-apiserver closes such a connection after 90 s.
 const KEPT: Duration = Duration::from_secs(60);
 
+/// How long the server's time counts.
+const TIME_HOLDS: Duration = Duration::from_secs(3600);
+
 /// The API server, with the node's credentials.
 #[derive(Debug)]
 pub(super) struct Reviews {
@@ -67,7 +70,9 @@ impl Reviews {
     /// Now, by the server's clock once it has told its time.
     pub(super) fn seen(&self) -> ClusterSeen {
         let now = self.clock.now();
-        let wall = self.server_time.map(|(at, date)| date.after(now.mono.since(at)));
+        // A time that was wrong may keep all clients out, so that no review brings another one.
+        let known = self.server_time.filter(|(at, _)| now.mono.since(*at) < TIME_HOLDS);
+        let wall = known.map(|(at, date)| date.after(now.mono.since(at)));
         let knows_time = wall.is_some();
         let now = Now { wall: wall.unwrap_or(now.wall), ..now };
         ClusterSeen { knows_time, ..now.into() }
@@ -134,12 +139,12 @@ impl ReviewContext for Reviews {
     }
 
     /// Before the request, reads credentials that were replaced, at most once a minute. After a
-    /// 401 or without an answer, looks for them at once, also in the kubeconfig, which may name
+    /// refusal or without an answer, looks for them at once, also in the kubeconfig, which may name
     /// another server since; and sends the request again if there are others and time is left.
     fn call(&mut self, request: &Request, time: &mut ReviewTime) -> Answer {
         self.refresh();
         let answer = self.send(request, time);
-        if answer.as_ref().is_ok_and(|response| response.code != 401) {
+        if answer.as_ref().is_ok_and(|response| response.code < 300) {
             return answer;
         }
         let at = self.seen();

@@ -13,8 +13,8 @@ use super::condition_state::{ConditionState, Known, Problem, RuleResult};
 use super::config::HealthConfig;
 use super::events::EventSources;
 use super::reader::HealthReader;
-use super::time::{NTP, REBOOTS, Time};
-use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage};
+use super::time::{REBOOTS, Time};
+use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage, wear};
 use crate::kube::facts::{HealthCondition, HealthConditions, Presence, Sign, Unread};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
@@ -39,6 +39,9 @@ const UEVENTS: &str = "sys/kernel/uevent_seqnum";
 /// After the agent was started, udev loads drivers, and disks are checked and mounted. Before this
 /// time a device that is missing may come.
 const DEVICES_COME: Duration = Duration::from_secs(120);
+
+/// The conditions whose problem is on a disk, and lasts until a repair.
+const ON_A_DISK: [&str; 3] = [corruption::KIND.name, wear::KIND.name, REBOOTS.name];
 
 /// All conditions about the board's health.
 #[derive(Debug)]
@@ -245,14 +248,12 @@ impl Health {
             };
             let result = match result {
                 RuleResult::NoSource => without_source.clone(),
-                // The device of a problem that lasts until a repair may come after others that are
-                // fine, and the disk of `boots` after a folder without it.
+                // The disk with the problem may be mounted after others that are fine, and that of
+                // `boots` over a folder without it.
                 RuleResult::NoProblem
                     if devices_may_come
-                        && kind.name != NTP.name
-                        && state.known.problem().is_some_and(|problem| {
-                            problem.is_adopted() && kind.clear(problem.reason).is_zero()
-                        }) =>
+                        && ON_A_DISK.contains(&kind.name)
+                        && state.known.problem().is_some_and(Problem::is_adopted) =>
                 {
                     RuleResult::Waiting
                 }

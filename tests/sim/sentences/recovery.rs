@@ -135,8 +135,10 @@ impl Quiet {
             What::Fault { begins: false, text } if text.contains("pair-of-another-node") => {
                 self.lacks_pair_until = at + READ_AGAIN;
             }
-            What::Log { text, .. } if text.ends_with("continuing without this certificate") => {
-                self.lacks_pair_until = state.healed.max(at) + READ_AGAIN;
+            What::Log { text, .. }
+                if !is_after && text.ends_with("continuing without this certificate") =>
+            {
+                self.lacks_pair_until = state.healed + READ_AGAIN;
             }
             // What takes time without a limit ends first.
             What::Blocks { pid, lasts, .. } if *pid != 0 => {

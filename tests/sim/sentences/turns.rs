@@ -91,7 +91,10 @@ fn judge(run: &Run<'_>) -> Judged {
             asked.is_quiet &= quiet.is_quiet(now);
             asked.is_frozen |= now < quiet.frozen_until;
             if asked.is_quiet && !asked.is_frozen {
-                told_in_time(&mut judged, asked, now);
+                // A board that needs a person may be shut out.
+                if !is_excused {
+                    told_in_time(&mut judged, asked, now);
+                }
             }
         }
         match &entry.what {
@@ -115,9 +118,7 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Signal { pid, signal } => {
                 let asked = asked.entry(*pid).or_insert_with(|| Asked {
-                    // A board that needs a person may be shut out, too.
-                    is_quiet: !is_excused
-                        && quiet.is_quiet(now)
+                    is_quiet: quiet.is_quiet(now)
                         && unanswered.get(pid).is_none_or(|it| *it < SHUT_OUT),
                     is_frozen: now < quiet.frozen_until,
                     ..Asked::default()

@@ -112,9 +112,6 @@ impl Time {
         self.ntp.on_look(timesync, uptime.unwrap_or_default(), now.wall);
         if self.history.exists.is_none() && config.detects(REBOOTS.name) {
             self.load(now.mono);
-            if self.history.exists.is_some() {
-                self.log.succeeded(now.mono);
-            }
         }
         // A write that failed is tried again, at most once for each look.
         self.history.has_failed &= self.log.last_error().is_none();
@@ -132,7 +129,12 @@ impl Time {
         let bytes = guard::found(&self.boots).and_then(|path| read_found(&path));
         match Presence::from(bytes.map_err(|error| unread("boots", &error))).present() {
             Ok(bytes) => {
+                let was_unread = self.history.exists.is_none();
                 self.history.load(bytes.as_deref().map(String::from_utf8_lossy).as_deref());
+                // A write that fails is no read: its outage goes on.
+                if was_unread {
+                    self.log.succeeded(now);
+                }
             }
             Err(unread) => {
                 self.history.exists = None;

@@ -57,6 +57,8 @@ pub(crate) struct Hardware {
     pub(crate) is_time_synchronized: bool,
     /// The watchdog ended the last boot.
     pub(crate) was_reset: bool,
+    /// The watchdog ends this boot.
+    pub(crate) is_reset: bool,
     /// The address that etc/hosts has for the Node's name.
     pub(crate) named: Option<IpAddr>,
     /// Lines of etc/hosts for the API servers.
@@ -274,6 +276,7 @@ impl Hardware {
             has_route: true,
             is_time_synchronized: true,
             was_reset: false,
+            is_reset: false,
             named: None,
             servers_named: String::new(),
             release: 1,
@@ -334,6 +337,7 @@ impl Hardware {
         (self.oopses, self.lockups, self.stalls, self.hung_tasks) = (0, 0, 0, 0);
         (self.oom_kills, self.memory_errors, self.threads) = (0, 0, 100);
         self.wear = self.next_wear;
+        self.was_reset = std::mem::take(&mut self.is_reset);
         for disk in [&mut self.root, &mut self.firmware, &mut self.data] {
             disk.has_failed = false;
         }

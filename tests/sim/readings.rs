@@ -292,10 +292,7 @@ impl World {
     /// The watchdog resets the board.
     pub(crate) fn reset_by_watchdog(&mut self) {
         self.lose_power(5);
-        self.hardware(|h| h.was_reset = true);
-        // The next start of the kernel has another cause.
-        let later = self.now + Duration::from_secs(1200);
-        self.plan_at(later, Event::Calls(|world| world.board.hardware.was_reset = false));
+        self.board.hardware.is_reset = true;
     }
 
     /// The names of /etc/hosts: 0 has none for the Node, 1 that of wlan0, 2 that of eth0.

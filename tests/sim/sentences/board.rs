@@ -569,8 +569,10 @@ impl<'a> Watch<'a> {
             // Without an id of the boot each start is the first one of a boot.
             let is_by_boot = reason == "WatchdogReset";
             let has_no_id = now.fact("bootID").is_empty();
+            // An earlier process may not have succeeded in a write of the Node.
             let is_told_again = is_by_boot
                 && !has_no_id
+                && self.boot_written >= self.boot_since()
                 && self.events.iter().any(|(then, old)| old == reason && *then > since);
             if is_told_again {
                 let text = format!("{reason} is told again in the same boot");

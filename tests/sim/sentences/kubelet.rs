@@ -68,6 +68,8 @@ struct Gaps {
     slow: Duration,
     /// What other harmless faults of this run may add.
     delay: Duration,
+    /// Faults for which a process that starts now waits for its files, as a kubelet does.
+    dead_roots: u64,
 }
 
 impl Gaps {
@@ -99,7 +101,13 @@ fn judge(run: &Run<'_>) -> Judged {
                     // A renewal that began with the fault may end after it.
                     gaps.slow = gaps.slow.max(Duration::from_millis(size));
                 }
-                (Some(_), _) => gaps.delay = OTHERS_DELAY,
+                (Some(_), _) => {
+                    gaps.delay = OTHERS_DELAY;
+                    if text.contains(" root-server-dies") {
+                        let dead = gaps.dead_roots;
+                        gaps.dead_roots = if *begins { dead + 1 } else { dead.saturating_sub(1) };
+                    }
+                }
                 (None, lasts) => {
                     gaps.ends(entry.at, "a fault");
                     gaps.excused(entry.at);
@@ -125,10 +133,17 @@ fn judge(run: &Run<'_>) -> Judged {
                     gaps.has_lease &= gaps.name == own;
                     gaps.name = own;
                 }
-                gaps.last = Some(entry.at).filter(|_| gaps.has_lease && entry.at >= gaps.from);
+                let is_judged = gaps.has_lease && entry.at >= gaps.from && gaps.dead_roots == 0;
+                gaps.last = Some(entry.at).filter(|_| is_judged);
             }
             What::Ends { .. } => {
                 gaps.ends(entry.at, "the end of the process");
+                gaps.last = None;
+            }
+            // A renewed certificate is stored on the root (systemd/differences.md).
+            What::Answer(answer)
+                if gaps.dead_roots > 0 && answer.target.contains("certificatesigningrequests") =>
+            {
                 gaps.last = None;
             }
             What::Answer(answer) if answer.is_renewal() => {
@@ -161,6 +176,20 @@ mod tests {
         assert!(gap("lease-slow size=9000").broken.is_some());
         assert!(gap("partition").broken.is_none());
         assert!(gap("lease-slow size=12000").broken.is_none());
+    }
+
+    #[test]
+    fn only_a_process_that_starts_waits_for_a_dead_root() {
+        let gap = |starts: bool| {
+            let mut trace: Vec<_> = (0..20).map(|number| renewal(number * 10)).collect();
+            trace.push(fault(195, true, "at 195.000 for 100.000 root-server-dies"));
+            let line = String::new();
+            let start = at(196, What::Starts { pid: 2, name: "nodelet", line });
+            trace.extend(starts.then_some(start));
+            trace.push(renewal(270));
+            run(&trace, judge).broken.is_some()
+        };
+        assert!(gap(false) && !gap(true));
     }
 
     /// As from a kubelet: the interval, and once the time that the server needs.

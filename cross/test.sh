@@ -2,13 +2,11 @@
 # Runs the tests that need no server for another target, under qemu-user:
 # cross/test.sh TARGET [--no-run]. With --no-run they are only compiled.
 #
-# Some optimization and fewer cases, because the emulator is slow. The skipped tests measure time,
-# or are of the simulator, which runs on no board.
+# Fewer cases, because the emulator is slow. The skipped tests measure time, or are of the
+# simulator, which runs on no board.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # A folder of its own: cargo lets one build at a time into a folder.
-export CARGO_TARGET_DIR=$PWD/target/emulated
-export CARGO_PROFILE_DEV_OPT_LEVEL=1 CARGO_PROFILE_DEV_LTO=off CARGO_PROFILE_DEV_DEBUG=none
-export PROPTEST_CASES=32
+export CARGO_TARGET_DIR=$PWD/target/emulated PROPTEST_CASES=32
 exec cross/cargo.sh "$1" test --locked -Zbuild-std --lib --test boards "${@:2}" \
   -- --skip a_text_of_the_maximum_size_is_parsed_quickly --skip sim::

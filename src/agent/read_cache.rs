@@ -123,12 +123,8 @@ impl ReadCache {
             change
         });
         // The file with the name servers is on the root file system. If that can block, the file is
-        // read at the start alone. Without a first result the Node would keep its address for ever.
-        let root_can_block = self.host.root_can_block();
-        if root_can_block {
-            self.name.keep_resolver();
-        }
-        if may_wait || self.facts.network.dns.is_err() || !root_can_block {
+        // read until the first result: without one the Node would keep its address for ever.
+        if may_wait || self.facts.network.dns.is_err() || !self.host.root_can_block() {
             let root = &self.host.root;
             ask_name_servers(root, &mut self.facts, &mut self.name, node, may_wait, clock);
         }

@@ -18,6 +18,10 @@ use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::kube::yaml;
 
+/// Where a new CA goes if the trusted ones are in no file of their own.
+const IN_KUBECONFIG: &str = "the kubeconfig that you wrote, or the bootstrap kubeconfig; if \
+                             nodelet join wrote it, join again with a new line of kubeadm";
+
 /// Judges the credentials by the response to the first review. `credential` is what that request
 /// carried.
 pub(super) fn authentication(response: &Response, credential: Option<&str>) -> Finding {
@@ -116,14 +120,8 @@ pub(super) fn ca(response: &Response, trusted: &Pem, now: Wall) -> Finding {
         return Finding::ok(check, format!("those of cluster-info ({}) are trusted", old.len()));
     }
     let line = format!("cluster-info has a CA ({}) that this board does not trust", new.len());
-    let place = match &trusted.file {
-        Some(file) => file.display().to_string(),
-        None => {
-            "the kubeconfig that you wrote, or the bootstrap kubeconfig; if nodelet join wrote \
-                 it, join again with a new line of kubeadm"
-                .to_owned()
-        }
-    };
+    let file = trusted.file.as_ref().map(|file| file.display().to_string());
+    let place = file.as_deref().unwrap_or(IN_KUBECONFIG);
     Finding::failed(check, line, &format!("before the server uses it, add it to {place}"))
 }
 
@@ -213,8 +211,7 @@ mod tests {
         let expired_at = "– expired at 2040-01-01T00:00:00Z, kubectl refuses it; remove it";
         let again = "✗ a CA (1) that this board does not trust; before the server uses it, add it \
                      to the kubeconfig that you wrote, or the bootstrap kubeconfig; if nodelet \
-                     join wrote it, join again with a new line of \
-                     kubeadm";
+                     join wrote it, join again with a new line of kubeadm";
         let add = "✗ trust; before the server uses it, add it to /etc/ca.crt";
         assert_lines(&[
             (of(info(expired), expired, ""), expired_at),

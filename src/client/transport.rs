@@ -29,8 +29,8 @@ const IDLE_MESSAGES: usize = 8;
 /// of TCP, and more bytes. For example, after a second for TCP, TLS may take four seconds.
 const TLS_PER_TCP: u32 = 4;
 const TLS_EXTRA: Duration = Duration::from_secs(1);
-/// Limit of TCP if another address follows. The kernel sends the second SYN after one second, so
-/// one lost packet is no failure.
+/// Limit of TCP if another address follows that has not failed. The kernel sends the second SYN
+/// after one second, so one lost packet is no failure.
 pub(super) const NOT_THE_LAST: Duration = Duration::from_millis(2500);
 
 /// Opens connections for ureq.

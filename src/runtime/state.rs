@@ -91,11 +91,12 @@ impl RuntimeState {
             // It also waits after it failed: the next one may take all of its time again. A runtime
             // that starts refuses it at once, beside the status.
             let is_refused = report.status.is_err() && self.list_error.is_some();
-            self.list_due = now.after(match is_refused {
-                _ if report.list_is_large => RARELY.max(rest),
-                true => rest,
-                false => pause.max(rest),
-            });
+            let list_pause = match is_refused {
+                _ if report.list_is_large => RARELY,
+                true => Duration::ZERO,
+                false => pause,
+            };
+            self.list_due = now.after(list_pause.max(rest));
         } else if report.status.is_err() && !self.has_failed {
             self.list_due = self.list_rest;
         }

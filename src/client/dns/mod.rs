@@ -243,11 +243,6 @@ impl NodeName {
         }
     }
 
-    /// Asks the name servers of now from now on.
-    pub fn keep_resolver(&mut self) {
-        self.resolver.get_or_insert_with(Resolver::system);
-    }
-
     /// The addresses of the last lookup with a result; begins a lookup that is due. Unread before
     /// the first result: a Node that another process has written keeps its address until then.
     ///

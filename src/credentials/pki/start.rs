@@ -135,16 +135,17 @@ impl Pki {
     /// credential was replaced since, as in a rotation of the cluster's CA, it counts, and the
     /// kubeconfig is written again.
     fn with_credential_ca(&mut self, kubeconfig: ApiConfig, bootstrap: &ApiConfig) -> ApiConfig {
+        if !bootstrap.ca.as_ref().is_some_and(|ca| self.is_credential(ca)) {
+            return kubeconfig;
+        }
         let former = ApiConfig { ca: kubeconfig.ca.clone(), ..bootstrap.clone() };
         let differs_by_ca =
             self.other_kubeconfig(&former).is_none() && self.other_kubeconfig(bootstrap).is_some();
-        match &bootstrap.ca {
-            Some(ca) if self.is_credential(ca) && differs_by_ca => {
-                self.write_kubeconfig(bootstrap);
-                ApiConfig { ca: bootstrap.ca.clone(), ..kubeconfig }
-            }
-            _ => kubeconfig,
+        if !differs_by_ca {
+            return kubeconfig;
         }
+        self.write_kubeconfig(bootstrap);
+        ApiConfig { ca: bootstrap.ca.clone(), ..kubeconfig }
     }
 
     /// The kubeconfig, or why it is unusable and a bootstrap is needed; and the marks of the

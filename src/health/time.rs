@@ -99,8 +99,8 @@ impl Time {
         // Its disk may be mounted by now.
         if self.history.is_missing() {
             (self.history.exists, self.history.has_failed) = (None, false);
-        } else if self.history.is_recorded && !reader.root_can_block {
-            self.load(reader.now().mono);
+        } else if self.history.is_recorded {
+            self.load_again(reader.now().mono);
         }
     }
 
@@ -110,7 +110,9 @@ impl Time {
         let now = reader.now();
         self.booted = uptime.map(|uptime| (now.mono, uptime));
         self.ntp.on_look(timesync, uptime.unwrap_or_default(), now.wall);
-        if self.history.exists.is_none() && config.detects(REBOOTS.name) {
+        // A look whose time is over reads no other file: the root may be dead.
+        let may_read = reader.root.may_read().is_ok();
+        if self.history.exists.is_none() && config.detects(REBOOTS.name) && may_read {
             self.load(now.mono);
         }
         // A write that failed is tried again, at most once for each look.
@@ -143,6 +145,14 @@ impl Time {
         }
     }
 
+    /// [`Self::load`], because a disk may have been mounted over the folder. Not on a root that can
+    /// block: a stop would wait for its dead server.
+    fn load_again(&mut self, now: Mono) {
+        if !guard::root_can_block() {
+            self.load(now);
+        }
+    }
+
     /// The rule of the condition `name`.
     pub(super) fn judge(&self, name: &str, now: Now) -> RuleResult {
         if name == NTP.name {
@@ -169,8 +179,10 @@ impl Time {
     /// reads the file: its disk may have been mounted since the look.
     pub(super) fn record(&mut self, now: Now) -> Option<Vec<Op>> {
         let began = self.began(now).filter(|_| self.ntp.is_vouched())?;
-        if self.history.may_record() {
+        if self.history.is_missing() && !self.history.has_failed {
             self.load(now.mono);
+        } else if self.history.may_record() {
+            self.load_again(now.mono);
         }
         let text = self.history.record(began.seconds())?;
         let ops = self.change(text);
@@ -192,7 +204,7 @@ impl Time {
     /// The operations that record an orderly stop.
     pub(super) fn stop(&mut self, now: Mono) -> Option<Vec<Op>> {
         if self.history.has_own() {
-            self.load(now);
+            self.load_again(now);
         }
         let text = self.history.stop()?;
         self.change(text)
@@ -366,6 +378,7 @@ fn is_stale(age: Duration, uptime: u64) -> bool {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
+    use crate::os::mounts::pretend;
     use crate::os::tree::Tree;
     use crate::os::write::Disk;
 
@@ -573,6 +586,9 @@ mod tests {
         time.on_written(Ok(()), Mono::START);
         std::fs::remove_file(tree.join("data/boots")).unwrap();
         std::fs::create_dir(tree.join("data/boots")).unwrap();
+        pretend("1 0 0:1 / / rw - nfs4 server:/ rw\n");
+        assert!(time.stop(Mono::START).is_some(), "a root whose server may be dead is not read");
+        pretend("1 0 0:1 / / rw - ext4 /dev/root rw\n");
         assert_eq!(time.stop(Mono::START), None);
     }
 

@@ -241,9 +241,9 @@ pub fn stored_certificate(cert_dir: &Path) -> Option<(ClientCertificate, Leaf)> 
     Store::new(cert_dir, CLIENT).ok()?.usable().ok()?
 }
 
-/// Whether a stored certificate is not of another cluster than this bootstrap kubeconfig.
-pub fn is_of_cluster(stored: &ClientCertificate, bootstrap: &ApiConfig) -> bool {
-    !Marks::of_stored(stored).differs(&Marks::authorities(bootstrap))
+/// Whether a stored certificate is not of another cluster than this kubeconfig.
+pub fn is_of_cluster(stored: &ClientCertificate, kubeconfig: &ApiConfig) -> bool {
+    !Marks::of_stored(stored).differs(&Marks::authorities(kubeconfig))
 }
 
 /// The operations that remove every certificate and key from `cert_dir`, the one in use first.

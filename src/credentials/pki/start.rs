@@ -17,19 +17,21 @@ use crate::kube::x509::Leaf;
 use crate::os::guard;
 use crate::os::read::cause;
 
-/// Whether the kubeconfig's certificate `given` is to be used instead of the `stored` one: the
-/// kubeconfig was replaced since the stored certificate was renewed, perhaps by one of another
-/// cluster. The marks of the stored certificate say which kubeconfig it was renewed for. Without
-/// marks the later `notBefore` decides. A certificate that has expired is never new.
-fn is_new(given: &ClientCertificate, stored: &ClientCertificate, now: Wall) -> bool {
+/// Whether the kubeconfig's certificate is to be used instead of the `stored` one: the kubeconfig was
+/// replaced since the stored certificate was renewed, perhaps by one of another cluster. The marks of
+/// the stored certificate say which kubeconfig it was renewed for. Without marks the later
+/// `notBefore` decides. A certificate that has expired is new only in the kubeconfig of another
+/// cluster, which accepts no stored one.
+fn is_new(kubeconfig: &ApiConfig, stored: &ClientCertificate, now: Wall) -> bool {
+    let Some(given) = &kubeconfig.certificate else { return false };
     let (Ok(leaf), Ok(stored_leaf)) = (check_certificate(given), check_certificate(stored)) else {
         return false;
     };
-    now <= leaf.not_after
-        && given.chain.bytes != stored.chain.bytes
+    let is_valid = now <= leaf.not_after;
+    given.chain.bytes != stored.chain.bytes
         && match Marks::of_stored(stored).has_mark_of(given) {
-            Some(is_known) => !is_known,
-            None => leaf.not_before > stored_leaf.not_before,
+            Some(is_known) => !is_known && (is_valid || !is_of_cluster(stored, kubeconfig)),
+            None => is_valid && leaf.not_before > stored_leaf.not_before,
         }
 }
 
@@ -92,7 +94,8 @@ impl Pki {
         };
         if self.source.bootstrap.is_none() {
             let kubeconfig = self.load(&self.source.kubeconfig)?;
-            let marks = Marks::for_new_pair(kubeconfig.certificate.as_ref(), None);
+            let given = kubeconfig.certificate.as_ref();
+            let marks = Marks::for_new_pair(given, Some(&kubeconfig));
             return Ok((self.seed(kubeconfig, &marks, now), marks));
         }
         let bootstrap = self.load_bootstrap();
@@ -223,8 +226,7 @@ impl Pki {
         }
         if let Some((identity, stored)) = stored {
             let is_later = leaf.as_ref().is_some_and(|l| l.not_after > stored.not_after);
-            let is_new = given.as_ref().is_some_and(|given| is_new(given, &identity, now));
-            if is_new {
+            if given.is_some() && is_new(&kubeconfig, &identity, now) {
                 let path = self.source.kubeconfig.display();
                 log::info!("{path}: new since the stored certificate, which is not used");
             } else if now <= stored.not_after || !is_later {

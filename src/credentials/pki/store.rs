@@ -407,7 +407,8 @@ fn holds(path: &Path, text: &[u8]) -> bool {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::credentials) struct Marks {
     /// Digests of the kubeconfig's client certificate, and of each CA inside the bootstrap
-    /// kubeconfig; [`NONE`] if there are none. Empty if another program stored the pair.
+    /// kubeconfig, or inside the kubeconfig if there is no other; [`NONE`] if there are none. Empty
+    /// if another program stored the pair.
     certificates: Vec<String>,
     /// The digest of the old kubeconfig, which the bootstrap of this pair was to replace. If the
     /// old kubeconfig could not be replaced, it is still there, and it looks valid again: it may
@@ -418,11 +419,11 @@ pub(in crate::credentials) struct Marks {
 
 impl Marks {
     pub(super) fn for_new_pair(
-        kubeconfig: Option<&ClientCertificate>,
-        bootstrap: Option<&ApiConfig>,
+        given: Option<&ClientCertificate>,
+        kubeconfig: Option<&ApiConfig>,
     ) -> Self {
-        let own = kubeconfig.and_then(mark);
-        let authorities = bootstrap.map(Self::authorities).unwrap_or_default();
+        let own = given.and_then(mark);
+        let authorities = kubeconfig.map(Self::authorities).unwrap_or_default();
         let mut certificates: Vec<_> = own.into_iter().chain(authorities.certificates).collect();
         if certificates.is_empty() {
             // With this mark a later kubeconfig with a certificate counts as new, for example the

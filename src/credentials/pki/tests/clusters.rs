@@ -19,27 +19,31 @@ fn forget_origin(paths: &IdentitySource) {
 
 #[test]
 fn a_new_kubeconfig_wins_over_the_certificate_of_a_former_cluster() {
-    for (what, is_known, given, want_new) in [
-        ("a new cluster", true, (4, 90), true),
-        ("its certificate is older than the stored one", true, (1, 90), true),
-        ("its certificate has expired", true, (1, 5), false),
-        ("the store of an earlier version", false, (4, 90), true),
-        ("that, and the times do not tell", false, (1, 90), false),
+    let (old, new) = (&Signer::new(), &Signer::new());
+    for (what, is_known, signer, given, want_new) in [
+        ("a new cluster", true, new, (4, 90), true),
+        ("its certificate is older than the stored one", true, new, (1, 90), true),
+        // The clock may be ahead, and the other certificate is of no use there.
+        ("its certificate has expired", true, new, (1, 5), true),
+        ("a backup of the former kubeconfig", true, old, (1, 5), false),
+        ("the store of an earlier version", false, new, (4, 90), true),
+        ("that, and the times do not tell", false, new, (1, 90), false),
+        ("that, and it has expired", false, new, (4, 5), false),
     ] {
-        let (folder, old, new) = (Folder::new(), Signer::new(), Signer::new());
+        let folder = Folder::new();
         folder.write("etc/kubelet.conf", &old.kubeconfig_with_pair(1, 90));
         let paths = folder.paths(false, true);
-        let stored = renewed(&paths, &old, 3);
+        let stored = renewed(&paths, old, 3);
         if !is_known {
             forget_origin(&paths);
         }
         assert_eq!(open(&paths, day(9)).1.leaf, Some(stored.clone()), "{what}: no change");
-        let text = new.kubeconfig_with_pair(given.0, given.1);
+        let text = signer.kubeconfig_with_pair(given.0, given.1);
         folder.write("etc/kubelet.conf", &text);
         let (_, start) = open(&paths, day(9));
         assert_eq!(start.leaf != Some(stored), want_new, "{what}");
         assert_eq!(start.replace_now, want_new, "{what}: renewed at once");
-        let renewed = renewed(&paths, &new, 10);
+        let renewed = renewed(&paths, signer, 10);
         assert_eq!(open(&paths, day(11)).1.leaf, Some(renewed), "{what}");
     }
 }

@@ -236,6 +236,10 @@ fn check(
     let age = ran.renewed.map(|at| now.saturating_sub(at));
     let works = age.is_some_and(|age| age <= RENEWED) && ran.ready == "True";
     if works {
+        // What works is at another cluster than the files: a person has not restarted it.
+        if !ran.has_node {
+            return None;
+        }
         let wrong = OF_A_RENEWAL.iter().find_map(|check| ran.line(&format!("✗ {check}: ")));
         // One that ends without a finding could not read the flags.
         let has_found = ran.lines.iter().any(|line| line.starts_with('✗'));

@@ -434,7 +434,7 @@ impl<'a> Watch<'a> {
         if rule.kind == "KernelDeadlock" {
             was_there |= GROWTHS.iter().any(|name| self.has_grown(name, from));
         }
-        let is_excused = rule.kind == "ThermalThrottling" && self.cap_is_unknown()
+        let is_excused = rule.kind == "ThermalThrottling" && self.cap_is_unknown(from)
             || rule.kind == "ReadonlyFilesystem" && self.is_of_an_edit();
         if is_excused {
             return;
@@ -460,11 +460,13 @@ impl<'a> Watch<'a> {
         false
     }
 
-    /// The administrator's cap is not known to an agent that has not seen it without cooling.
-    fn cap_is_unknown(&self) -> bool {
+    /// The administrator's cap is not known to an agent that has not seen it without cooling, which
+    /// lasts or has ended since `from`.
+    fn cap_is_unknown(&self, from: Duration) -> bool {
         let Some(agent) = self.agent_since else { return true };
-        let mut before = self.past.iter().rev();
+        let mut before = self.past.iter().rev().peekable();
         let is_free = |(_, truth): &&(Duration, &Truth)| truth.count("cooling") == 0;
+        while before.next_if(|one| is_free(one) && one.0 >= from).is_some() {}
         let cools = before.by_ref().take_while(|one| !is_free(one)).last().map(|(at, _)| *at);
         let Some(cools) = cools else { return false };
         let cap = self.now().map_or(0, |truth| truth.count("cap"));

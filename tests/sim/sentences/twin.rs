@@ -41,24 +41,28 @@ fn judge(run: &Run<'_>) -> Judged {
 fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects>) -> Judged {
     let mut judged = Judged::default();
     let mut before: Option<&Entry> = None;
+    let mut was_unknown = false;
     for entry in run.trace {
-        let What::Twin { begins, objects } = &entry.what else {
-            if let What::Judged(state) = &entry.what
-                && state.excuse.is_some()
-            {
-                break;
+        let (begins, objects) = match &entry.what {
+            What::Twin { begins, objects } => (begins, objects),
+            What::Judged(state) if state.excuse.is_some() => break,
+            // Its conditions change, and its events tell it.
+            What::Ready { status } if status == "Unknown" => {
+                was_unknown = true;
+                continue;
             }
-            continue;
+            _ => continue,
         };
         if *begins {
-            before = Some(entry);
+            (before, was_unknown) = (Some(entry), false);
             continue;
         }
         let Some(begin) = before.take() else { continue };
         let What::Twin { objects: old, .. } = &begin.what else { continue };
-        // A board that needs a restart breaks the sentence about recovery, and this one does not
-        // say it again of each object.
-        if [old, objects].iter().any(|objects| ready_of(&objects.node) == "Unknown") {
+        // A board that needs a restart, or is silent for too long after one, breaks another
+        // sentence, and this one does not say it again of each object.
+        if was_unknown || [old, objects].iter().any(|objects| ready_of(&objects.node) == "Unknown")
+        {
             continue;
         }
         judged.count += 1;

@@ -67,10 +67,9 @@ pub(crate) const CREATE_REQUEST: Permission =
     permission("csr-create", Need::Certificate, "create", REQUESTS, All);
 
 /// All permissions, in the order in which they are checked.
-pub(crate) const PERMISSIONS: [Permission; 16] = [
+pub(crate) const PERMISSIONS: [Permission; 15] = [
     permission("node-create", Need::Register, "create", "nodes", All),
     permission("node-get", Need::Run, "get", "nodes", Named),
-    permission("node-patch", Need::Run, "patch", "nodes", Named),
     permission("node-status-patch", Need::Run, "patch", "nodes/status", Named),
     permission("lease-get", Need::Run, "get", "leases", Named),
     permission("lease-create", Need::Run, "create", "leases", All),

@@ -97,6 +97,11 @@ impl Failure {
         }
     }
 
+    /// TCP, or the tunnel of a proxy, took longer than it had.
+    pub(super) fn has_no_connection_in_time(&self) -> bool {
+        matches!(self, Self::TimedOut(Stage::Connecting | Stage::Proxy))
+    }
+
     pub(super) fn closed(stage: Stage) -> Self {
         Self::other(format!("connection closed by the server while {stage}"))
     }

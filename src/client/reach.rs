@@ -1,5 +1,6 @@
 //! The checks `name-resolution` and `tcp`, of `nodelet check` and `nodelet join`.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -38,12 +39,21 @@ pub(crate) fn resolve(peer: &Endpoint, clock: &Clock) -> (Finding, Vec<SocketAdd
 }
 
 /// Succeeds with the first address of the server, or of its proxy, that accepts a connection, as a
-/// run does.
+/// run does: an address that was cut off for the sake of the next one is tried again.
 pub(crate) fn dial(addresses: &[SocketAddr], is_proxy: bool) -> Finding {
-    let mut failures = Vec::new();
+    let (mut cut_off, mut failures) = (Vec::new(), Vec::new());
+    let is_last = |address| addresses.last() == Some(address);
     for address in addresses {
-        let limit = if addresses.last() == Some(address) { CONNECT } else { NOT_THE_LAST };
+        let limit = if is_last(address) { CONNECT } else { NOT_THE_LAST };
         match Tcp::connect_timeout(address, limit) {
+            Ok(_) => return Finding::ok("tcp", address.to_string()),
+            Err(e) if e.kind() == ErrorKind::TimedOut && !is_last(address) => cut_off.push(address),
+            Err(e) => failures.push(format!("{address}: {}", cause(&e))),
+        }
+    }
+    let shares = u32::try_from(cut_off.len()).unwrap_or(u32::MAX).max(1);
+    for address in cut_off {
+        match Tcp::connect_timeout(address, CONNECT / shares) {
             Ok(_) => return Finding::ok("tcp", address.to_string()),
             Err(e) => failures.push(format!("{address}: {}", cause(&e))),
         }

@@ -5,6 +5,7 @@
 //! failure first. For example, of the addresses A and B, A fails: B is used until B fails, and then
 //! A again.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -152,13 +153,16 @@ impl Route {
         if let Some(ip) = hop.address() {
             return attempt(SocketAddr::new(ip, hop.port), 1);
         }
-        let mut failure = None;
+        let (mut failure, mut cut_off) = (None, None);
         let good = self.with(|state| state.addresses.good);
         if let Some(good) = good {
             // Half of the time: a lookup and the addresses that it finds need the rest.
             match attempt(good, 2) {
                 Ok(opened) => return Ok(opened),
-                Err(e) => failure = Some(e.at(good, self.proxy.is_some())),
+                Err(e) => {
+                    cut_off = e.has_no_connection_in_time().then_some((good, 1));
+                    failure = Some(e.at(good, self.proxy.is_some()));
+                }
             }
         }
         let looked_up = self.look_up();
@@ -166,17 +170,28 @@ impl Route {
         if candidates.len() > 1 {
             candidates.retain(|address| Some(*address) != good);
         }
-        for (index, address) in candidates.iter().enumerate() {
-            // The first address gets half. Equal shares, such as an eighth for each of eight
-            // addresses, would be too short for each of them on a slow network.
-            let shares =
-                if index == 0 { candidates.len().min(2) } else { candidates.len() - index };
-            if index > 0 && self.deadline.left().is_err() {
+        let count = candidates.len();
+        // The first address gets half. Equal shares, such as an eighth for each of eight addresses,
+        // would be too short for each of them on a slow network.
+        let shares = |index| if index == 0 { count.min(2) } else { count - index };
+        let mut round: VecDeque<_> = candidates.into_iter().zip((0..count).map(shares)).collect();
+        // An address that had less time for the sake of those behind it has what they leave: they
+        // may fail at once, as without a route.
+        round.extend(cut_off);
+        let mut tried = 0;
+        while let Some((address, shares)) = round.pop_front() {
+            if tried > 0 && self.deadline.left().is_err() {
                 break;
             }
-            match attempt(*address, shares) {
+            tried += 1;
+            match attempt(address, shares) {
                 Ok(opened) => return Ok(opened),
-                Err(e) => failure = Some(e.at(*address, self.proxy.is_some())),
+                Err(e) => {
+                    if tried < count && e.has_no_connection_in_time() {
+                        round.push_back((address, 1));
+                    }
+                    failure = Some(e.at(address, self.proxy.is_some()));
+                }
             }
         }
         self.with(RouteState::end_round);
@@ -413,6 +428,33 @@ mod tests {
         assert_eq!(order.len(), 3);
         assert_eq!(opened, Err("timed out while setting up TLS".to_owned()));
         assert!(!route.was_connected());
+    }
+
+    /// A and AAAA of a name, round trips of 3 s, and no route for IPv6.
+    #[test]
+    fn an_address_that_was_cut_off_has_the_time_that_the_others_leave() {
+        let tree = Tree::new("route-again");
+        let slow = route(&tree, &[ip(1), ip(2)]);
+        let tried = |refuses: IpAddr| {
+            let mut tried = Vec::new();
+            slow.deadline.begin(Duration::from_secs(60));
+            let opened = slow.connect(|address, _, is_followed| {
+                tried.push(address.ip());
+                match address.ip() {
+                    it if it == refuses => Err(Failure::other("unreachable")),
+                    _ if is_followed => Err(Failure::TimedOut(Stage::Connecting)),
+                    _ => Ok(()),
+                }
+            });
+            assert_eq!(opened.ok(), Some(()));
+            tried
+        };
+        assert_eq!(tried(ip(2)), [ip(1), ip(2), ip(1)]);
+        slow.answered();
+        // It was good, and another address has come up that does not work.
+        tree.write("hosts", b"10.0.0.1 api.test\n10.0.0.3 api.test\n");
+        slow.with(|state| state.addresses.found(vec![SocketAddr::new(ip(3), 6443)]));
+        assert_eq!(tried(ip(3)), [ip(1), ip(3), ip(1)]);
     }
 
     /// On a link with round trips of 3 s, a limit of TCP for the next address ends each attempt.

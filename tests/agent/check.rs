@@ -461,9 +461,9 @@ fn rejected_credentials_are_reported() {
         panic!("{text}");
     };
     assert!(create.starts_with("✓ ") && get.starts_with("✓ "), "{text}");
-    assert!(patch.starts_with("✗ node-patch: ") && patch.ends_with("check again"));
-    assert!(text.contains("\n– skipped because of node-patch: node-status-patch, "), "{text}");
-    assert!(text.ends_with("serving-certificate (22)\n"), "{text}");
+    assert!(patch.starts_with("✗ node-status-patch: ") && patch.ends_with("check again"));
+    assert!(text.contains("\n– skipped because of node-status-patch: lease-get, "), "{text}");
+    assert!(text.ends_with("serving-certificate (21)\n"), "{text}");
     site.double.faults().clear();
     site.double.faults().push(Rule::new(Fault::ResetBeforeHeaders).always());
     site.is_wrong(&kubeconfig, check, "connection reset", "API server?");

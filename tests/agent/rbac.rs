@@ -20,10 +20,9 @@ const ACCOUNT: &str = "system:serviceaccount:kube-system:nodelet";
 const SOON: Duration = Duration::from_secs(20);
 
 /// The names of the permissions of a run in `nodelet check`.
-const PERMISSIONS: [&str; 9] = [
+const PERMISSIONS: [&str; 8] = [
     "node-create",
     "node-get",
-    "node-patch",
     "node-status-patch",
     "lease-get",
     "lease-create",

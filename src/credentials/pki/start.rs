@@ -17,9 +17,9 @@ use crate::kube::x509::Leaf;
 use crate::os::guard;
 use crate::os::read::cause;
 
-/// Whether the kubeconfig's certificate is to be used instead of the `stored` one: the kubeconfig was
-/// replaced since the stored certificate was renewed, perhaps by one of another cluster. The marks of
-/// the stored certificate say which kubeconfig it was renewed for. Without marks the later
+/// Whether the kubeconfig's certificate is to be used instead of the `stored` one: the kubeconfig
+/// was replaced since the stored certificate was renewed, perhaps by one of another cluster. The
+/// marks of the stored certificate say which kubeconfig it was renewed for. Without marks the later
 /// `notBefore` decides. A certificate that has expired is new only in the kubeconfig of another
 /// cluster, which accepts no stored one.
 fn is_new(kubeconfig: &ApiConfig, stored: &ClientCertificate, now: Wall) -> bool {

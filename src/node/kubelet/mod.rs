@@ -588,7 +588,11 @@ impl Kubelet {
         let result = self.node.on_response(&self.config, answer, now, jitter);
         match result {
             Ok(Progress::Gone) => {
-                self.node_log.gone("deleted on the server; registering again", now);
+                let next = match self.config.node.register {
+                    true => "registering again",
+                    false => "waiting until it is created (--register-node=false)",
+                };
+                self.node_log.gone(&format!("deleted on the server; {next}"), now);
             }
             Ok(Progress::Read) => {
                 self.pods.node_answered(now);

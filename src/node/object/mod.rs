@@ -189,11 +189,13 @@ impl Node {
     }
 
     /// The next status is computed at `at`, and sent, changed or not. A computation that is due
-    /// earlier waits until then.
+    /// earlier waits until then, and a retry that is due later does not.
     pub fn report_at(&mut self, at: Mono) {
         self.times.report_due = at;
         if self.waits_for_tick() {
             self.times.compute_at(at);
+        } else {
+            self.times.due = self.times.due.min(at);
         }
     }
 
@@ -483,11 +485,9 @@ impl Node {
 
     /// The request of the state `sent` got no answer, so the server may have applied it. The next
     /// request is a read, by the state that [`Self::on_response`] has set. Here the read gets its
-    /// delay, and the Node that a patch wanted is kept for the read.
+    /// delay.
     fn on_silence(&mut self, sent: NodeState, now: Mono) {
-        if let NodeState::Patching { want, .. } = sent {
-            self.unconfirmed = Some(want);
-        }
+        self.keep_unconfirmed(sent);
         self.times.back_off(now);
     }
 
@@ -520,10 +520,21 @@ impl Node {
                 self.times.due = now;
                 Ok(Progress::Continue)
             }
-            _ => {
+            (sent, code, _) => {
+                // The server may have applied the patch, as after a time-out of etcd.
+                if code >= 500 {
+                    self.keep_unconfirmed(sent);
+                }
                 self.times.refused(refused.retry_after, now);
                 Err(refused.into())
             }
+        }
+    }
+
+    /// The server may have applied a patch: the Node that it wanted is kept for the next read.
+    fn keep_unconfirmed(&mut self, sent: NodeState) {
+        if let NodeState::Patching { want, .. } = sent {
+            self.unconfirmed = Some(want);
         }
     }
 

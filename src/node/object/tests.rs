@@ -644,9 +644,14 @@ fn retry_after_is_followed_up_to_7_s() {
 /// turn, then the Lease first, instead of five attempts at once.
 #[test]
 fn after_a_lost_or_conflicting_patch_the_node_is_read_and_each_event_is_sent_once() {
-    for (lost, is_applied) in
-        [(Err("slow".into()), false), (Err("slow".into()), true), (refuse(409, "Conflict"), false)]
-    {
+    let etcd = || refuse(500, "InternalError");
+    for (lost, is_applied) in [
+        (Err("slow".into()), false),
+        (Err("slow".into()), true),
+        (refuse(409, "Conflict"), false),
+        (etcd(), false),
+        (etcd(), true),
+    ] {
         let mut test = NodeTest::registered();
         let mut stored = test.seen();
         test.pressures.memory = Some(true);

@@ -138,6 +138,23 @@ fn a_conflict_does_not_keep_the_message_back() {
     assert_eq!(ready(&world).0, "False");
 }
 
+/// Beside another writer, or a server that is busy, the Node waits for its retry.
+#[test]
+fn a_retry_that_is_due_later_does_not_keep_the_message_back() {
+    let mut world = ready_world();
+    world.kubelet.node.read_again(world.now);
+    world.unserved = Some((RequestKind::ReadNode, Behavior::Refuses(429, Some(30))));
+    while world.kubelet.node.due() < world.now.after(SECOND * 6) {
+        world.turn(&quick(Behavior::Correct));
+    }
+    world.unserved = None;
+    world.kubelet.on_shutdown(world.now);
+    assert!(!world.kubelet.on_stop());
+    run(&mut world, SECOND * 3);
+    assert!(world.ended);
+    assert_eq!(ready(&world).0, "False");
+}
+
 /// The Node is deleted after the message: nothing is left to tell, and the loop does not spin on
 /// events that have no Node.
 #[test]

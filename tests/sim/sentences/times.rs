@@ -114,11 +114,14 @@ impl Written {
             for member in ["lastHeartbeatTime", "lastTransitionTime"] {
                 let Some(time) = time(&condition[member]) else { continue };
                 judged.count += 1;
-                let last = self.conditions.insert((kind.to_owned(), member), time);
+                let key = (kind.to_owned(), member);
+                let last = self.conditions.remove(&key);
+                // One that was written with a clock of the future stays until it changes.
+                if time <= request.clock.after(SECOND) {
+                    self.conditions.insert(key, time);
+                }
                 if let Some(last) = last
                     && last.since(time) > SECOND
-                    // One that was written with a clock of the future stays until it changes.
-                    && last <= request.clock.after(FUTURE)
                 {
                     let text = format!("{member} of {kind}: {} after {}", time.time(), last.time());
                     judged.breaks(at, &format!("{member} goes back"), text);

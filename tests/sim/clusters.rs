@@ -313,7 +313,11 @@ impl World {
             self.board.remove_all("var/lib/nodelet/kubeconfig");
         }
         self.install_files(size & 1 != 0);
-        let restarts = if cluster == 0 { size & 4 != 0 } else { size & 2 != 0 };
+        // Who puts the files back looks whether the agent ever left.
+        let restarts = match cluster {
+            0 => size & 4 != 0 || !self.is_agent_in(0),
+            _ => size & 2 != 0,
+        };
         if restarts {
             self.later(Duration::from_secs(8), |world, _| world.restart_unit(), 0);
         }

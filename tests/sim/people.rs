@@ -235,11 +235,13 @@ impl World {
     /// one counts, once the agent is there.
     fn home(&self) -> usize {
         let people = &self.people;
-        let is_there = |cluster: usize| {
-            let renewed = people.renewed.get(&(cluster, NODE.to_owned()));
-            renewed.is_some_and(|at| self.now.saturating_sub(*at) <= RENEWED)
-        };
-        if is_there(people.installed) { people.installed } else { people.home }
+        if self.is_agent_in(people.installed) { people.installed } else { people.home }
+    }
+
+    /// The agent renews its Lease in this cluster.
+    pub(crate) fn is_agent_in(&self, cluster: usize) -> bool {
+        let renewed = self.people.renewed.get(&(cluster, NODE.to_owned()));
+        renewed.is_some_and(|at| self.now.saturating_sub(*at) <= RENEWED)
     }
 
     /// A line as the control plane prints it now.

@@ -67,8 +67,9 @@ fn judge(run: &Run<'_>) -> Judged {
                     (true, false) => {}
                 }
                 quiet_since = entry.at;
+                // A person writes the new address into the files.
                 if text.contains("server-moves") {
-                    corrected = entry.at;
+                    (corrected, last) = (entry.at, None);
                 }
                 if INSTALLS.iter().any(|class| text.contains(class)) {
                     (last, changes_until) = (None, entry.at);

@@ -594,7 +594,7 @@ impl World {
         self.board.folder("var/lib/nodelet");
         self.board.folder("run/nodelet");
         self.unit.started = self.now;
-        if self.now < self.people.read_only_until {
+        if self.now < self.people.read_only_until && self.people.has_lost_pair {
             self.excuse = Some("a restart with a card that keeps no certificate");
         }
         self.people.home = self.people.installed;

@@ -177,14 +177,15 @@ impl Disk {
     }
 
     fn files(&self, files: &mut BTreeMap<String, String>) {
-        if !self.is_mounted {
-            return;
-        }
         let Self { name, number, errors, last_error, .. } = self;
+        // It is also there while nobody has mounted it.
         files.insert(
             format!("sys/dev/block/{number}/uevent"),
             format!("MAJOR=1\nDEVNAME={name}\nDEVTYPE=partition\n"),
         );
+        if !self.is_mounted {
+            return;
+        }
         if self.is_ext4() {
             let mut file = |file: &str, value: u64| {
                 files.insert(format!("sys/fs/ext4/{name}/{file}"), format!("{value}\n"));

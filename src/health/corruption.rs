@@ -129,7 +129,7 @@ impl Source for FilesystemCorruption {
             });
         }
         // A file system that was unmounted is forgotten.
-        if filesystems.found().is_some() {
+        if !filesystems.is_unread() {
             self.last.retain(|(number, _)| mounted.iter().any(|fs| fs.number == *number));
         }
         match found.first {
@@ -210,7 +210,7 @@ impl ErrorRecords {
 mod tests {
     use super::*;
     use crate::health::filesystems::tests::{ext4, mounted, vfat};
-    use crate::health::tests::Board;
+    use crate::health::tests::{Board, unread};
     use crate::kube::facts::Read;
 
     /// The mounted file systems, and the errors of a btrfs.
@@ -284,9 +284,15 @@ mod tests {
             board.look(60, &(mounted(&[ext4(count)]), Vec::new()));
             assert_eq!(board.take_signs() == ["Ext4Error"], want, "{count}");
         }
-        // Another medium.
-        board.look(60, &(mounted(&[vfat(false)]), Vec::new()));
-        board.look(60, &(mounted(&[ext4(7)]), Vec::new()));
-        assert_eq!(board.take_signs(), [] as [&str; 0]);
+        // Another medium; a table that was not read forgets nothing.
+        for (between, want) in
+            [(mounted(&[vfat(false)]), false), (Presence::Absent, false), (unread(), true)]
+        {
+            let mut board = new_board();
+            board.look(0, &(mounted(&[ext4(3)]), Vec::new()));
+            board.look(60, &(between, Vec::new()));
+            board.look(60, &(mounted(&[ext4(7)]), Vec::new()));
+            assert_eq!(board.take_signs() == ["Ext4Error"], want);
+        }
     }
 }

@@ -119,7 +119,13 @@ impl Source for ReadonlyFilesystem {
         let step = if input.clock_is_wrong { 0 } else { CLOCK_STEP };
         let filesystems = match value_or_result(&self.found) {
             Ok(filesystems) => filesystems,
-            Err(result) => return result,
+            Err(result) => {
+                // A file system that was unmounted is forgotten, also the only one.
+                if self.found == Presence::Absent {
+                    self.memories.clear();
+                }
+                return result;
+            }
         };
         let mut old = std::mem::take(&mut self.memories);
         let mut failed: Vec<&Filesystem> = Vec::new();
@@ -607,6 +613,13 @@ pub(super) mod tests {
         board.look(0, &mounted(&[vfat(false), ext4(0)]));
         board.look(60, &mounted(&[ext4(0)]));
         assert_eq!(board.looks(5, 60, &mounted(&[vfat(true), ext4(0)])), "False");
+        // The root is on NFS. A table that was not read forgets nothing.
+        for (between, want) in [(Presence::Absent, "none"), (unread(), "FilesystemIsReadOnly")] {
+            let mut board = new_board();
+            board.look(0, &mounted(&[vfat(false)]));
+            board.look(60, &between);
+            assert_eq!(board.looks(5, 60, &mounted(&[vfat(true)])), want);
+        }
     }
 
     #[test]

@@ -71,8 +71,8 @@ impl EventSources {
         // A Raspberry Pi uses its watchdog for each reboot, so there the bit says nothing.
         if reader.is_pi == Some(false) && self.was_reset.is_none() {
             let status = reader.whole(|reader| reader.value(WATCHDOG, "bootstatus"));
-            let is_reset = |status: Option<i64>| status.is_some_and(|bits| bits & CARD_RESET != 0);
-            self.was_reset = status.ok().map(is_reset);
+            // A driver that is bound later has its file later.
+            self.was_reset = status.ok().flatten().map(|bits| bits & CARD_RESET != 0);
         }
     }
 

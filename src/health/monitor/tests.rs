@@ -163,6 +163,30 @@ fn a_reset_by_the_watchdog_is_one_event_of_its_boot_wherever_the_first_look_ends
     }
 }
 
+/// Its module is loaded after the first look, which is 0.1 s after the start.
+#[test]
+fn a_reset_by_a_watchdog_whose_driver_is_bound_later_is_one_event() {
+    let tree = Tree::new("health-reset-late");
+    tree.write("proc/device-tree/compatible", b"radxa,rock-4\0");
+    tree.write("proc/sys/kernel/random/boot_id", b"abc\n");
+    for (is_told_before, want) in [(false, &["WatchdogReset"][..]), (true, &[])] {
+        std::fs::remove_dir_all(tree.join("sys")).ok();
+        tree.write(UEVENTS, b"701\n");
+        let mut watch = watch(&tree);
+        let node = if is_told_before { "abc" } else { "former" };
+        watch.health.on_node(&[], Some(node), false);
+        watch.look(0);
+        tree.write("sys/class/watchdog/watchdog0/bootstatus", b"32\n");
+        tree.write(UEVENTS, b"702\n");
+        watch.health.on_node(&[], Some("abc"), true);
+        watch.look(60);
+        assert_eq!(reasons(&mut watch), want);
+        tree.write(UEVENTS, b"703\n");
+        watch.look(120);
+        assert_eq!(reasons(&mut watch), [""; 0]);
+    }
+}
+
 #[test]
 fn a_look_that_ends_early_forgets_no_change_of_a_link() {
     let tree = pi_with_zones("health-links");

@@ -106,6 +106,8 @@ impl Known {
 #[derive(Debug, Default)]
 pub(super) struct ConditionState {
     pub(super) known: Known,
+    /// What was taken over last.
+    adopted: Known,
     /// Since when there is no sign of the problem.
     no_problem_since: Option<Mono>,
     unread_since: Option<Mono>,
@@ -114,8 +116,13 @@ pub(super) struct ConditionState {
 impl ConditionState {
     /// Takes over the condition that an earlier process wrote, also if an older copy of it was
     /// taken over before. A problem that this process has found is kept. A condition that is True
-    /// stays True until its problem had no sign for its clear time.
+    /// stays True until its problem had no sign for its clear time. The same condition is taken
+    /// over once: what the rule has found since would be lost.
     pub(super) fn adopt(&mut self, known: Known) {
+        if self.adopted == known {
+            return;
+        }
+        self.adopted = known.clone();
         if self.known.problem().is_none_or(Problem::is_adopted) {
             self.known = known;
         }
@@ -125,7 +132,7 @@ impl ConditionState {
     /// of a problem.
     pub(super) fn step(&mut self, result: RuleResult, clear: impl Fn(&str) -> Duration, now: Mono) {
         match result {
-            RuleResult::NoSource => *self = Self { known: Known::Absent, ..Self::default() },
+            RuleResult::NoSource => (self.known, self.no_problem_since) = (Known::Absent, None),
             RuleResult::Waiting => self.no_problem_since = None,
             RuleResult::Unread => {
                 let since = *self.unread_since.get_or_insert(now);
@@ -275,6 +282,26 @@ mod tests {
         state.adopt(old());
         state.adopt(Known::Fine);
         steps(&mut state, &[(Waiting, 65, "m")]);
+    }
+
+    /// Until the first write succeeds, the condition is taken over with each status.
+    #[test]
+    fn a_condition_that_ended_is_not_taken_over_again() {
+        let old = |message: &str| {
+            let message = message.to_owned();
+            Known::Problem(Problem { rank: ADOPTED, reason: "R", message, since: None })
+        };
+        for (result, after, want) in [(NoProblem, NoProblem, "False"), (Waiting, NoSource, "none")]
+        {
+            let mut state = ConditionState::default();
+            state.adopt(old("old"));
+            steps(&mut state, &[(result, 0, "old"), (after, 60, want)]);
+            state.adopt(old("old"));
+            steps(&mut state, &[(Waiting, 61, want)]);
+            // The server answered with an older Node first.
+            state.adopt(old("newer"));
+            steps(&mut state, &[(Waiting, 62, "newer")]);
+        }
     }
 
     #[test]

@@ -187,6 +187,22 @@ fn a_reset_by_a_watchdog_whose_driver_is_bound_later_is_one_event() {
     }
 }
 
+/// A webhook refuses the first writes of the status for hours.
+#[test]
+fn an_oops_of_a_former_boot_does_not_come_back_before_the_first_write() {
+    let tree = Tree::new("health-former-oops");
+    tree.write("proc/sys/kernel/tainted", b"0\n");
+    let told = json!([{"type": "KernelDeadlock", "status": "True", "reason": "KernelOops",
+        "lastTransitionTime": "2020-01-01T00:00:00Z",
+        "message": "the kernel has oopsed since boot"}]);
+    let mut watch = watch(&tree);
+    for second in [0, 10, 60, 70] {
+        watch.health.on_node(told.as_array().unwrap(), Some("former"), false);
+        watch.look(second);
+        assert_eq!(watch.status("KernelDeadlock"), Some(false), "{second}");
+    }
+}
+
 #[test]
 fn a_look_that_ends_early_forgets_no_change_of_a_link() {
     let tree = pi_with_zones("health-links");

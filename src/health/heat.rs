@@ -2,7 +2,7 @@
 //! `sys/devices/system/cpu/cpufreq`.
 
 use super::condition_state::RuleResult;
-use super::reader::{HealthReader, MAX_DEVICES, is_numbered, join};
+use super::reader::{CPUFREQ, HealthReader, MAX_DEVICES, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::kube::facts::Presence;
 use crate::os::reread_file::RereadFile;
@@ -68,7 +68,6 @@ pub(super) struct Policy {
 }
 
 const THERMAL: &str = "sys/class/thermal";
-const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
 
 /// m°C that a trip may have. Unused trips often have 0 or -273250, which are outside, or 125000,
 /// which is inside: real trips have up to 150 °C.

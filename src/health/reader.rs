@@ -6,8 +6,11 @@
 //! process may have been paused, or the machine suspended.
 
 use std::fmt;
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
+
+use nix::errno::Errno;
 
 use super::condition_state::UNREAD_KEEPS;
 use super::mounted::Filesystem;
@@ -29,6 +32,8 @@ const LEAST_PART: u32 = 1000;
 const LEFT_OUT: Duration = UNREAD_KEEPS.saturating_sub(Duration::from_secs(600));
 /// Limit of the devices of a kind that are looked at. A phone has some 60 thermal zones.
 pub(super) const MAX_DEVICES: usize = 128;
+/// The folder of the cpufreq policies.
+pub(super) const CPUFREQ: &str = "sys/devices/system/cpu/cpufreq";
 
 /// Reads below a root.
 pub(super) struct HealthReader {
@@ -167,7 +172,7 @@ impl HealthReader {
         let bytes = file.read_until(&self.root, limit, is_enough);
         self.took(&file.path, start);
         self.is_cut_off |= bytes.is_err() && self.root.may_read().is_err();
-        self.note(bytes.map_err(|error| unread(&file.path, &error)))
+        self.note(bytes.map_err(|error| unread_or_off(&file.path, &error)))
     }
 
     /// Why a file or folder is not read, if it is left out.
@@ -258,6 +263,14 @@ impl HealthReader {
     }
 }
 
+/// The cause of a failed read. While all CPUs of a cpufreq policy are offline, the kernel refuses
+/// its files with EBUSY (`show` in drivers/cpufreq/cpufreq.c), and the policy counts as absent.
+fn unread_or_off(path: &str, error: &io::Error) -> Unread {
+    let is_busy = error.raw_os_error() == Some(Errno::EBUSY as i32);
+    let unread = unread(path, error);
+    Unread { absent: unread.absent || is_busy && path.starts_with(CPUFREQ), ..unread }
+}
+
 /// A hexadecimal number, with or without `0x`.
 pub(super) fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
@@ -342,6 +355,23 @@ mod tests {
         let mut file = RereadFile::new("vmstat");
         assert_eq!(reader.reread_values(&mut file, ["b ", "a "]), Ok([Some(2), Some(1)]));
         assert_eq!(reader.reread_values(&mut file, ["a ", "c "]), Ok([Some(1), None]));
+    }
+
+    /// A cluster whose CPUs are all offline made each look a discovery.
+    #[test]
+    fn a_policy_whose_cpus_are_offline_is_absent_and_no_other_busy_file_is() {
+        let tree = Tree::empty("reader-busy");
+        let (mut reader, _) = reader(&tree);
+        for (folder, errno, want) in [
+            (CPUFREQ, Errno::EBUSY, true),
+            (CPUFREQ, Errno::EIO, false),
+            ("sys/class/thermal", Errno::EBUSY, false),
+        ] {
+            let path = format!("{folder}/policy4/cpuinfo_max_freq");
+            let unread = unread_or_off(&path, &errno.into());
+            let found = reader.whole(|reader| reader.note::<()>(Err(unread)).ok());
+            assert_eq!(found.is_ok(), want, "{path}: {errno}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, vo
 use crate::kube::facts::{HealthCondition, HealthConditions, Presence, Sign, Unread};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::object;
+use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::guard;
@@ -64,6 +65,8 @@ pub struct Health {
     event_sources: EventSources,
     /// The first line of each `--node-condition` file.
     files: Vec<Presence<String>>,
+    /// Their reads.
+    files_log: OutageLog,
     signs: Vec<Sign>,
     /// Types that are not detected and that an earlier process left on the Node. Deleted once:
     /// afterwards they may be another program's, which may use the same reasons.
@@ -106,6 +109,7 @@ impl Health {
             time: Time::new(root, root_dir, built),
             event_sources: EventSources::default(),
             files: Vec::new(),
+            files_log: OutageLog::new("--node-condition"),
             signs: Vec::new(),
             leftovers: Vec::new(),
             foreign: Vec::new(),
@@ -302,9 +306,21 @@ impl Health {
             let before = self.files.get(index).and_then(Presence::found);
             let found = guard::found(&file.path);
             let line = found.and_then(|path| condition_file::line(read_found(&path), before));
-            Some(line.map_err(|error| unread(&file.name, &error)).into())
+            let source = || format!("{}={}", file.name, file.path.display());
+            Some(line.map_err(|error| unread(&source(), &error)).into())
         });
-        self.on_files(lines.collect());
+        let lines: Vec<Presence<String>> = lines.collect();
+        let unread = lines.iter().filter_map(|line| match line {
+            Presence::Unread(unread) => Some(unread.to_string()),
+            Presence::Absent | Presence::Found(_) => None,
+        });
+        let unread: Vec<String> = unread.collect();
+        if !unread.is_empty() {
+            self.files_log.failed(&unread.join(" | "), self.reader.now().mono);
+        } else if self.files_log.last_error().is_some() && lines.len() == self.config.files.len() {
+            self.files_log.succeeded(self.reader.now().mono);
+        }
+        self.on_files(lines);
     }
 
     pub(super) fn on_files(&mut self, lines: Vec<Presence<String>>) {

@@ -550,9 +550,12 @@ fn a_condition_file_that_cannot_be_read_keeps_its_line() {
     unread();
     health.read_files();
     assert!(health.files[0].is_unread(), "{:?}", health.files);
+    let why = health.files_log.last_error().unwrap();
+    assert!(why.starts_with(&format!("Ups={}: ", path.display())), "{why}");
     std::fs::remove_file(&path).unwrap();
     tree.write("ups", b"OnBattery: 20 %");
     health.read_files();
+    assert_eq!(health.files_log.last_error(), None);
     std::fs::remove_file(&path).unwrap();
     unread();
     health.read_files();

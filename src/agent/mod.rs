@@ -34,6 +34,7 @@ use crate::node::schedule::{Action, RequestKind};
 use crate::node::wall_clock::WallClock;
 use crate::os::clock::{self, Clock};
 use crate::os::command::{self, CommandFailure, End, env};
+use crate::os::guard;
 use crate::os::notify::Notify;
 use crate::os::random;
 use crate::os::wakeup::{Wakeup, Woken};
@@ -281,10 +282,12 @@ impl Agent {
         let watched = self.wakeup.watches_network();
         let change = self.facts.refresh(node, may_wait, watched, || clock.now().mono);
         self.kubelet.on_facts(change, self.clock.now().mono);
-        // After a failure the file is written again with the next report.
+        // After a failure the file is written again with the next report. Not on a root that can
+        // block: its server may have died since.
         self.cidrs_due |= self.unwritten_cidrs.is_some()
             && self.changes.is_empty()
-            && self.kubelet.is_report_due(now.mono);
+            && self.kubelet.is_report_due(now.mono)
+            && !guard::root_can_block();
     }
 
     /// Opens the connection of the first request.

@@ -1,6 +1,7 @@
 //! The history of boots. `time.rs` reads and writes its file.
 
 use super::condition_state::RuleResult;
+use crate::kube::instant::Mono;
 
 /// Number of lines that are kept.
 const MAX_LINES: usize = 16;
@@ -28,8 +29,8 @@ pub(super) struct History {
     pub(super) id: Option<String>,
     /// Whether the file exists; `None` before it was read.
     pub(super) exists: Option<bool>,
-    /// The file cannot be written.
-    pub(super) has_failed: bool,
+    /// When the file could not be read or written; `None` as soon as another attempt is allowed.
+    pub(super) failed: Option<Mono>,
     /// This boot has a line, without `orderly`. `is_unsaved`: that changed since the last write.
     pub(super) is_recorded: bool,
     is_unsaved: bool,
@@ -69,7 +70,7 @@ impl History {
     /// False if the boot has its line or no id, the file was not read, or its last write failed.
     pub(super) fn may_record(&self) -> bool {
         let is_ready = self.exists.is_some() && self.id.as_ref().is_some_and(|id| !id.is_empty());
-        is_ready && !self.is_recorded && !self.has_failed
+        is_ready && !self.is_recorded && self.failed.is_none()
     }
 
     /// The file with a line of this boot, which began `at`; `None` if it may not be written.
@@ -90,10 +91,9 @@ impl History {
         self.is_unsaved.then(|| self.text())
     }
 
-    /// Whether a line of this boot is in the file, or is to be written. A write that failed is
-    /// tried again after the next look.
+    /// Whether a line of this boot is in the file, or is to be written.
     pub(super) fn has_own(&self) -> bool {
-        self.exists.is_some() && (self.is_recorded || self.is_unsaved && !self.has_failed)
+        self.exists.is_some() && (self.is_recorded || self.is_unsaved && self.failed.is_none())
     }
 
     /// The file at the end of this process; `None` if it has no line of this boot.
@@ -103,10 +103,11 @@ impl History {
         Some(self.text())
     }
 
-    /// Takes the result of the write.
-    pub(super) fn on_written(&mut self, is_ok: bool) {
+    /// Takes the result of the write: when it failed, or `None`.
+    pub(super) fn on_written(&mut self, failed: Option<Mono>) {
+        let is_ok = failed.is_none();
         self.exists = self.exists.map(|exists| exists | is_ok);
-        self.has_failed = !is_ok;
+        self.failed = failed;
         self.is_recorded &= is_ok;
         self.is_unsaved &= !is_ok;
     }
@@ -114,7 +115,7 @@ impl History {
     /// Whether the board is in a series of reboots at `now`, in seconds since 1970. `None`: the
     /// clock is not known to be right.
     pub(super) fn judge(&self, now: Option<u64>) -> RuleResult {
-        let can_be_made = !self.has_failed && self.id.as_deref() != Some("");
+        let can_be_made = self.failed.is_none() && self.id.as_deref() != Some("");
         let now = match (self.exists, now) {
             (None, _) => return RuleResult::Unread,
             (Some(false), _) if !can_be_made => return RuleResult::NoSource,
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(first.judge(Some(100)), RuleResult::Waiting);
         assert_eq!(first.stop(), None, "not recorded");
         assert_eq!(first.record(7).as_deref(), Some("7 a\n"));
-        first.on_written(true);
+        first.on_written(None);
         assert_eq!(first.record(8), None);
         assert_eq!(first.judge(Some(100)), RuleResult::NoProblem);
         assert_eq!(first.judge(None), RuleResult::Waiting);
@@ -256,7 +257,7 @@ mod tests {
         let mut none = History { id: Some("a".to_owned()), ..History::default() };
         none.load(None);
         assert!(none.record(T).is_some());
-        none.on_written(false);
+        none.on_written(Some(Mono::START));
         assert_eq!(none.judge(Some(T)), RuleResult::NoSource);
         assert_eq!(none.record(T + 2), None);
         assert_eq!(none.stop(), None, "a write that failed is not repeated by a stop");
@@ -265,12 +266,12 @@ mod tests {
         assert_eq!(unknown.judge(Some(T)), RuleResult::NoSource);
         let mut bad = history(&boots(&[T, T + 1, T + 2], ""), "a");
         assert!(bad.record(T + 3).is_some());
-        bad.on_written(false);
+        bad.on_written(Some(Mono::START));
         assert!(matches!(bad.judge(Some(T + 4)), RuleResult::Problem(_)), "this boot counts, too");
-        bad.has_failed = false;
+        bad.failed = None;
         let text = boots(&[T, T + 1, T + 2], "") + &format!("{} a\n", T + 3);
         assert_eq!(bad.record(T + 60), Some(text), "this boot has one line");
-        bad.on_written(true);
+        bad.on_written(None);
         assert_eq!(bad.record(T + 120), None);
     }
 

@@ -22,6 +22,9 @@ use crate::os::reread_file::RereadFile;
 use crate::os::root::{HostRoot, Look, NOT_REACHED, READ_BUDGET, text, unread};
 use crate::os::scan;
 
+/// Least time between two looks: one a minute. It is a little less than 60 s, because a status can
+/// be computed early.
+pub(super) const SLOW: Duration = Duration::from_secs(55);
 /// After this many looks in a row that took longer than [`READ_BUDGET`], a file is left out.
 const MOST_LONG: u8 = 3;
 /// The slowest file is left out only if its read took at least a thousandth of the long look: 10 ms

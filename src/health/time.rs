@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::boots::History;
 use super::condition_state::RuleResult;
 use super::config::HealthConfig;
-use super::reader::HealthReader;
+use super::reader::{HealthReader, SLOW};
 use super::{CheckTexts, ConditionKind};
 use crate::kube::facts::Presence;
 use crate::kube::instant::{Mono, Now};
@@ -96,9 +96,10 @@ impl Time {
 
     pub(super) fn discover(&mut self, reader: &HealthReader, config: &HealthConfig) {
         self.has_timesync = config.detects(NTP.name) && timesync(&reader.root).is_some();
-        // Its disk may be mounted by now.
-        if self.history.is_missing() {
-            (self.history.exists, self.history.has_failed) = (None, false);
+        // Its disk may be mounted by now. A write that failed is the look's to repeat.
+        let is_unwritten = self.log.last_error().is_some();
+        if self.history.is_missing() && !is_unwritten && !reader.root_can_block {
+            (self.history.exists, self.history.failed) = (None, None);
         } else if self.history.is_recorded {
             self.load_again(reader.now().mono);
         }
@@ -110,13 +111,17 @@ impl Time {
         let now = reader.now();
         self.booted = uptime.map(|uptime| (now.mono, uptime));
         self.ntp.on_look(timesync, uptime.unwrap_or_default(), now.wall);
+        // What failed is tried again, at most once a minute. Not on a root that can block: its
+        // server may have died since.
+        let is_over = |at: &mut Mono| now.mono.since(*at) >= SLOW;
+        if self.log.last_error().is_some() && !reader.root_can_block {
+            self.history.failed.take_if(is_over);
+        }
         // A look whose time is over reads no other file: the root may be dead.
-        let may_read = reader.root.may_read().is_ok();
+        let may_read = reader.root.may_read().is_ok() && self.history.failed.is_none();
         if self.history.exists.is_none() && config.detects(REBOOTS.name) && may_read {
             self.load(now.mono);
         }
-        // A write that failed is tried again, at most once for each look.
-        self.history.has_failed &= self.log.last_error().is_none();
         // The first look may not have come so far.
         if self.history.id.is_none() {
             let id = Presence::from(reader.root.text("proc/sys/kernel/random/boot_id", SMALL));
@@ -125,8 +130,8 @@ impl Time {
         }
     }
 
-    /// Reads the file `boots`, at each look until that succeeds. A file that cannot be read is not
-    /// written over, because it has the earlier boots.
+    /// Reads the file `boots`. A file that cannot be read is not written over, because it has the
+    /// earlier boots.
     fn load(&mut self, now: Mono) {
         let bytes = guard::found(&self.boots).and_then(|path| read_found(&path));
         match Presence::from(bytes.map_err(|error| unread("boots", &error))).present() {
@@ -139,7 +144,7 @@ impl Time {
                 }
             }
             Err(unread) => {
-                self.history.exists = None;
+                (self.history.exists, self.history.failed) = (None, Some(now));
                 self.log.failed(&format!("cannot be read: {}", unread.cause), now);
             }
         }
@@ -170,7 +175,7 @@ impl Time {
     }
 
     /// Whether the file `boots` lacks a line of this boot, and a response has shown that the clock
-    /// is right. After a failed write, each look allows another attempt.
+    /// is right. After a failed write, a later look allows another attempt.
     pub(super) fn is_record_due(&self, now: Now) -> bool {
         self.history.may_record() && self.ntp.is_vouched() && self.began(now).is_some()
     }
@@ -179,7 +184,7 @@ impl Time {
     /// reads the file: its disk may have been mounted since the look.
     pub(super) fn record(&mut self, now: Now) -> Option<Vec<Op>> {
         let began = self.began(now).filter(|_| self.ntp.is_vouched())?;
-        if self.history.is_missing() && !self.history.has_failed {
+        if self.history.is_missing() && self.history.failed.is_none() {
             self.load(now.mono);
         } else if self.history.may_record() {
             self.load_again(now.mono);
@@ -187,14 +192,14 @@ impl Time {
         let text = self.history.record(began.seconds())?;
         let ops = self.change(text);
         if ops.is_none() {
-            self.history.on_written(false);
+            self.history.on_written(Some(now.mono));
         }
         ops
     }
 
     /// Takes the result of a write.
     pub(super) fn on_written(&mut self, result: Result<(), Fault>, now: Mono) {
-        self.history.on_written(result.is_ok());
+        self.history.on_written(result.is_err().then_some(now));
         let error = result.err().map(|why| {
             format!("cannot be written: {why}; make --root-dir writable for FrequentReboot")
         });
@@ -378,6 +383,7 @@ fn is_stale(age: Duration, uptime: u64) -> bool {
 #[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
+    use crate::health::tests::{FakeClock, at};
     use crate::os::mounts::pretend;
     use crate::os::tree::Tree;
     use crate::os::write::Disk;
@@ -528,7 +534,8 @@ mod tests {
         assert_eq!(time.record(now()), None);
         std::fs::remove_dir(tree.join("data/boots")).unwrap();
         tree.write("data/boots", b"1 old\n");
-        time.look(&mut reader, &config);
+        let mut later = HealthReader::new(root, || at(60));
+        time.look(&mut later, &config);
         assert!(time.record(now()).is_some());
         assert_eq!(time.history.text(), format!("1 old\n{} new\n", SERVER - 100));
     }
@@ -570,6 +577,45 @@ mod tests {
                 write(time.stop(Mono::START));
                 let text = std::fs::read_to_string(tree.join("data/boots")).unwrap();
                 assert_eq!(text, format!("2 old\n{own} new orderly\n"), "{mounted_before}");
+            }
+        }
+    }
+
+    /// While a source is suspect, a look comes every 10 s. The server of a root on a network may
+    /// have died since the failure.
+    #[test]
+    fn what_failed_is_tried_again_after_a_minute_and_never_on_a_root_that_can_block() {
+        for (root_can_block, want) in [(false, vec![0, 60, 120]), (true, vec![0])] {
+            for is_unread in [false, true] {
+                let (tree, root, _, config) = board("health-boots-pause");
+                let clock = FakeClock::default();
+                let shown = clock.clone();
+                let mut reader = HealthReader::new(root.clone(), move || shown.now());
+                reader.root_can_block = root_can_block;
+                let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
+                std::fs::create_dir_all(tree.join("data")).unwrap();
+                let mut attempts = Vec::new();
+                for second in (0..=120).step_by(10) {
+                    clock.show(second);
+                    // In the place of the file, for the time of the look, with a read that fails.
+                    let in_the_way = tree.join("data/boots");
+                    if is_unread {
+                        std::fs::create_dir(&in_the_way).unwrap();
+                    }
+                    let failed = time.history.failed;
+                    time.discover(&reader, &config);
+                    time.look(&mut reader, &config);
+                    if is_unread {
+                        std::fs::remove_dir(&in_the_way).unwrap();
+                        attempts.extend((time.history.failed != failed).then_some(second));
+                    }
+                    answered(&mut time.ntp, 1, SERVER, 0);
+                    if time.record(at(second)).is_some() {
+                        time.on_written(Err("no space left".into()), at(second).mono);
+                        attempts.push(second);
+                    }
+                }
+                assert_eq!(attempts, want, "{root_can_block} {is_unread}");
             }
         }
     }

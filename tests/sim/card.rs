@@ -37,6 +37,8 @@ pub(crate) struct Card {
     has_identity: bool,
     /// A join has put another identity in its place, whose kubeconfig is on the card for good.
     is_replaced: bool,
+    /// The last operation that writes `podcidr` failed.
+    pub(super) refused_cidr: bool,
     cut: Option<Cut>,
 }
 
@@ -167,7 +169,11 @@ impl World {
         let slow = slow.max(self.root_gone_until.saturating_sub(self.now));
         // rename(2) and unlink(2) of a missing file say so first.
         let is_missing = matches!(op, Op::Remove(_)) && !self.board.has(relative(&shown));
-        if let Some(errno) = self.refuses(op, &shown).filter(|_| !is_missing) {
+        let refused = self.refuses(op, &shown).filter(|_| !is_missing);
+        if shown.contains("/podcidr") && !matches!(op, Op::Remove(_)) {
+            self.card.refused_cidr = refused.is_some();
+        }
+        if let Some(errno) = refused {
             if let (Op::Write(path, _, content), Errno::ENOSPC) = (op, errno) {
                 self.write_part(path, content);
             }

@@ -12,7 +12,7 @@ use super::condition_file;
 use super::condition_state::{ConditionState, Known, Problem, RuleResult};
 use super::config::HealthConfig;
 use super::events::EventSources;
-use super::reader::HealthReader;
+use super::reader::{HealthReader, SLOW};
 use super::time::{REBOOTS, Time};
 use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage, wear};
 use crate::kube::facts::{HealthCondition, HealthConditions, Presence, Sign, Unread};
@@ -28,9 +28,7 @@ use crate::os::reread_file::RereadFile;
 use crate::os::root::{HostRoot, unread};
 use crate::os::write::Op;
 
-/// Least time between two looks: one a minute, and one every 10 s while a source is suspect. It is
-/// a little less than 60 s and 10 s, because a status can be computed early.
-const SLOW: Duration = Duration::from_secs(55);
+/// The same while a source is suspect: every 10 s.
 const FAST: Duration = Duration::from_secs(9);
 /// Least time between two discoveries; after a uevent it is [`SLOW`].
 const DISCOVERY: Duration = Duration::from_secs(3600);

@@ -677,7 +677,11 @@ impl Hardware {
         let mounted = disks.into_iter().filter(|disk| disk.is_mounted);
         let has_errors = |disk: &&Disk| disk.errors > 0 && disk.fs != "ext2" && disk.fs != "vfat";
         let has_record = |disk: &Disk| disk.is_ext4() && disk.is_dated;
-        let is_misdated = |disk: &Disk| disk.is_ext4() && !disk.is_dated;
+        // By its time an error of this boot is of another one, or the other way round: the clock was
+        // set between, or begins at the same time with each boot.
+        let is_misdated = |disk: &Disk| {
+            disk.is_ext4() && disk.stops && disk.errors > 0 && disk.has_failed != disk.is_dated
+        };
         let level = |holds: bool| if holds { 2 } else { 0 };
         let available = self.memory_free_kib() * 1024;
         // Without a runtime the threshold of images, 15 %, is that of the same file system.
@@ -726,10 +730,7 @@ impl Hardware {
                 "recorded",
                 u64::from(mounted.clone().any(|disk| disk.has_failed && has_record(disk))),
             ),
-            (
-                "misdated",
-                u64::from(mounted.clone().any(|disk| disk.has_failed && is_misdated(disk))),
-            ),
+            ("misdated", u64::from(mounted.clone().any(is_misdated))),
             ("cooling", self.cooling),
             ("cap", self.cap),
         ]);

@@ -620,6 +620,8 @@ impl World {
         self.people.started = start;
         self.people.has_token = self.names_a_token();
         self.show_process(pid, &shown, true);
+        // What the times of errors say to this process.
+        self.tell_truth();
         self.tell(What::Starts { pid, name: "nodelet", line });
     }
 

@@ -435,7 +435,8 @@ impl<'a> Watch<'a> {
             was_there |= GROWTHS.iter().any(|name| self.has_grown(name, from));
         }
         let is_excused = rule.kind == "ThermalThrottling" && self.cap_is_unknown(from)
-            || rule.kind == "ReadonlyFilesystem" && self.is_of_an_edit();
+            || rule.kind == "ReadonlyFilesystem"
+                && (self.is_of_an_edit() || self.has_misdated(from));
         if is_excused {
             return;
         }
@@ -473,6 +474,12 @@ impl<'a> Watch<'a> {
         let free = self.past.iter().rev().filter(|(at, _)| *at < cools);
         let free = free.take_while(|one| is_free(one) && one.1.count("cap") == cap).last();
         free.is_none_or(|(since, _)| cools < (*since).max(agent) + seconds(130))
+    }
+
+    /// The time of an error said at the first look of the agent that it is of this boot.
+    fn has_misdated(&self, from: Duration) -> bool {
+        let from = from.min(self.agent_since.unwrap_or_default());
+        self.since(from).any(|(_, truth, _)| truth.count("misdated") > 0)
     }
 
     /// Somebody edited the boot medium at the first look of the agent, which cannot know that. The

@@ -198,11 +198,14 @@ fn is_of_left_out(path: &str, trace: &[Entry], at: Duration) -> bool {
 /// boot, because the clock was set: two processes that first see it at different times differ.
 fn is_of_untold(path: &str, trace: &[Entry], at: Duration) -> bool {
     let (mut stopped, mut is_misdated, mut was_misdated) = (None, false, false);
-    for entry in trace.iter().take_while(|entry| entry.at <= at) {
+    // The process that is started then sees it a little later.
+    for entry in trace.iter().take_while(|entry| entry.at <= at + Duration::from_secs(30)) {
         match &entry.what {
             What::Board(truth) => {
-                let has_stopped = truth.level(READ_ONLY) > 0 && truth.count("recorded") == 0;
-                stopped = has_stopped.then(|| stopped.unwrap_or(entry.at));
+                if entry.at <= at {
+                    let has_stopped = truth.level(READ_ONLY) > 0 && truth.count("recorded") == 0;
+                    stopped = has_stopped.then(|| stopped.unwrap_or(entry.at));
+                }
                 is_misdated = truth.count("misdated") > 0;
                 was_misdated |= is_misdated;
             }

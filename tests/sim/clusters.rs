@@ -382,10 +382,15 @@ impl World {
         self.person_writes("etc/credstore/nodelet.bootstrap-kubeconfig", text.as_bytes());
         self.remove_identity();
         self.restart_unit();
-        self.later(Duration::from_secs(120), |world, _| world.install_good_kubeconfig(), 0);
+        let of = cluster as u64;
+        self.later(Duration::from_secs(120), |world, of| world.install_good_kubeconfig(of), of);
     }
 
-    fn install_good_kubeconfig(&mut self) {
+    /// Unless the files of another cluster than `of` were installed since.
+    fn install_good_kubeconfig(&mut self, of: u64) {
+        if self.people.installed as u64 != of {
+            return;
+        }
         self.set_double();
         let life = self.plan.setting("life").parse().unwrap_or(86_400);
         let cluster = self.people.installed;

@@ -78,7 +78,7 @@ pub(crate) struct Disk {
     pub(crate) fs: String,
     source: &'static str,
     /// An error makes it read-only: `errors=remount-ro`.
-    stops: bool,
+    pub(crate) stops: bool,
     pub(crate) is_mounted: bool,
     /// Its superblock is read-only, as somebody wants it.
     pub(crate) is_read_only: bool,

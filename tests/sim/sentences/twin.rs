@@ -409,7 +409,8 @@ mod tests {
         assert!(!is_untold("ext4", 100), "it has a record of its errors");
         let clock_set = at(150, {
             let mut hardware = crate::sim::devices::Hardware::default();
-            hardware.root.has_failed = true;
+            (hardware.root.has_failed, hardware.root.stops) = (true, true);
+            hardware.root.errors = 1;
             What::Board(Box::new(hardware.truth(1, false)))
         });
         let trace = [board("ext4", 100, true), clock_set, board("ext4", 200, true)];

@@ -74,6 +74,10 @@ fn judge(run: &Run<'_>) -> Judged {
                 if INSTALLS.iter().any(|class| text.contains(class)) {
                     (last, changes_until) = (None, entry.at);
                 }
+                // A deleted Node may come back with a backup.
+                if text.contains("node-deleted") || text.contains("etcd-") {
+                    created = None;
+                }
                 // It takes the files away from the joins that run, and leaves those of the process.
                 if text.contains("package size=2") {
                     lines.clear();

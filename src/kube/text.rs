@@ -83,6 +83,8 @@ pub enum FaultKind {
     Other,
     /// EACCES: another user may be allowed to do it.
     Denied,
+    /// A file is there, or may be, and could not be read.
+    Unread,
     /// A server refuses our token or certificate.
     Credentials,
 }
@@ -97,6 +99,11 @@ impl Fault {
     pub fn of_credentials(what: impl Into<String>) -> Self {
         let fault = Self::new(what, "check the credentials in the kubeconfig");
         Self { kind: FaultKind::Credentials, ..fault }
+    }
+
+    /// Whether a file may be there that could not be read.
+    pub fn is_unread(&self) -> bool {
+        matches!(self.kind, FaultKind::Denied | FaultKind::Unread)
     }
 
     /// Says first where it is, or what it prevents.

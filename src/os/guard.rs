@@ -7,7 +7,7 @@
 //! root.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, ErrorKind::NotADirectory, ErrorKind::NotFound};
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
@@ -19,7 +19,7 @@ use super::folders;
 pub use super::mounts::own_mounts;
 use super::mounts::{self, Mount, all_mounts};
 use super::read::{cause, read_found};
-use crate::kube::text::Fault;
+use crate::kube::text::{Fault, FaultKind};
 
 /// The mount of `path`, if its file system can block for ever. The path must be absolute and free
 /// of links and `..`.
@@ -77,7 +77,14 @@ pub(crate) fn found_in(path: &Path, mounts: &[Mount]) -> io::Result<PathBuf> {
 
 /// Reads a whole file of at most 1 MiB. The error does not name the path.
 pub fn read(path: &Path) -> Result<Vec<u8>, Fault> {
-    found(path).and_then(|path| read_found(&path)).map_err(|e| cause(&e))
+    let read = found(path).and_then(|path| read_found(&path));
+    read.map_err(|e| match (e.kind(), cause(&e)) {
+        (NotFound | NotADirectory, missing) => missing,
+        (_, unread) if unread.kind == FaultKind::Other => {
+            Fault { kind: FaultKind::Unread, ..unread }
+        }
+        (_, denied) => denied,
+    })
 }
 
 /// `path` with its folder resolved, for a call that does not follow the last link.

@@ -165,8 +165,14 @@ impl Pki {
     ) -> Result<(ApiConfig, Leaf), Fault> {
         let stored = self.store.usable()?;
         let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
-        let is_unusable = || matches!(self.kubeconfig_state(now), Ok(KubeconfigState::Unusable(_)));
-        if self.source.bootstrap.is_some() && (self.marks.replaced.is_some() || is_unusable()) {
+        let replaced = &self.marks.replaced;
+        // A person may have replaced it since the request.
+        let is_still = || self.other_kubeconfig(&requested).is_ok_and(|it| it == *replaced);
+        let is_unusable = || match self.kubeconfig_state(now) {
+            Ok(KubeconfigState::Unusable(why)) => !why.is_unread(),
+            Ok(KubeconfigState::Usable(..)) | Err(_) => false,
+        };
+        if self.source.bootstrap.is_some() && (replaced.is_some() && is_still() || is_unusable()) {
             self.write_kubeconfig(&requested);
         }
         let clean = self.store.clean();
@@ -176,22 +182,26 @@ impl Pki {
 
     /// The digest of the kubeconfig in its file; `None` if there is no file, or if it is already
     /// the kubeconfig that a bootstrap with `requested` would write.
-    fn other_kubeconfig(&self, requested: &ApiConfig) -> Option<String> {
-        let (found, new) = (read(&self.source.kubeconfig).ok()?, self.rendered(requested).ok()?);
-        (found != new.as_bytes()).then(|| digest_of(&found))
+    fn other_kubeconfig(&self, requested: &ApiConfig) -> Result<Option<String>, Fault> {
+        let found = match read(&self.source.kubeconfig) {
+            Err(why) if !why.is_unread() => return Ok(None),
+            found => found?,
+        };
+        let new = self.rendered(requested)?;
+        Ok((found != new.as_bytes()).then(|| digest_of(&found)))
     }
 
     /// Called before a request with the own certificate. Such a request replaces no kubeconfig, so
     /// the mark `replaced` is dropped. It is kept only if the stored pair has it, too, and the
-    /// kubeconfig that it names is still in its file.
+    /// kubeconfig that it names is still in its file, as far as both can be read.
     pub(super) fn keep_kubeconfig(&mut self, requested: &ApiConfig) {
         let Some(replaced) = self.marks.replaced.take() else {
             return;
         };
-        let stored = self.store.current().ok().flatten();
-        let stored = stored.as_ref().map(Marks::of_stored).unwrap_or_default().replaced;
+        let mark = |pair: ClientCertificate| Marks::of_stored(&pair).replaced;
+        let stored = self.store.current().map(|pair| pair.and_then(mark));
         let found = self.other_kubeconfig(requested);
-        let is_still = [stored, found].iter().all(|it| it.as_ref() == Some(&replaced));
+        let is_still = [stored, found].iter().flatten().all(|it| it.as_ref() == Some(&replaced));
         self.marks.replaced = is_still.then_some(replaced);
     }
 

@@ -122,7 +122,10 @@ impl Pki {
                     && is_of_cluster(&identity, &bootstrap)
                 {
                     log::info!("{why}; {} is used", identity.chain.source);
-                    self.write_kubeconfig(&bootstrap);
+                    // One that cannot be read may name another server by now.
+                    if !why.is_unread() {
+                        self.write_kubeconfig(&bootstrap);
+                    }
                     let certificate = Some(identity);
                     let kubeconfig = ApiConfig { certificate, authorization: None, ..bootstrap };
                     Start::with(kubeconfig, Some(leaf))
@@ -142,8 +145,8 @@ impl Pki {
             return kubeconfig;
         }
         let former = ApiConfig { ca: kubeconfig.ca.clone(), ..bootstrap.clone() };
-        let differs_by_ca =
-            self.other_kubeconfig(&former).is_none() && self.other_kubeconfig(bootstrap).is_some();
+        let other = |config| self.other_kubeconfig(config);
+        let differs_by_ca = matches!((other(&former), other(bootstrap)), (Ok(None), Ok(Some(_))));
         if !differs_by_ca {
             return kubeconfig;
         }
@@ -162,7 +165,9 @@ impl Pki {
     ) -> Result<(KubeconfigState, Marks), Fault> {
         let at = if bootstrap.is_some() { now } else { Wall::default() };
         let state = self.kubeconfig_state(at)?;
-        let replaced = bootstrap.and_then(|it| self.other_kubeconfig(it));
+        // What an earlier read found, if this one fails.
+        let or_former = |_| self.marks.replaced.clone();
+        let replaced = bootstrap.and_then(|it| self.other_kubeconfig(it).unwrap_or_else(or_former));
         let (kubeconfig, leaf) = match state {
             KubeconfigState::Usable(kubeconfig, leaf) => (kubeconfig, leaf),
             unusable @ KubeconfigState::Unusable(_) => {

@@ -391,6 +391,51 @@ fn an_unusable_kubeconfig_is_replaced_and_a_usable_one_is_kept() {
     }
 }
 
+/// A file that is too large stands for one that is another user's, and for a card that fails. The
+/// server has moved, and the bootstrap kubeconfig has the former address.
+#[test]
+fn a_kubeconfig_that_cannot_be_read_is_not_written_over() {
+    for (has_pair, rotate) in [(true, true), (true, false), (false, true), (false, false)] {
+        let (_folder, signer, paths) = bootstrapping(rotate);
+        renew(&mut open(&paths, day(1)).0, &signer, 1);
+        let moved = fs::read_to_string(&paths.kubeconfig).unwrap().replace("10.0.0.1", "10.0.0.9");
+        let unread = format!("{moved}#{}", "#".repeat(1 << 20));
+        fs::write(&paths.kubeconfig, &unread).unwrap();
+        if !has_pair {
+            let ops = remove_certificates(&paths.cert_dir).unwrap();
+            Disk::default().carry_out(ops).unwrap();
+        }
+        let (mut pki, start) = open(&paths, day(2));
+        assert_eq!(start.bootstrap.is_none(), has_pair);
+        let (_, leaf) = renew(&mut pki, &signer, 2);
+        assert!(fs::read_to_string(&paths.kubeconfig).unwrap() == unread);
+        fs::write(&paths.kubeconfig, &moved).unwrap();
+        let (_, start) = open(&paths, day(3));
+        assert_eq!((start.config.endpoint.host.as_str(), start.leaf), ("10.0.0.9", Some(leaf)));
+        // The same for a file that it names.
+        let pair = fs::canonicalize(paths.cert_dir.join(CURRENT)).unwrap();
+        fs::write(&paths.kubeconfig, moved.replace(CURRENT, "unread.pem")).unwrap();
+        let named = fs::read_to_string(&paths.kubeconfig).unwrap();
+        fs::create_dir(pair.with_file_name("unread.pem")).unwrap();
+        open(&paths, day(3));
+        assert_eq!(fs::read_to_string(&paths.kubeconfig).unwrap(), named);
+    }
+}
+
+/// The signer takes its time to approve the request.
+#[test]
+fn a_kubeconfig_that_a_person_mends_during_a_bootstrap_is_kept() {
+    let (folder, signer, paths) = bootstrapping(true);
+    folder.write("etc/kubelet.conf", "[");
+    let (mut pki, start) = open(&paths, day(1));
+    assert!(start.bootstrap.is_some());
+    let request = pki.sign(false).unwrap();
+    let mended = signer.kubeconfig_with_pair(1, 90);
+    folder.write("etc/kubelet.conf", &mended);
+    pki.install(&signer.sign(&request, 1, 50), day(1)).unwrap();
+    assert_eq!(fs::read_to_string(&paths.kubeconfig).unwrap(), mended);
+}
+
 /// Beside the kubeconfig of a person, the file may be that person's.
 #[test]
 fn a_kubeconfig_that_a_power_cut_left_unfinished_is_removed() {

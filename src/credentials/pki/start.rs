@@ -28,7 +28,11 @@ fn is_new(kubeconfig: &ApiConfig, stored: &ClientCertificate, now: Wall) -> bool
         return false;
     };
     let is_valid = now <= leaf.not_after;
-    given.chain.bytes != stored.chain.bytes
+    // The file of a stored pair also has its key; `nodelet join` writes its certificates alone.
+    let first = |pair: &ClientCertificate| {
+        CertificateDer::pem_slice_iter(&pair.chain.bytes).flatten().next()
+    };
+    first(given) != first(stored)
         && match Marks::of_stored(stored).has_mark_of(given) {
             Some(is_known) => !is_known && (is_valid || !is_of_cluster(stored, kubeconfig)),
             None => is_valid && leaf.not_before > stored_leaf.not_before,

@@ -4,8 +4,8 @@
 //! `kubelet-client-2026-11-21-06-19-25.pem` holds a certificate chain and its key. The link
 //! `kubelet-client-current.pem` points to the pair in use; it is replaced by renaming the link
 //! `kubelet-client-updated.pem`. One old pair is kept. A copy of the folder may have lost its
-//! links: then a file in the place of the link is read or, if there is none, the link to the newest
-//! pair is made.
+//! links: then a file in the place of the link is read or, if there is none, the link to the pair
+//! whose certificate ends last is made.
 //!
 //! A line behind each stored pair has marks: digests of the kubeconfig's certificate and of the CAs
 //! that the pair was renewed for. If a person replaces these files, the stored pair must not win.
@@ -85,22 +85,24 @@ impl Store {
     }
 
     /// The operations that remove unfinished files, and make a pair current if none is: they
-    /// complete an interrupted update of this program or of a kubelet, or make the link to the
-    /// newest pair. If a pair is current, they remove the old pairs that an earlier process left.
+    /// complete an interrupted update of this program or of a kubelet, or link the pair that ends
+    /// last (its name has the board's time). If a pair is current, they remove older ones.
     pub(in crate::credentials) fn recover(&self) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         let mut ops = self.remove_unfinished()?;
-        if is_there(&current)? && guard::exists(&current) {
+        if is_there(&current)? && exists(&current)? {
             ops.extend(self.remove_old()?);
             return Ok(ops);
         }
-        if !guard::exists(&updated) {
-            let mut newest = None;
-            self.each_pair(&mut |pair| newest = newest.take().max(Some(pair)))?;
-            let Some(newest) = newest else {
-                return Ok(ops);
-            };
-            ops.extend([Op::Remove(updated.clone()), Op::Link(newest, updated.clone())]);
+        if !exists(&updated)? {
+            let mut last = None;
+            self.each_pair(&mut |pair| {
+                let text = read(&pair).map(Zeroizing::new).unwrap_or_default();
+                let until = Leaf::of_pem(&text).map(|leaf| leaf.not_after);
+                last = last.take().max(Some((until, pair)));
+            })?;
+            let Some((_, pair)) = last else { return Ok(ops) };
+            ops.extend([Op::Remove(updated.clone()), Op::Link(pair, updated.clone())]);
         }
         ops.extend([Op::Rename(updated, current), Op::Sync(self.folder.clone())]);
         Ok(ops)

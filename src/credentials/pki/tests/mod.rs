@@ -535,6 +535,30 @@ fn a_pair_that_cannot_be_read_is_not_replaced_by_that_of_the_kubeconfig() {
     assert_eq!(open(&paths, day(30)).1.leaf, Some(leaf));
 }
 
+/// The path of the pair in use cannot be resolved for a moment, which is no lost link. Where the
+/// link is lost, as in a copy, a name may be that of a clock that was ahead.
+#[test]
+fn the_pair_in_use_stays_and_a_lost_link_leads_to_the_pair_that_ends_last() {
+    let (_folder, signer, paths) = joined(1, 20);
+    let (mut pki, _) = open(&paths, day(2));
+    let given = fs::canonicalize(paths.cert_dir.join(CURRENT)).unwrap();
+    let (_, leaf) = renew(&mut pki, &signer, 5);
+    fs::rename(given, paths.cert_dir.join("kubelet-client-2031-05-01-00-00-00.pem")).unwrap();
+    let current = paths.cert_dir.join(CURRENT);
+    let pair = fs::read_link(&current).unwrap();
+    let text = fs::read(&pair).unwrap();
+    fs::remove_file(&pair).unwrap();
+    std::os::unix::fs::symlink(&pair, &pair).unwrap();
+    let (_, start) = open(&paths, day(6));
+    assert!(start.leaf.is_some());
+    assert_eq!(fs::read_link(&current).unwrap(), pair);
+    fs::remove_file(&pair).unwrap();
+    fs::write(&pair, text).unwrap();
+    assert_eq!(open(&paths, day(7)).1.leaf.as_ref(), Some(&leaf));
+    fs::remove_file(&current).unwrap();
+    assert_eq!(open(&paths, day(8)).1.leaf, Some(leaf));
+}
+
 /// As on a card whose folder is damaged. One on a network mount is still refused.
 #[test]
 fn a_folder_that_cannot_be_read_does_not_keep_the_kubeconfig_from_use() {

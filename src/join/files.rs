@@ -6,10 +6,14 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 use crate::agent::unit::{self, SERVE_SOCKET};
-use crate::client::api_config::Endpoint;
+use crate::client::api_config::{ApiConfig, ClientCertificate, Endpoint};
 use crate::config::flags::Values;
-use crate::credentials::pki::{remove_certificates, remove_serving_certificates};
+use crate::credentials::kubeconfig;
+use crate::credentials::pki::{
+    remove_certificates, remove_serving_certificates, stored_certificate,
+};
 use crate::kube::text::Fault;
+use crate::kube::x509::Leaf;
 use crate::os::guard;
 use crate::os::read::{cause, read_found};
 use crate::os::root::HostRoot;
@@ -222,7 +226,23 @@ impl JoinPaths {
 
     /// The certificates of the agent. Their owner is a dynamic user: join only removes them.
     pub(super) fn cert_dir(&self) -> PathBuf {
-        self.at(self.cert_dir.clone().unwrap_or_else(|| self.root_dir.join("pki")))
+        self.at(self.own_cert_dir())
+    }
+
+    /// The same path, as the machine or the image itself has it.
+    fn own_cert_dir(&self) -> PathBuf {
+        self.cert_dir.clone().unwrap_or_else(|| self.root_dir.join("pki"))
+    }
+
+    /// The certificate that the agent has stored, if it can be used.
+    pub(super) fn stored_certificate(&self) -> Option<(ClientCertificate, Leaf)> {
+        let folder = Path::new("/").join(self.own_cert_dir());
+        stored_certificate(&folder, &|path| self.at(path))
+    }
+
+    /// Reads a kubeconfig. The files that it names are those of the machine or the image.
+    pub(super) fn load(&self, kubeconfig: &Path) -> Result<ApiConfig, Fault> {
+        kubeconfig::load_below(kubeconfig, &|path| self.at(path))
     }
 
     /// What nodelet.path watches. Unlike the kubeconfig it is never removed: systemd starts the

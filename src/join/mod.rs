@@ -23,8 +23,6 @@ use serde_json::{Value, json};
 
 use crate::agent::unit::SERVE_SOCKET;
 use crate::config::version;
-use crate::credentials::kubeconfig;
-use crate::credentials::pki::stored_certificate;
 use crate::kube::finding::{Finding, Report};
 use crate::kube::object;
 use crate::kube::text::Fault;
@@ -164,10 +162,10 @@ fn remove(
 /// The name in the certificate of the board.
 fn node_name(paths: &JoinPaths) -> Option<String> {
     let given = || {
-        let config = kubeconfig::load(&paths.kubeconfig(), None).ok()?;
+        let config = paths.load(&paths.kubeconfig()).ok()?;
         Leaf::of_pem(&config.certificate.as_ref()?.chain.bytes)
     };
-    let stored = stored_certificate(&paths.cert_dir()).map(|(_, leaf)| leaf);
+    let stored = paths.stored_certificate().map(|(_, leaf)| leaf);
     let leaf = stored.or_else(given)?;
     leaf.subject.node_name().map(str::to_owned)
 }

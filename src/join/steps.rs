@@ -20,7 +20,7 @@ use crate::agent::unit::{self, FLAGS, JOIN_FLAGS, value_of, variables};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::config::flags::Values;
-use crate::credentials::kubeconfig::{self, KubeconfigUser, render};
+use crate::credentials::kubeconfig::{KubeconfigUser, render};
 use crate::kube::finding::Finding;
 use crate::kube::names::node_name;
 use crate::kube::text::Fault;
@@ -261,7 +261,7 @@ impl JoinRun<'_> {
             self.add(Finding::note("token", line, "nodelet join --force stores it"));
             return Ok(None);
         }
-        let stored = kubeconfig::load(&path, None).ok().and_then(|stored| stored.authorization);
+        let stored = self.paths.load(&path).ok().and_then(|stored| stored.authorization);
         if stored == Some(bearer.authorization()) {
             return Ok(None);
         }

@@ -78,21 +78,37 @@ fn checked(word: &str, what: &str) -> Result<Secret, Fault> {
     }
 }
 
+/// Where the file is that a path names.
+pub type At<'a> = &'a dyn Fn(&Path) -> PathBuf;
+
 /// Reads a kubeconfig and every file that it names. `credentials` is the folder of systemd's
 /// credentials.
 pub fn load(path: &Path, credentials: Option<&Path>) -> Result<ApiConfig, Fault> {
     let beside = path.parent().unwrap_or(Path::new(""));
     let folders: Vec<&Path> = [beside].into_iter().chain(credentials).collect();
-    read(path)
-        .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".into()))
-        .and_then(|text| parse(&text, &folders))
-        .map_err(|why| why.at(path.display()))
+    read_text(path).and_then(|text| parse(&text, &folders)).map_err(|why| why.at(path.display()))
+}
+
+/// Reads a kubeconfig of an image, and every file that it names: the one that `at` makes of an
+/// absolute path.
+pub fn load_below(path: &Path, at: At<'_>) -> Result<ApiConfig, Fault> {
+    let beside = path.parent().unwrap_or(Path::new(""));
+    let at = |file: &Path| if file.is_absolute() { at(file) } else { find(file, &[beside]) };
+    read_text(path).and_then(|text| parse_at(&text, &at)).map_err(|why| why.at(path.display()))
+}
+
+fn read_text(path: &Path) -> Result<String, Fault> {
+    String::from_utf8(read(path)?).map_err(|_| "not UTF-8 text".into())
 }
 
 /// Parses the text of a kubeconfig; [`find`] resolves the relative paths in it.
 pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, Fault> {
+    parse_at(text, &|file| find(file, folders))
+}
+
+fn parse_at(text: &str, at: At<'_>) -> Result<ApiConfig, Fault> {
     let document = yaml::parse(text)?;
-    let top = Section::new("", &document, folders)?;
+    let top = Section::new("", &document, at)?;
     if let Some(kind) = top.text("kind")?
         && kind != "Config"
     {
@@ -118,7 +134,7 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, Fault> {
     let no_user = Map::new();
     let user = match context.text("user")? {
         Some(user) => top.named("users", "user", user, &context.name)?,
-        None => Section { name: "users".into(), map: &no_user, folders },
+        None => Section { name: "users".into(), map: &no_user, at },
     };
     user.refuse(&["exec", "auth-provider", "as", "as-uid", "as-groups", "as-user-extra"])?;
 
@@ -201,14 +217,13 @@ struct Section<'a> {
     /// The path in the document, `users[pi].user`; empty for the top.
     name: String,
     map: &'a Map<String, Value>,
-    /// For relative paths, see [`find`].
-    folders: &'a [&'a Path],
+    at: At<'a>,
 }
 
 impl<'a> Section<'a> {
-    fn new(name: &str, value: &'a Value, folders: &'a [&'a Path]) -> Result<Self, Fault> {
+    fn new(name: &str, value: &'a Value, at: At<'a>) -> Result<Self, Fault> {
         match value {
-            Value::Object(map) => Ok(Self { name: name.into(), map, folders }),
+            Value::Object(map) => Ok(Self { name: name.into(), map, at }),
             _ if name.is_empty() => Err("not a kubeconfig: no mapping at the top".into()),
             _ => Err(format!("{name} is not a mapping").into()),
         }
@@ -231,7 +246,7 @@ impl<'a> Section<'a> {
     /// The path of the file that is the value of a field. The value is not empty, see
     /// [`Self::text`].
     fn file(&self, value: &str) -> PathBuf {
-        find(Path::new(value), self.folders)
+        (self.at)(Path::new(value))
     }
 
     /// The entry of `list` with the name `wanted`; `by` names the referring field in an error.
@@ -246,7 +261,7 @@ impl<'a> Section<'a> {
             });
         };
         let name = format!("{list}[{wanted}].{item}");
-        Section::new(&name, entry.get(item).unwrap_or(&Value::Null), self.folders)
+        Section::new(&name, entry.get(item).unwrap_or(&Value::Null), self.at)
     }
 
     /// As in client-go, a name may occur once in a list (`tools/clientcmd/api/v1` conversion.go).

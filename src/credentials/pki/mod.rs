@@ -20,7 +20,7 @@ pub use self::start::Start;
 use self::store::{CLIENT, Marks, SERVER, Store, digest_of};
 use super::IdentitySource;
 use super::certificate::CertificateKind;
-use super::kubeconfig::{self, KubeconfigUser, render};
+use super::kubeconfig::{self, At, KubeconfigUser, render};
 use crate::client::api_config::{ApiConfig, ClientCertificate, Pem};
 use crate::client::tls::check_certificate;
 use crate::kube::text::Fault;
@@ -246,9 +246,12 @@ impl Pki {
     }
 }
 
-/// The certificate that is stored in `cert_dir`, if there is one that TLS can use.
-pub fn stored_certificate(cert_dir: &Path) -> Option<(ClientCertificate, Leaf)> {
-    Store::new(cert_dir, CLIENT).ok()?.usable().ok()?
+/// The certificate that is stored in `cert_dir`, if there is one that TLS can use. In an image each
+/// path is read that `at` makes of it: the link to the pair in use has an absolute path.
+pub fn stored_certificate(cert_dir: &Path, at: At<'_>) -> Option<(ClientCertificate, Leaf)> {
+    let stored = Store::new(cert_dir, CLIENT).ok()?.current_below(at).ok()??;
+    let leaf = check_certificate(&stored).ok()?;
+    Some((stored, leaf))
 }
 
 /// Whether a stored certificate is not of another cluster than this kubeconfig.

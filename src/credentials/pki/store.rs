@@ -29,7 +29,7 @@ use super::issued;
 use super::key::Key;
 use crate::client::api_config::{ApiConfig, ClientCertificate};
 use crate::client::tls::{check_certificate, name_and_key};
-use crate::credentials::kubeconfig::read_certificate;
+use crate::credentials::kubeconfig::{At, read_certificate};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, CertificatePurpose, Leaf, SigningRequest, Subject};
@@ -111,11 +111,16 @@ impl Store {
     /// The certificate and key in use; `None` if none are stored. A path that cannot be resolved,
     /// for another reason than a missing file, is an error.
     pub(super) fn current(&self) -> Result<Option<ClientCertificate>, Fault> {
-        let current = self.current_path();
+        self.current_below(&Path::to_owned)
+    }
+
+    /// The same in an image, where each path is read that `at` makes of it.
+    pub(super) fn current_below(&self, at: At<'_>) -> Result<Option<ClientCertificate>, Fault> {
+        let current = at(&self.current_path());
         let [chain, key] = if exists(&current)? {
             [current.clone(), current]
         } else {
-            [self.file(".crt"), self.file(".key")]
+            [self.file(".crt"), self.file(".key")].map(|path| at(&path))
         };
         if !exists(&chain)? || !exists(&key)? {
             return Ok(None);
@@ -127,11 +132,8 @@ impl Store {
     pub(in crate::credentials) fn usable(
         &self,
     ) -> Result<Option<(ClientCertificate, Leaf)>, Fault> {
-        let Some(stored) = self.current()? else {
-            return Ok(None);
-        };
-        let leaf = check_certificate(&stored)?;
-        Ok(Some((stored, leaf)))
+        let with_leaf = |stored| check_certificate(&stored).map(|leaf| (stored, leaf));
+        self.current()?.map(with_leaf).transpose()
     }
 
     /// When the pair in use was stored, from its name. `None` if the name has no time, or one after

@@ -17,8 +17,7 @@ use super::run::{NOT_PEM, SUDO, authority, failed};
 use super::token::Token;
 use crate::client::api_config::{ApiConfig, Endpoint};
 use crate::client::tls::{certificates, name_and_key};
-use crate::credentials::kubeconfig;
-use crate::credentials::pki::{is_of_cluster, stored_certificate};
+use crate::credentials::pki::is_of_cluster;
 use crate::kube::finding::Finding;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -87,7 +86,7 @@ pub(super) fn existing(
             };
         }
     };
-    let mut config = match kubeconfig::load(path, None) {
+    let mut config = match paths.load(path) {
         Ok(config) => config,
         Err(why) => return replaced(settings, why),
     };
@@ -101,7 +100,7 @@ pub(super) fn existing(
     // A certificate for another node's name counts only if there is none for this node's name. The
     // agent chooses in the same way.
     let worth = |(_, leaf): &(_, Leaf)| (leaf.subject.node_name() == Some(name), leaf.not_after);
-    let pairs = [stored_certificate(&paths.cert_dir()), given];
+    let pairs = [paths.stored_certificate(), given];
     let newest = pairs.into_iter().flatten().max_by_key(worth);
     // If the power failed before the agent wrote the kubeconfig, its next start does so, and uses
     // the certificate that it has stored.

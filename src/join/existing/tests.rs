@@ -1,5 +1,7 @@
 #![allow(clippy::disallowed_methods)]
 
+use std::path::Path;
+
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 
 use super::*;
@@ -246,6 +248,34 @@ fn a_stored_certificate_beside_a_bootstrap_token_stays() {
     }
 }
 
+/// A card in the machine that makes images: the agent's kubeconfig and its link to the pair in use
+/// have absolute paths, which may be those of another certificate there.
+#[test]
+fn a_certificate_in_an_image_is_the_images_own() {
+    let (ca, pin) = authority();
+    let year = 24 * 365;
+    let pki = Path::new("/var/lib/nodelet/pki");
+    for bootstrap_only in [true, false] {
+        let board = Joined::new(&ca, &pair(0, 24));
+        board.store(&pair(0, year));
+        let current = board.paths.at(pki.join("kubelet-client-current.pem"));
+        std::fs::rename(&current, current.with_file_name("kubelet-client-a.pem")).unwrap();
+        std::os::unix::fs::symlink(pki.join("kubelet-client-a.pem"), &current).unwrap();
+        if bootstrap_only {
+            std::fs::remove_file(board.paths.kubeconfig()).unwrap();
+            let mut config = ApiConfig::at(Endpoint::parse("https://cp:6443").unwrap());
+            config.ca = Some(pem("ca", ca.clone().into_bytes()));
+            let user = KubeconfigUser::Pair(&pki.join("kubelet-client-current.pem"));
+            let text = render(&config, &user).unwrap();
+            board.tree.write("var/lib/nodelet/kubeconfig", text.as_bytes());
+            let flags = "NODELET_JOIN_FLAGS=--bootstrap-kubeconfig=a\n";
+            board.tree.write("etc/default/nodelet-join", flags.as_bytes());
+        }
+        let line = Settings { bootstrap_only, ..pinned(&pin) };
+        assert_eq!(word(board.found(&line)), "complete", "{bootstrap_only}");
+    }
+}
+
 /// Who follows "no identity yet" has a second one.
 #[test]
 fn a_credential_that_join_does_not_write_is_in_the_way() {
@@ -281,18 +311,14 @@ fn a_credential_that_join_does_not_write_is_in_the_way() {
 #[test]
 fn a_name_with_a_semicolon_has_the_remedy_of_its_fault() {
     let tree = Tree::beside_a_network_mount("join-existing-names");
-    let net = tree.join("net");
     let context = "kind: Config\ncurrent-context: a; b\ncontexts: [{name: a; b, context: 5}]\n";
-    let user = format!(
-        "kind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u; v}}}}]\n\
-         clusters: [{{name: k, cluster: {{server: 'https://a'}}}}]\n\
-         users: [{{name: u; v, user: {{tokenFile: {}/token}}}}]\n",
-        net.display()
-    );
+    let user = "kind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: k, user: u; v}}]\n\
+                clusters: [{name: k, cluster: {server: 'https://a'}}]\n\
+                users: [{name: u; v, user: {tokenFile: /net/token}}]\n";
     for (text, what, remedy) in [
         (context, "contexts[a; b].context is not a mapping", "nodelet join --force replaces it"),
         (
-            &user,
+            user,
             "names/net is on nfs4, which can block for ever",
             "choose a folder on a local file system",
         ),

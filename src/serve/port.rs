@@ -76,7 +76,7 @@ impl Port {
     ) -> Result<Self, Fault> {
         let clock = Clock::start();
         let (listener, address) = listener(serve)?;
-        let reviews = Reviews::open(source, clock)?;
+        let reviews = Reviews::open(source, serve.access, clock)?;
         let certificates = Certificates::open(config, serve, reviews.client_ca(), cert_dir)?;
         let (tls, ca) = certificates.tls()?;
         let mut readings = Readings::new(config, serve, host);

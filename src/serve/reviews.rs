@@ -7,7 +7,7 @@ use std::time::Duration;
 use ring::hmac;
 use ring::rand::SystemRandom;
 
-use super::access::{BUDGET, ReviewContext, ReviewTime};
+use super::access::{AccessConfig, BUDGET, ReviewContext, ReviewTime};
 use super::client_ca::issuers;
 use crate::client::api::Api;
 use crate::client::api_config::Pem;
@@ -23,8 +23,14 @@ use crate::os::clock::{self, Clock};
 /// A kube-apiserver closes such a connection after 90 s.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// How long the server's time counts.
+/// Shortest time for which the server's time counts.
 const TIME_HOLDS: Duration = Duration::from_secs(3600);
+
+/// How long the server's time counts. Each review tells it again, and a user who is in the cache
+/// causes no review: so it counts for longer than the cache.
+fn time_holds(cache: AccessConfig) -> Duration {
+    cache.token_ttl.max(cache.authorized_ttl).saturating_mul(2).max(TIME_HOLDS)
+}
 
 /// The API server, with the node's credentials.
 #[derive(Debug)]
@@ -37,6 +43,8 @@ pub(super) struct Reviews {
     kept_until: Mono,
     /// The server's time in its last answer, and when that came.
     server_time: Option<(Mono, Wall)>,
+    /// How long that time counts.
+    time_holds: Duration,
     /// The end of the node's certificate.
     pub(super) client_not_after: Option<Wall>,
 }
@@ -44,7 +52,11 @@ pub(super) struct Reviews {
 impl Reviews {
     /// Reads the credentials. If the certificate has expired by the board's clock, which may be
     /// wrong, it is used all the same: the API server judges it.
-    pub(super) fn open(source: &IdentitySource, clock: Clock) -> Result<Self, Fault> {
+    pub(super) fn open(
+        source: &IdentitySource,
+        cache: AccessConfig,
+        clock: Clock,
+    ) -> Result<Self, Fault> {
         let mut credentials = source.open_read_only(clock.now().wall)?;
         if credentials.bootstrap.is_some() {
             // At this time no certificate has expired.
@@ -63,15 +75,22 @@ impl Reviews {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
         let key = key.map_err(|_| "no random numbers for a key")?;
         let client_not_after = credentials.current.not_after();
-        let (kept_until, server_time) = (Mono::START, None);
-        Ok(Self { credentials, clock, key, kept_until, server_time, client_not_after })
+        Ok(Self {
+            credentials,
+            clock,
+            key,
+            kept_until: Mono::START,
+            server_time: None,
+            time_holds: time_holds(cache),
+            client_not_after,
+        })
     }
 
     /// Now, by the server's clock once it has told its time.
     pub(super) fn seen(&self) -> ClusterSeen {
         let now = self.clock.now();
         // A time that was wrong may keep all clients out, so that no review brings another one.
-        let known = self.server_time.filter(|(at, _)| now.mono.since(*at) < TIME_HOLDS);
+        let known = self.server_time.filter(|(at, _)| now.mono.since(*at) < self.time_holds);
         let wall = known.map(|(at, date)| date.after(now.mono.since(at)));
         let knows_time = wall.is_some();
         let now = Now { wall: wall.unwrap_or(now.wall), ..now };
@@ -172,6 +191,27 @@ mod tests {
     use crate::kube::message::Accept;
     use crate::os::tree::Tree;
 
+    const CACHE: AccessConfig = AccessConfig {
+        accepts_tokens: true,
+        token_ttl: Duration::from_secs(120),
+        authorized_ttl: Duration::from_secs(300),
+        unauthorized_ttl: Duration::from_secs(30),
+    };
+
+    /// Else a scraper with a client certificate would be refused by a wrong clock of the board, and
+    /// a request that is refused causes no review.
+    #[test]
+    fn the_servers_time_counts_until_the_next_review() {
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        assert_eq!(time_holds(CACHE), hours(1));
+        let authorized_ttl = hours(1);
+        assert_eq!(time_holds(AccessConfig { authorized_ttl, ..CACHE }), hours(2));
+        let token_ttl = hours(3);
+        assert_eq!(time_holds(AccessConfig { token_ttl, authorized_ttl, ..CACHE }), hours(6));
+        let endless = AccessConfig { token_ttl: Duration::MAX, ..CACHE };
+        assert_eq!(time_holds(endless), Duration::MAX);
+    }
+
     /// A server that says for each request over which connection it came.
     #[test]
     fn a_connection_is_used_again_for_a_minute_and_its_servers_time_counts() {
@@ -199,7 +239,7 @@ mod tests {
         );
         tree.write("kubeconfig", kubeconfig.as_bytes());
         let source = IdentitySource::new(&Config::of(&[]), &tree.join("kubeconfig"), None);
-        let mut reviews = Reviews::open(&source, Clock::start()).unwrap();
+        let mut reviews = Reviews::open(&source, CACHE, Clock::start()).unwrap();
         assert!(!reviews.seen().knows_time);
         assert!(!reviews.certificate_time().time().starts_with("2040"));
         let mut last = None;
@@ -245,7 +285,7 @@ mod tests {
         let cert_dir = format!("--cert-dir={}", tree.join("pki").display());
         let config = Config::of(&["--rotate-certificates", &cert_dir]);
         let source = IdentitySource::new(&config, &tree.join("kubeconfig"), None);
-        let mut reviews = Reviews::open(&source, Clock::start()).unwrap();
+        let mut reviews = Reviews::open(&source, CACHE, Clock::start()).unwrap();
         let request = Request::get("/".to_owned(), Accept::Object);
         let mut call = || {
             let mut time = ReviewTime::new(reviews.now());
@@ -288,7 +328,7 @@ mod tests {
         let config = Config::of(&[&flags[0], &flags[1]]);
         let open = || {
             let source = IdentitySource::new(&config, &tree.join("kubeconfig"), None);
-            Reviews::open(&source, Clock::start())
+            Reviews::open(&source, CACHE, Clock::start())
         };
         let why = open().unwrap_err().to_string();
         assert!(why.contains("there is no certificate yet"), "{why}");

@@ -86,10 +86,10 @@ pub(super) fn start_time(now: Now) -> String {
 /// `/metrics`: this process and the agent's Lease.
 pub(super) fn own(readings: &Readings, now: Now) -> String {
     let served = &readings.served;
-    let wall = wall(now);
+    // As the certificates are judged: the board's clock may be wrong.
     let left = |end: Option<Wall>| {
-        let (end, wall) = (end?.seconds(), wall?.seconds());
-        Some(i128::from(end) - i128::from(wall))
+        let (end, time) = (end?.seconds(), served.cluster_time?.seconds());
+        Some(i128::from(end) - i128::from(time))
     };
     let mut text = Text::default();
     text.one(

@@ -263,6 +263,7 @@ impl Responder {
         let verdict = self.access.judge(&asker, asked.method, asked.path, &mut self.reviews);
         self.readings.served.reviews = self.access.counts;
         self.readings.served.client_not_after = self.reviews.client_not_after;
+        self.readings.served.cluster_time = wall(self.reviews.seen().now);
         match verdict {
             Verdict::Allowed if let Some(path) = logs::path(asked.path) => {
                 logs::answer(asked, path, self.log_socket.as_deref(), reads_journal)

@@ -42,6 +42,8 @@ pub(super) struct Served {
     pub(super) requests: Vec<(u16, u64)>,
     /// Reviews that were sent.
     pub(super) reviews: ReviewCounts,
+    /// Now, by the server's clock once it has told its time; `None` if that cannot be right.
+    pub(super) cluster_time: Option<Wall>,
     /// End of the certificate for the API server; `None` without one.
     pub(super) client_not_after: Option<Wall>,
     /// End of the serving certificate, unless it is self-signed.

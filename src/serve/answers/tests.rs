@@ -211,7 +211,9 @@ fn the_metrics_are_of_this_process_and_of_the_lease() {
     served.reviews = ReviewCounts { tokens: 3, access: 4 };
     [200, 401, 200].into_iter().for_each(|code| served.count(code));
     let wall = |seconds| Some(Wall::from_epoch(Duration::from_secs(seconds)));
-    (served.client_not_after, served.server_not_after) = (wall(WALL + 60), wall(WALL - 60));
+    (served.client_not_after, served.server_not_after) = (wall(WALL + 3660), wall(WALL + 3540));
+    // The board's clock is an hour behind.
+    served.cluster_time = wall(WALL + 3600);
     let answer = board.get("/metrics");
     let resident = |line: &&str| line.starts_with("process_resident_memory_bytes ");
     let resident = body(&answer).lines().find(resident).unwrap().to_owned();

@@ -34,7 +34,7 @@ const CHECKS: &[&str] = &[
     "thermal-throttling", "kernel-deadlock", "clock-sync", "boots",
     "cert-dir", "guest", "kubeconfig", "certificate", "certificate-expiry", "certificate-renewal",
     "name-resolution", "tcp", "tls", "authentication",
-    "node-create", "node-get", "node-patch", "node-status-patch", "lease-get", "lease-create",
+    "node-create", "node-get", "node-status-patch", "lease-get", "lease-create",
     "lease-patch", "event-create", "event-patch", "pod-list", "pod-status-patch", "pod-delete",
     "csr-create", "csr-get", "tokenreview-create", "accessreview-create",
     "namesake", "labels", "taint", "podcidr", "pods", "server-version", "ca", "metrics",
@@ -530,9 +530,9 @@ fn a_certificate_of_another_identity_is_reported() {
     let nobody = site.with(authority.client("system:node:pi", &["nobody"], Validity::VALID));
     let checked = site.check(&nobody, &["--register-node=false"]);
     checked.has(&["– node-create: --register-node is off"]);
-    assert_eq!(checked.wrong().len(), 8, "{}", checked.text);
+    assert_eq!(checked.wrong().len(), 7, "{}", checked.text);
     let checked = site.check(&nobody, &[]);
-    assert_eq!(checked.wrong().len(), 9, "{}", checked.text);
+    assert_eq!(checked.wrong().len(), 8, "{}", checked.text);
     checked.has(&["– certificate: not a node"]);
     checked.says("lease-patch", "may not patch leases in kube-node-lease", "O=system:nodes");
 }

@@ -33,6 +33,9 @@ const UNTOLD: Duration = Duration::from_secs(440);
 /// Two agents look at different moments: what changes by itself changes a little earlier or later.
 const APART: Duration = Duration::from_secs(120);
 
+/// The same of a condition: one of a disk ends two minutes after a start, with the next look.
+const CONDITIONS_APART: Duration = Duration::from_secs(190);
+
 fn judge(run: &Run<'_>) -> Judged {
     judge_with(run, &without_restart)
 }
@@ -126,7 +129,9 @@ fn is_of_time(path: &str, old: &Objects, other: &Objects, new: &Objects) -> bool
         crate::kube::time::Wall::parse(text.trim_matches('"')).map(|wall| wall.seconds())
     };
     let apart = seconds(other).zip(seconds(new)).map(|(a, b)| a.abs_diff(b));
-    both_changed && status(other) == status(new) && apart.is_some_and(|it| it <= APART.as_secs())
+    both_changed
+        && status(other) == status(new)
+        && apart.is_some_and(|it| it <= CONDITIONS_APART.as_secs())
 }
 
 /// What is over stays True for a while: pressures for 5 minutes, heat too, a low voltage for an hour.

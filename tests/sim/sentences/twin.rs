@@ -214,7 +214,7 @@ fn is_of_untold(path: &str, trace: &[Entry], at: Duration) -> bool {
                 is_misdated = truth.count("misdated") > 0;
                 was_misdated |= is_misdated;
             }
-            What::Starts { name: "nodelet", .. } => was_misdated = is_misdated,
+            What::Starts { name: "nodelet", .. } if entry.at <= at => was_misdated = is_misdated,
             _ => {}
         }
     }

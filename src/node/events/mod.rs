@@ -126,6 +126,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// At most one event about the board's health with the same reason in this time.
 const SAME_REASON: Duration = Duration::from_secs(600);
 
+/// client-go's spam filter of the events of one type about one object: 25 at once, and then one in
+/// five minutes (`tools/record/events_cache.go`).
+const SPAM_BURST: u32 = 25;
+const SPAM_EVERY: Duration = Duration::from_secs(300);
+
 /// Events of a Node, which has no namespace, are in `default`.
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
@@ -138,6 +143,8 @@ pub struct EventQueue {
     /// The time in the last name, in nanoseconds. Names increase even if the clock does not.
     last_name: u64,
     limit: TokenBucket,
+    normal: TokenBucket,
+    warnings: TokenBucket,
     /// The last events about the board's health, within an hour.
     of_health: VecDeque<(&'static str, Mono)>,
 }
@@ -169,6 +176,8 @@ impl EventQueue {
         };
         Self {
             limit: TokenBucket::new(every, burst),
+            normal: TokenBucket::new(SPAM_EVERY, SPAM_BURST),
+            warnings: TokenBucket::new(SPAM_EVERY, SPAM_BURST),
             node_name: node_name.to_owned(),
             waiting: VecDeque::new(),
             sent: VecDeque::new(),
@@ -210,8 +219,14 @@ impl EventQueue {
         true
     }
 
-    /// Adds an event. A full queue drops it.
+    /// Adds an event. A full queue drops it, and so does the spam filter.
     pub fn push(&mut self, mut event: Event, at: Mono) {
+        let of_type = if event.kind == "Warning" { &mut self.warnings } else { &mut self.normal };
+        if of_type.tokens(at) == 0 {
+            log::info!(target: VERBOSE, "event {} is over the limit; dropped", event.reason);
+            return;
+        }
+        of_type.take(at);
         // The message may contain the boot id of another board.
         event.message = one_line(&event.message);
         if self.waiting.len() < MAX_WAITING {

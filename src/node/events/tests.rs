@@ -155,7 +155,7 @@ fn an_event_is_dropped_after_a_refusal_or_two_unanswered_requests() {
 #[test]
 fn waiting_and_counted_events_are_bounded() {
     let mut queue = EventQueue::new("pi", 0, 0);
-    let event = |n: usize| Event::new("Normal", "R", n.to_string());
+    let event = |n: usize| Event::new(["Normal", "Warning"][n % 2], "R", n.to_string());
     for n in 0..1000 {
         queue.push(event(n), at(1));
     }
@@ -167,6 +167,23 @@ fn waiting_and_counted_events_are_bounded() {
     let names: std::collections::BTreeSet<&str> =
         queue.sent.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names.len(), MAX_SENT, "{names:?}");
+}
+
+/// Something that makes the Node Ready and not Ready every 10 s, for hours.
+#[test]
+fn events_of_one_type_have_the_limit_of_client_go() {
+    let mut queue = EventQueue::new("pi", 0, 0);
+    let mut sent = [0, 0];
+    for second in (0..7200).step_by(10) {
+        let at = Mono::START.after(Duration::from_secs(second));
+        queue.push(Event::starting(), at);
+        queue.push(Event::new("Warning", "R", "m".to_owned()), at);
+        while !queue.waiting.is_empty() {
+            sent[usize::from(queue.waiting[0].event.kind == "Warning")] += 1;
+            send(&mut queue, answered(201, Value::Null));
+        }
+    }
+    assert_eq!(sent, [25 + 23, 25 + 23]);
 }
 
 /// Names sort in the order of the events.

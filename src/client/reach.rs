@@ -38,8 +38,8 @@ pub(crate) fn resolve(peer: &Endpoint, clock: &Clock) -> (Finding, Vec<SocketAdd
     }
 }
 
-/// Succeeds with the first address of the server, or of its proxy, that accepts a connection, as a
-/// run does: an address that was cut off for the sake of the next one is tried again.
+/// Succeeds with the first address of the server, or of its proxy, that accepts a connection. As in
+/// the rounds of a run, an address that was cut off for the sake of the next one is tried again.
 pub(crate) fn dial(addresses: &[SocketAddr], is_proxy: bool) -> Finding {
     let (mut cut_off, mut failures) = (Vec::new(), Vec::new());
     let is_last = |address| addresses.last() == Some(address);

@@ -167,7 +167,8 @@ impl Route {
         }
         let looked_up = self.look_up();
         let mut candidates = self.with(|state| state.addresses.candidates());
-        if candidates.len() > 1 {
+        let is_only = candidates.len() == 1 && candidates.first().copied() == good;
+        if !is_only {
             candidates.retain(|address| Some(*address) != good);
         }
         let count = candidates.len();
@@ -177,7 +178,7 @@ impl Route {
         let mut round: VecDeque<_> = candidates.into_iter().zip((0..count).map(shares)).collect();
         // An address that had less time for the sake of those behind it has what they leave: they
         // may fail at once, as without a route.
-        round.extend(cut_off);
+        round.extend(cut_off.filter(|_| !is_only));
         let mut tried = 0;
         while let Some((address, shares)) = round.pop_front() {
             if tried > 0 && self.deadline.left().is_err() {
@@ -455,6 +456,18 @@ mod tests {
         tree.write("hosts", b"10.0.0.1 api.test\n10.0.0.3 api.test\n");
         slow.with(|state| state.addresses.found(vec![SocketAddr::new(ip(3), 6443)]));
         assert_eq!(tried(ip(3)), [ip(1), ip(3), ip(1)]);
+        // An only address has the whole round.
+        let alone = route(&tree, &[ip(1)]);
+        alone.deadline.begin(Duration::from_secs(60));
+        assert_eq!(alone.connect(|_, _, _| Ok(())).ok(), Some(()));
+        alone.answered();
+        let mut calls = 0;
+        let opened: Result<(), _> = alone.connect(|_, _, _| {
+            calls += 1;
+            let is_first = calls == 1;
+            Err(if is_first { Failure::TimedOut(Stage::Connecting) } else { Failure::other("no") })
+        });
+        assert_eq!((opened.is_err(), calls), (true, 2));
     }
 
     /// On a link with round trips of 3 s, a limit of TCP for the next address ends each attempt.

@@ -143,7 +143,8 @@ pub(super) fn mount_point(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> R
 /// `Err` if the process with these mounts cannot see the file system of `path`.
 pub fn not_hidden(path: &Path, mounts: &[Mount]) -> Read<()> {
     let is_hidden = mounts::over(mounts, path).is_some_and(Mount::is_hidden);
-    let cause = "nodelet.service hides it: set ProtectHome=read-only in a drop-in of the unit";
+    let cause =
+        "nodelet.service hides it: remove ProtectHome= or InaccessiblePaths= from its drop-in";
     if is_hidden { Err(Unread::new(source(path), cause)) } else { Ok(()) }
 }
 

@@ -6,8 +6,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::key::Key;
-use super::store::Marks;
-use super::{Pki, is_of_cluster};
+use super::store::{Marks, digest_of};
+use super::{Pki, is_of_cluster, read};
 use crate::client::api_config::{ApiConfig, ClientCertificate};
 use crate::client::tls::{self, check_certificate};
 use crate::credentials::certificate::CertificateKind;
@@ -46,6 +46,14 @@ fn is_of_former_bootstrap(kubeconfig: &ApiConfig, bootstrap: &ApiConfig) -> bool
     let stored = kubeconfig.certificate.as_ref().map(Marks::of_stored);
     stored.is_some_and(|stored| stored.differs(&new))
         && Marks::authorities(kubeconfig).differs(&new)
+}
+
+/// Whether no bootstrap wrote this kubeconfig, and it is of another cluster than the bootstrap
+/// kubeconfig: so are the certificates that its server signs.
+fn is_of_a_person(kubeconfig: &ApiConfig, bootstrap: &ApiConfig) -> bool {
+    let given = kubeconfig.certificate.as_ref().map(Marks::of_stored);
+    given.is_none_or(|marks| marks == Marks::default())
+        && Marks::authorities(kubeconfig).differs(&Marks::authorities(bootstrap))
 }
 
 /// What `--kubeconfig` is to a board with a bootstrap kubeconfig.
@@ -103,13 +111,17 @@ impl Pki {
             return Ok((self.seed(kubeconfig, &marks, now), marks));
         }
         let bootstrap = self.load_bootstrap();
-        let (state, marks) = self.kubeconfig_and_marks(bootstrap.as_ref().ok(), now)?;
+        let (state, mut marks) = self.kubeconfig_and_marks(bootstrap.as_ref().ok(), now)?;
         let start = match state {
             KubeconfigState::Usable(kubeconfig, leaf) => {
                 let kubeconfig = match &bootstrap {
                     Ok(bootstrap) => self.with_credential_ca(kubeconfig, bootstrap),
                     Err(_) => kubeconfig,
                 };
+                if bootstrap.is_ok_and(|bootstrap| is_of_a_person(&kubeconfig, &bootstrap)) {
+                    let given = kubeconfig.certificate.as_ref();
+                    marks = Marks::for_new_pair(given, Some(&kubeconfig));
+                }
                 if kind.rotates() {
                     self.seed(kubeconfig, &marks, now)
                 } else {
@@ -183,11 +195,17 @@ impl Pki {
         let given = kubeconfig.certificate.as_ref();
         let mut marks = Marks::for_new_pair(given, bootstrap);
         let of_stored = given.map(Marks::of_stored).unwrap_or_default();
+        // The pair that it names is that of a bootstrap which has not replaced it. By now the
+        // bootstrap kubeconfig may be that of the former cluster again, and this one edited.
+        let is_to_be_replaced = |digest: &String| {
+            read(&self.source.kubeconfig).is_ok_and(|text| digest_of(&text) == *digest)
+                || of_stored.differs(&Marks::authorities(&kubeconfig))
+        };
         let why = match (bootstrap, &replaced) {
             (Some(bootstrap), Some(_)) if is_of_former_bootstrap(&kubeconfig, bootstrap) => {
                 "is of another cluster than the bootstrap kubeconfig"
             }
-            (Some(_), Some(_)) if of_stored.replaced == replaced => {
+            (Some(_), _) if of_stored.replaced.as_ref().is_some_and(is_to_be_replaced) => {
                 "is to be replaced by that of the bootstrap"
             }
             _ => return Ok((KubeconfigState::Usable(kubeconfig, leaf), marks)),

@@ -153,6 +153,26 @@ fn a_certificate_of_another_node_never_replaces_one_of_this_node() {
     }
 }
 
+/// A person has put the kubeconfig of another cluster there, and takes it away again.
+#[test]
+fn a_pair_of_a_kubeconfig_of_a_person_is_not_of_the_clusters_of_the_bootstrap() {
+    let (folder, own, other) = (Folder::new(), Signer::new(), Signer::new());
+    folder.write("bootstrap.conf", &own.kubeconfig(TOKEN));
+    let paths = folder.paths(true, true);
+    folder.write("etc/kubelet.conf", &other.kubeconfig_with_pair(1, 90));
+    for is_renewed in [false, true] {
+        let (mut pki, start) = open(&paths, day(3));
+        assert_eq!(start.bootstrap, None);
+        if is_renewed {
+            renew(&mut pki, &other, 3);
+        }
+        fs::rename(&paths.kubeconfig, folder.0.join("away")).unwrap();
+        let (_, start) = open(&paths, day(4));
+        assert!(start.bootstrap.is_some(), "{is_renewed}: {start:?}");
+        fs::rename(folder.0.join("away"), &paths.kubeconfig).unwrap();
+    }
+}
+
 /// `nodelet join --force`: the agent has a copy of its kubeconfig, and renews after the join.
 #[test]
 fn an_agent_of_the_former_cluster_that_renews_after_a_join_does_not_lose_the_board() {

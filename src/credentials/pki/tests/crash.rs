@@ -211,6 +211,41 @@ fn a_bootstrap_for_another_cluster_survives_a_power_cut() {
     assert!(states > 25, "{states}");
 }
 
+/// The kubeconfig of the former cluster names the link to the pair in use.
+#[test]
+fn a_bootstrap_for_another_cluster_that_is_cut_off_and_taken_back_shows_its_pair_to_nobody() {
+    let (folder, old, new) = (Folder::new(), Signer::new(), Signer::new());
+    folder.write("bootstrap.conf", &old.kubeconfig(TOKEN));
+    let paths = folder.paths(true, true);
+    renew(&mut open(&paths, day(1)).0, &old, 1);
+    let act = || {
+        folder.write("bootstrap.conf", &new.kubeconfig(TOKEN));
+        let (mut pki, start) = open(&paths, day(2));
+        assert!(start.bootstrap.is_some());
+        let leaf = renew(&mut pki, &new, 2);
+        (pki, leaf)
+    };
+    let edited = std::cell::Cell::new(false);
+    let states = survives(&folder, act, |_, state| {
+        folder.write("bootstrap.conf", &old.kubeconfig(TOKEN));
+        // In each second state a person has edited the kubeconfig.
+        if edited.replace(!edited.get()) {
+            let text = fs::read_to_string(&paths.kubeconfig).unwrap();
+            fs::write(&paths.kubeconfig, format!("# edited\n{text}")).unwrap();
+        }
+        let (mut pki, start) = open(&paths, day(3));
+        assert!(start.leaf.is_none_or(|leaf| leaf.not_before == day(0)), "{state}");
+        if start.bootstrap.is_some() {
+            renew(&mut pki, &old, 3);
+        }
+        let (_, start) = open(&paths, day(4));
+        assert_eq!(start.bootstrap, None, "{state}");
+        assert_ne!(start.leaf.unwrap().not_before, day(1), "{state}");
+    });
+    println!("taken back: {states} states");
+    assert!(states > 25, "{states}");
+}
+
 /// A write can fail without a power cut, on a full or read-only disk: the process tries again.
 #[test]
 fn a_failed_operation_is_repeated_without_a_restart() {

@@ -164,7 +164,11 @@ impl Time {
             return self.ntp.judge();
         }
         let is_right = !self.ntp.is_refuted(now.wall);
-        self.history.judge(is_right.then(|| now.wall.seconds()))
+        match self.history.judge(is_right.then(|| now.wall.seconds())) {
+            // A write that failed is tried again. Only without a folder nothing can be written.
+            RuleResult::NoSource if self.log.last_error().is_some() => RuleResult::Waiting,
+            result => result,
+        }
     }
 
     /// When this boot began, by a clock that is not known to be wrong.
@@ -538,6 +542,23 @@ mod tests {
         time.look(&mut later, &config);
         assert!(time.record(now()).is_some());
         assert_eq!(time.history.text(), format!("1 old\n{} new\n", SERVER - 100));
+    }
+
+    /// A card that is read-only for a while, and a board without `--root-dir`.
+    #[test]
+    fn a_condition_stays_while_boots_cannot_be_written() {
+        let (tree, root, mut reader, config) = board("health-boots-unwritten");
+        let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
+        time.look(&mut reader, &config);
+        answered(&mut time.ntp, 3, SERVER, 0);
+        assert_eq!(time.record(at_server()), None);
+        assert_eq!(time.judge(REBOOTS.name, at_server()), RuleResult::NoSource);
+        std::fs::create_dir_all(tree.join("data")).unwrap();
+        time.discover(&reader, &config);
+        time.look(&mut reader, &config);
+        assert!(time.record(at_server()).is_some());
+        time.on_written(Err("no space left on device".into()), Mono::START);
+        assert_eq!(time.judge(REBOOTS.name, at_server()), RuleResult::Waiting);
     }
 
     /// The folder exists also without its disk, perhaps with a file of a boot without the disk.

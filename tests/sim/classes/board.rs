@@ -248,7 +248,8 @@ pub(super) const HARDWARE: &[Class] = &[
     },
     Class {
         name: "data-unmounted",
-        begin: |w, _| w.sets(|h| h.data.is_mounted = false),
+        // The next mount begins anew.
+        begin: |w, _| w.sets(|h| (h.data.is_mounted, h.data.has_failed) = (false, false)),
         end: |w, _| w.sets(|h| h.data.is_mounted = true),
         ..ASKED
     },

@@ -85,6 +85,7 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                     && !is_of_start(path, run.plan, &other)
                     && !is_of_driver(path, old, objects, lacks_driver(run.trace, begin.at))
                     && !is_of_backup(path, run.plan, begin.at)
+                    && !is_of_unread_boots(path, run, begin.at)
                     && !is_of_left_out(path, run.trace, begin.at)
                     && !is_of_untold(path, run.trace, begin.at)
                     && !is_of_unset_clock(path, run, begin.at)
@@ -240,15 +241,27 @@ fn is_of_unset_clock(path: &str, run: &Run<'_>, at: Duration) -> bool {
     run.plan.setting("rtc") == "no" && path.contains(READ_ONLY) && had_error
 }
 
-/// A Lease from a backup may be without the owner that another program had removed: a start reads
-/// the Lease, and a renewal does not.
+/// A Lease from a backup may be without the owner that another program had removed, and a server
+/// that lags may show it: a start reads the Lease, and a renewal does not.
 fn is_of_backup(path: &str, plan: &Plan, until: Duration) -> bool {
     let had = |class: &dyn Fn(&str) -> bool| {
         plan.steps.iter().any(|step| step.when.at() < until && class(step.class.name))
     };
     path.starts_with("lease.metadata.ownerReferences.")
         && had(&|class| class == "lease-contested")
-        && had(&|class| class.starts_with("etcd-"))
+        && had(&|class| class.starts_with("etcd-") || class == "server-lags")
+}
+
+/// On a root that can block a file is read once: without `boots` the condition stays for an hour,
+/// and another process finds it again.
+fn is_of_unread_boots(path: &str, run: &Run<'_>, at: Duration) -> bool {
+    let is_unread = |entry: &Entry| match &entry.what {
+        What::Log { text, .. } => text.starts_with("boots: cannot be read"),
+        _ => false,
+    };
+    run.plan.root_can_block()
+        && path.contains("FrequentReboot")
+        && run.trace.iter().take_while(|entry| entry.at <= at).any(is_unread)
 }
 
 /// Without an id of the boot each start is the first one of a boot.

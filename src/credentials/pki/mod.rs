@@ -7,6 +7,7 @@
 //! Upstream: `pkg/kubelet/certificate/bootstrap`, client-go `util/certificate`.
 
 pub mod key;
+mod marks;
 pub mod serving;
 mod start;
 mod store;
@@ -15,9 +16,10 @@ use std::io;
 use std::path::Path;
 
 use self::key::Key;
+use self::marks::{Marks, digest_of};
 use self::start::KubeconfigState;
 pub use self::start::Start;
-use self::store::{CLIENT, Marks, SERVER, Store, digest_of};
+use self::store::{CLIENT, SERVER, Store};
 use super::IdentitySource;
 use super::certificate::CertificateKind;
 use super::kubeconfig::{self, At, KubeconfigUser, render};

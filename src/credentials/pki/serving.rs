@@ -4,7 +4,8 @@
 use std::mem;
 use std::path::Path;
 
-use super::store::{Marks, SERVER, Store};
+use super::marks::Marks;
+use super::store::{SERVER, Store};
 use crate::client::api_config::ClientCertificate;
 use crate::credentials::certificate::{CertificateKind, FileTask, TaskResult};
 use crate::credentials::rotation::CertificateFiles;

@@ -6,7 +6,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::key::Key;
-use super::store::{Marks, digest_of};
+use super::marks::{Marks, digest_of};
 use super::{Pki, is_of_cluster, read};
 use crate::client::api_config::{ApiConfig, ClientCertificate};
 use crate::client::tls::{self, check_certificate};

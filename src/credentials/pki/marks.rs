@@ -90,6 +90,12 @@ impl Marks {
         (!self.certificates.is_empty()).then(|| self.certificates.contains(&mark))
     }
 
+    /// Whether there are marks of CAs for certain. A single mark may be that of the kubeconfig's
+    /// certificate: a former version wrote no other one without a bootstrap kubeconfig.
+    pub(super) fn has_authorities(&self) -> bool {
+        self.certificates.len() > 1
+    }
+
     /// Whether both are known and have no mark in common. During a rotation of the CA they do have
     /// one in common: the old and the new CA are in one bundle for a while.
     pub(super) fn differs(&self, other: &Self) -> bool {

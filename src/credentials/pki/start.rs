@@ -21,7 +21,7 @@ use crate::os::read::cause;
 /// was replaced since the stored certificate was renewed, perhaps by one of another cluster. The
 /// marks of the stored certificate say which kubeconfig it was renewed for. Without marks the later
 /// `notBefore` decides. A certificate that has expired is new only in the kubeconfig of another
-/// cluster, which accepts no stored one.
+/// cluster, which does not accept the stored one.
 fn is_new(kubeconfig: &ApiConfig, stored: &ClientCertificate, now: Wall) -> bool {
     let Some(given) = &kubeconfig.certificate else { return false };
     let (Ok(leaf), Ok(stored_leaf)) = (check_certificate(given), check_certificate(stored)) else {
@@ -32,9 +32,11 @@ fn is_new(kubeconfig: &ApiConfig, stored: &ClientCertificate, now: Wall) -> bool
     let first = |pair: &ClientCertificate| {
         CertificateDer::pem_slice_iter(&pair.chain.bytes).flatten().next()
     };
+    let marks = Marks::of_stored(stored);
+    let is_of_other = || marks.has_authorities() && !is_of_cluster(stored, kubeconfig);
     first(given) != first(stored)
-        && match Marks::of_stored(stored).has_mark_of(given) {
-            Some(is_known) => !is_known && (is_valid || !is_of_cluster(stored, kubeconfig)),
+        && match marks.has_mark_of(given) {
+            Some(is_known) => !is_known && (is_valid || is_of_other()),
             None => is_valid && leaf.not_before > stored_leaf.not_before,
         }
 }

@@ -8,35 +8,37 @@ fn renewed(paths: &IdentitySource, signer: &Signer, at: u64) -> Leaf {
     renew(&mut open(paths, day(at)).0, signer, at).1
 }
 
-/// Removes the line of the origin: another version or program stored the pair.
-fn forget_origin(paths: &IdentitySource) {
+/// Keeps so many marks of the stored pair: a former version wrote fewer, another program none.
+fn keep_marks(paths: &IdentitySource, kept: usize) {
     let current = paths.cert_dir.join(CURRENT);
     let text = fs::read_to_string(&current).unwrap();
     let (pair, line) = text.split_once("# kubeconfig: ").unwrap();
-    assert!(line.ends_with('\n') && line.trim().split(' ').all(|mark| mark.len() == 43), "{line}");
-    fs::write(current, pair).unwrap();
+    let marks: Vec<&str> = line.trim().split(' ').take(kept).collect();
+    assert!(line.ends_with('\n') && marks.iter().all(|mark| mark.len() == 43), "{line}");
+    let line = format!("# kubeconfig: {}\n", marks.join(" "));
+    fs::write(current, [pair, &line].concat()).unwrap();
 }
 
 #[test]
 fn a_new_kubeconfig_wins_over_the_certificate_of_a_former_cluster() {
     let (old, new) = (&Signer::new(), &Signer::new());
-    for (what, is_known, signer, given, want_new) in [
-        ("a new cluster", true, new, (4, 90), true),
-        ("its certificate is older than the stored one", true, new, (1, 90), true),
+    for (what, kept, signer, given, want_new) in [
+        ("a new cluster", 3, new, (4, 90), true),
+        ("its certificate is older than the stored one", 3, new, (1, 90), true),
         // The clock may be ahead, and the other certificate is of no use there.
-        ("its certificate has expired", true, new, (1, 5), true),
-        ("a backup of the former kubeconfig", true, old, (1, 5), false),
-        ("the store of an earlier version", false, new, (4, 90), true),
-        ("that, and the times do not tell", false, new, (1, 90), false),
-        ("that, and it has expired", false, new, (4, 5), false),
+        ("its certificate has expired", 3, new, (1, 5), true),
+        ("a backup of the former kubeconfig", 3, old, (1, 5), false),
+        ("the store of an earlier version", 1, new, (1, 90), true),
+        ("that, and a backup of the former kubeconfig", 1, old, (1, 5), false),
+        ("the store of another program", 0, new, (4, 90), true),
+        ("that, and the times do not tell", 0, new, (1, 90), false),
+        ("that, and it has expired", 0, new, (4, 5), false),
     ] {
         let folder = Folder::new();
         folder.write("etc/kubelet.conf", &old.kubeconfig_with_pair(1, 90));
         let paths = folder.paths(false, true);
         let stored = renewed(&paths, old, 3);
-        if !is_known {
-            forget_origin(&paths);
-        }
+        keep_marks(&paths, kept);
         assert_eq!(open(&paths, day(9)).1.leaf, Some(stored.clone()), "{what}: no change");
         let text = signer.kubeconfig_with_pair(given.0, given.1);
         folder.write("etc/kubelet.conf", &text);

@@ -16,6 +16,8 @@ use crate::client::tls::name_and_key;
 const LINE: &str = "# kubeconfig: ";
 /// The start of the line of [`Marks::replaced`].
 const REPLACED: &str = "# replaced kubeconfig: ";
+/// The value of [`Marks::replaced`] for a kubeconfig that could not be read.
+pub(super) const UNREAD: &str = "unread";
 /// The mark of a kubeconfig without a certificate, beside a bootstrap kubeconfig without a CA.
 const NONE: &str = "-";
 
@@ -29,7 +31,8 @@ pub(in crate::credentials) struct Marks {
     /// The digest of the old kubeconfig, which the bootstrap of this pair was to replace. If the
     /// old kubeconfig could not be replaced, it is still there, and it looks valid again: it may
     /// name the link to the current pair, which is now this new pair. By this digest the next start
-    /// knows that the old kubeconfig must not be used.
+    /// knows that the old kubeconfig must not be used. [`UNREAD`] if the old kubeconfig, or a file
+    /// that it names, could not be read: then it stays, unless it is of another cluster.
     pub(in crate::credentials) replaced: Option<String>,
 }
 

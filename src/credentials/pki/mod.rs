@@ -16,7 +16,7 @@ use std::io;
 use std::path::Path;
 
 use self::key::Key;
-use self::marks::{Marks, digest_of};
+use self::marks::{Marks, UNREAD, digest_of};
 use self::start::KubeconfigState;
 pub use self::start::Start;
 use self::store::{CLIENT, SERVER, Store};
@@ -167,14 +167,13 @@ impl Pki {
     ) -> Result<(ApiConfig, Leaf), Fault> {
         let stored = self.store.usable()?;
         let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
-        let replaced = &self.marks.replaced;
         // A person may have replaced it since the request.
-        let is_still = || self.other_kubeconfig(&requested).is_ok_and(|it| it == *replaced);
-        let is_unusable = || match self.kubeconfig_state(now) {
-            Ok(KubeconfigState::Unusable(why)) => !why.is_unread(),
-            Ok(KubeconfigState::Usable(..)) | Err(_) => false,
-        };
-        if self.source.bootstrap.is_some() && (replaced.is_some() && is_still() || is_unusable()) {
+        let found = self.kubeconfig_and_marks(Some(&requested), now);
+        let is_unusable = matches!(
+            found,
+            Ok((KubeconfigState::Unusable(why), _)) if !why.is_unread()
+        );
+        if self.source.bootstrap.is_some() && is_unusable {
             self.write_kubeconfig(&requested);
         }
         let clean = self.store.clean();
@@ -194,17 +193,19 @@ impl Pki {
     }
 
     /// Called before a request with the own certificate. Such a request replaces no kubeconfig, so
-    /// the mark `replaced` is dropped. It is kept only if the stored pair has it, too, and the
-    /// kubeconfig that it names is still in its file, as far as both can be read.
+    /// the mark `replaced` is dropped. It is kept only if the stored pair has it, and if the file
+    /// still has the kubeconfig that it names, as far as both can be read.
     pub(super) fn keep_kubeconfig(&mut self, requested: &ApiConfig) {
-        let Some(replaced) = self.marks.replaced.take() else {
+        let Some(own) = self.marks.replaced.take() else {
             return;
         };
         let mark = |pair: ClientCertificate| Marks::of_stored(&pair).replaced;
-        let stored = self.store.current().map(|pair| pair.and_then(mark));
-        let found = self.other_kubeconfig(requested);
-        let is_still = [stored, found].iter().flatten().all(|it| it.as_ref() == Some(&replaced));
-        self.marks.replaced = is_still.then_some(replaced);
+        let stored = self.store.current().map(|pair| pair.and_then(mark)).unwrap_or(Some(own));
+        let is_still = |mark: &String| match self.other_kubeconfig(requested) {
+            Ok(found) => found.is_some_and(|found| [&found, UNREAD].contains(&mark.as_str())),
+            Err(_) => true,
+        };
+        self.marks.replaced = stored.filter(is_still);
     }
 
     /// The kubeconfig of a bootstrap. As in a kubelet's, a CA that was read from a file stays that

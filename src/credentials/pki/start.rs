@@ -6,7 +6,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::key::Key;
-use super::marks::{Marks, digest_of};
+use super::marks::{Marks, UNREAD, digest_of};
 use super::{Pki, is_of_cluster, read};
 use crate::client::api_config::{ApiConfig, ClientCertificate};
 use crate::client::tls::{self, check_certificate};
@@ -183,15 +183,17 @@ impl Pki {
     ) -> Result<(KubeconfigState, Marks), Fault> {
         let at = if bootstrap.is_some() { now } else { Wall::default() };
         let state = self.kubeconfig_state(at)?;
-        // What an earlier read found, if this one fails.
-        let or_former = |_| self.marks.replaced.clone();
-        let replaced = bootstrap.and_then(|it| self.other_kubeconfig(it).unwrap_or_else(or_former));
+        // If the read fails, what an earlier one of this process found; at the start there is none.
+        let former = || self.marks.replaced.clone();
+        let found = bootstrap.map(|bootstrap| self.other_kubeconfig(bootstrap));
+        let replaced = found.and_then(|found| found.unwrap_or_else(|_| former()));
         let (kubeconfig, leaf) = match state {
             KubeconfigState::Usable(kubeconfig, leaf) => (kubeconfig, leaf),
-            unusable @ KubeconfigState::Unusable(_) => {
+            KubeconfigState::Unusable(why) => {
                 let mut marks = Marks::for_new_pair(None, bootstrap);
-                marks.replaced = replaced;
-                return Ok((unusable, marks));
+                let unread = || former().or_else(|| Some(UNREAD.to_owned()));
+                marks.replaced = if why.is_unread() { unread() } else { replaced };
+                return Ok((KubeconfigState::Unusable(why), marks));
             }
         };
         let given = kubeconfig.certificate.as_ref();

@@ -354,6 +354,48 @@ fn a_kubeconfig_of_a_former_cluster_that_cannot_be_removed_counts_no_more() {
     }
 }
 
+/// A file that is too large cannot be read, as one that is root's since `sudo sed -i`. It can be read
+/// again while the signer takes its time, after a start, or after a start and a renewal.
+#[test]
+fn a_kubeconfig_of_a_former_cluster_that_could_not_be_read_counts_no_more() {
+    for (at, rotate) in [(2, true), (2, false), (3, true), (3, false), (4, true), (4, false)] {
+        let (folder, old, new) = (Folder::new(), Signer::new(), Signer::new());
+        folder.write("bootstrap.conf", &old.kubeconfig(TOKEN));
+        let paths = folder.paths(true, rotate);
+        renew(&mut open(&paths, day(1)).0, &old, 1);
+        let former = fs::read_to_string(&paths.kubeconfig).unwrap();
+        let unread = format!("{former}#{}", "#".repeat(1 << 20));
+        fs::write(&paths.kubeconfig, &unread).unwrap();
+        folder.write("bootstrap.conf", &new.kubeconfig(TOKEN));
+        let (mut pki, start) = open(&paths, day(2));
+        assert!(start.bootstrap.is_some());
+        let request = pki.sign(false).unwrap();
+        if at == 2 {
+            fs::write(&paths.kubeconfig, &former).unwrap();
+        }
+        let (used, mut leaf) = pki.install(&new.sign(&request, 2, 50), day(2)).unwrap();
+        if at > 2 {
+            assert!(fs::read_to_string(&paths.kubeconfig).unwrap() == unread);
+        }
+        if at > 3 {
+            let (mut pki, start) = open(&paths, day(3));
+            assert_eq!(start.leaf, Some(leaf));
+            pki.keep_kubeconfig(&used);
+            leaf = renew(&mut pki, &new, 3).1;
+            assert!(fs::read_to_string(&paths.kubeconfig).unwrap() == unread);
+        }
+        if at > 2 {
+            fs::write(&paths.kubeconfig, &former).unwrap();
+        }
+        for _ in 0..2 {
+            let (_, start) = open(&paths, day(4));
+            assert_eq!(start.config.ca.unwrap().bytes, new.ca.as_bytes(), "{at} {rotate}");
+            assert_eq!(start.leaf.as_ref(), Some(&leaf), "{at} {rotate}");
+            assert!(fs::read_to_string(&paths.kubeconfig).unwrap() != former, "{at} {rotate}");
+        }
+    }
+}
+
 /// First both CAs are in each bundle, then the new one alone. A tool manages the kubeconfig, and
 /// perhaps the bootstrap kubeconfig too.
 #[test]

@@ -419,6 +419,10 @@ fn a_kubeconfig_that_cannot_be_read_is_not_written_over() {
         fs::create_dir(pair.with_file_name("unread.pem")).unwrap();
         open(&paths, day(3));
         assert_eq!(fs::read_to_string(&paths.kubeconfig).unwrap(), named);
+        let ops = remove_certificates(&paths.cert_dir).unwrap();
+        Disk::default().carry_out(ops).unwrap();
+        renew(&mut open(&paths, day(3)).0, &signer, 3);
+        assert_eq!(fs::read_to_string(&paths.kubeconfig).unwrap(), named);
     }
 }
 

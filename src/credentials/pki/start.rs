@@ -74,8 +74,8 @@ enum StoredPair {
     /// TLS can use it.
     Usable(ClientCertificate, Leaf),
     Missing,
-    /// It cannot be read or used. It is not overwritten at the start, because it may be the only
-    /// one that has not expired.
+    /// It cannot be read or used, or the link to it is missing. The start does not replace it,
+    /// because it may be the only one that has not expired.
     Unusable,
 }
 
@@ -294,6 +294,7 @@ impl Pki {
     fn stored(&mut self) -> StoredPair {
         match self.store.usable() {
             Ok(Some((identity, leaf))) => StoredPair::Usable(identity, leaf),
+            Ok(None) if self.store.has_pair() => StoredPair::Unusable,
             Ok(None) => StoredPair::Missing,
             Err(why) => {
                 self.warn(format!("{why}; continuing without this certificate"));

@@ -74,7 +74,8 @@ impl Store {
 
     /// The operations that remove unfinished files, and make a pair current if none is: they
     /// complete an interrupted update of this program or of a kubelet, or link the pair that ends
-    /// last (its name has the board's time). If a pair is current, they remove older ones.
+    /// last (its name has the board's time). If a pair is current, they remove older ones. `Err` if
+    /// a pair cannot be read that may end last: a link to another one would stay.
     pub(in crate::credentials) fn recover(&self) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         let mut ops = self.remove_unfinished()?;
@@ -83,12 +84,18 @@ impl Store {
             return Ok(ops);
         }
         if !exists(&updated)? {
-            let mut last = None;
-            self.each_pair(&mut |pair| {
-                let text = read(&pair).map(Zeroizing::new).unwrap_or_default();
-                let until = Leaf::of_pem(&text).map(|leaf| leaf.not_after);
-                last = last.take().max(Some((until, pair)));
+            let (mut last, mut unread) = (None, None);
+            self.each_pair(&mut |pair| match read(&pair).map(Zeroizing::new) {
+                Ok(text) => {
+                    let until = Leaf::of_pem(&text).map(|leaf| leaf.not_after);
+                    last = last.take().max(Some((until, pair)));
+                }
+                Err(why) if why.is_unread() => unread = Some(why.at(pair.display())),
+                Err(_) => {}
             })?;
+            if let Some(why) = unread {
+                return Err(why);
+            }
             let Some((_, pair)) = last else { return Ok(ops) };
             ops.extend([Op::Remove(updated.clone()), Op::Link(pair, updated.clone())]);
         }
@@ -133,6 +140,12 @@ impl Store {
     /// The target of the link to the pair in use.
     fn target(&self) -> Option<PathBuf> {
         guard::parent_resolved(&self.current_path()).and_then(fs::read_link).ok()
+    }
+
+    /// Whether there is a pair, in use or not, as far as that can be read.
+    pub(super) fn has_pair(&self) -> bool {
+        let mut has_pair = false;
+        self.each_pair(&mut |_| has_pair = true).is_err() || has_pair
     }
 
     /// The operations that store a certificate chain with its key and make them current. `chain` is

@@ -560,6 +560,15 @@ fn the_pair_in_use_stays_and_a_lost_link_leads_to_the_pair_that_ends_last() {
     fs::write(&pair, text).unwrap();
     assert_eq!(open(&paths, day(7)).1.leaf.as_ref(), Some(&leaf));
     fs::remove_file(&current).unwrap();
+    // A card that fails for a moment: no other pair is linked for good.
+    let text = fs::read(&pair).unwrap();
+    fs::remove_file(&pair).unwrap();
+    fs::create_dir(&pair).unwrap();
+    let (_, start) = open(&paths, day(8));
+    assert!(start.leaf.is_some() && start.leaf.as_ref() != Some(&leaf));
+    assert!(!current.is_symlink());
+    fs::remove_dir(&pair).unwrap();
+    fs::write(&pair, text).unwrap();
     assert_eq!(open(&paths, day(8)).1.leaf, Some(leaf));
 }
 

@@ -50,8 +50,6 @@ fn a_new_kubeconfig_wins_over_the_certificate_of_a_former_cluster() {
     }
 }
 
-/// The bootstrap kubeconfig of the former cluster names a file with its CA, so the pair has the mark
-/// of no certificate. k3s dates a certificate back to the birth of its CA, so the times do not tell.
 /// `nodelet join` adds a CA to the kubeconfig, and writes the certificate that is in use into it.
 #[test]
 fn a_kubeconfig_with_the_certificate_of_the_stored_pair_is_not_new() {
@@ -65,6 +63,8 @@ fn a_kubeconfig_with_the_certificate_of_the_stored_pair_is_not_new() {
     assert_eq!(start.config.certificate, used.certificate);
 }
 
+/// The bootstrap kubeconfig of the former cluster names a file with its CA, so the pair has the mark
+/// of no certificate. k3s dates a certificate back to the birth of its CA, so the times do not tell.
 #[test]
 fn a_join_that_is_cut_before_it_removes_a_bootstrapped_pair_counts() {
     let (folder, old, new) = (Folder::new(), Signer::new(), Signer::new());

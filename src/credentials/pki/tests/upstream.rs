@@ -78,7 +78,7 @@ fn update_symlink() {
 }
 
 /// An interrupted update is completed. Without its links, as FAT restores a store, or with a link
-/// to the folder of another machine, the newest pair is used.
+/// to the folder of another machine, the pair is used that ends last; of two, the newer one.
 #[test]
 fn recover() {
     let (a, b) =

@@ -315,6 +315,16 @@ mod tests {
 
     const HINT: &str = "HTTP/1.0 400 Bad Request";
 
+    /// Without it no metric says how long the certificates are valid.
+    #[test]
+    fn an_answer_takes_the_time_that_the_certificates_are_judged_by() {
+        let mut responder = open("port-time").responder;
+        let asked = Asked { method: "GET", path: "/metrics", query: "", token: None };
+        assert_eq!(responder.answer(None, [127, 0, 0, 1].into(), &asked, false).code, 401);
+        let time = responder.readings.served.cluster_time.unwrap();
+        assert!(responder.reviews.seen().now.wall.since(time) < Duration::from_secs(60));
+    }
+
     /// systemd would start it again and again, and each would end before it accepts.
     #[test]
     fn a_start_that_takes_longer_than_the_idle_time_answers() {

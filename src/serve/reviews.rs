@@ -263,6 +263,11 @@ mod tests {
         // Its clock is not set: a client that is refused would cause no review, and so no new date.
         reviews.server_time = Some((reviews.now(), Wall::default()));
         assert_eq!(reviews.certificate_time(), clock::built());
+        reviews.time_holds = Duration::ZERO;
+        assert!(!reviews.seen().knows_time);
+        let cache = AccessConfig { token_ttl: TIME_HOLDS, ..CACHE };
+        let reviews = Reviews::open(&source, cache, Clock::start()).unwrap();
+        assert_eq!(reviews.time_holds, 2 * TIME_HOLDS);
     }
 
     /// The API server moved, and the agent wrote the kubeconfig of the new one after the port had

@@ -28,7 +28,7 @@ use crate::os::reread_file::RereadFile;
 use crate::os::root::{HostRoot, unread};
 use crate::os::write::Op;
 
-/// The same while a source is suspect: every 10 s.
+/// Least time between two looks while a source is suspect: every 10 s.
 const FAST: Duration = Duration::from_secs(9);
 /// Least time between two discoveries; after a uevent it is [`SLOW`].
 const DISCOVERY: Duration = Duration::from_secs(3600);

@@ -309,8 +309,13 @@ impl World {
     /// agent's kubeconfig is removed.
     pub(crate) fn change_cluster(&mut self, cluster: usize, size: u64) {
         self.people.installed = cluster;
-        if size & 8 != 0 {
-            self.board.remove_all("var/lib/nodelet/kubeconfig");
+        let path = "var/lib/nodelet/kubeconfig";
+        // The bootstrap kubeconfig does not count beside a person's, which has its own certificate.
+        let own =
+            |text: Vec<u8>| String::from_utf8_lossy(&text).contains("client-certificate-data: ");
+        let is_a_persons = || self.board.read(path).is_some_and(own);
+        if size & 8 != 0 || self.plan.setting("auth") == "bootstrap" && is_a_persons() {
+            self.board.remove_all(path);
         }
         self.install_files(size & 1 != 0);
         // Who puts the files back looks whether the agent ever left.

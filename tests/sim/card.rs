@@ -34,7 +34,7 @@ pub(crate) struct Card {
     /// Each content that was written as a whole.
     written: BTreeSet<Vec<u8>>,
     /// A link to a whole pair is on the card for good.
-    has_identity: bool,
+    pub(crate) has_identity: bool,
     /// A join has put another identity in its place, whose kubeconfig is on the card for good.
     is_replaced: bool,
     /// The last operation that writes `podcidr` failed.

@@ -309,6 +309,8 @@ impl World {
     /// agent's kubeconfig is removed.
     pub(crate) fn change_cluster(&mut self, cluster: usize, size: u64) {
         self.people.installed = cluster;
+        // Only the next pair that is stored is that of this cluster for certain.
+        self.card.has_identity = false;
         let path = "var/lib/nodelet/kubeconfig";
         // The bootstrap kubeconfig does not count beside a person's, which has its own certificate.
         let own =

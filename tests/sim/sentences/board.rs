@@ -376,7 +376,12 @@ impl<'a> Watch<'a> {
                 "machineID" | "systemUUID" | "bootID" | "kernelVersion" => READ_ONCE,
                 _ => READ,
             };
-            let from = at.saturating_sub(window);
+            let mut from = at.saturating_sub(window);
+            // A file of a root that can block is read at the start alone.
+            let is_of_start = name == "osImage" && self.root_can_block;
+            if let Some(agent) = self.agent_since.filter(|_| is_of_start) {
+                from = from.min(agent.saturating_sub(seconds(5)));
+            }
             self.judged.count += 1;
             let is_true = |value: &String| {
                 self.since(from).any(|(_, truth, _)| truth.fact(name) == value.as_str())
@@ -385,7 +390,7 @@ impl<'a> Watch<'a> {
             // A Node that is created has nothing to keep of a file that cannot be read. Nor has one
             // whose address is gone, perhaps that of a backup of etcd: the route decides.
             let is_new = before.is_none();
-            let looked = at.saturating_sub(seconds(5));
+            let looked = if is_of_start { from } else { at.saturating_sub(seconds(5)) };
             let has_left = |old: String| {
                 name == "address" && self.since(looked).any(|(_, truth, _)| truth.fact(name) != old)
             };

@@ -563,6 +563,8 @@ impl World {
     // --- the unit ---
 
     fn boots(&mut self) {
+        // Nothing runs on after a start of the kernel, whose clock begins anew.
+        self.kill_all();
         self.boots_kernel();
         self.start_clock();
         self.make_ready(true);

@@ -19,6 +19,9 @@ const RENEWED: Duration = Duration::from_secs(21);
 /// An agent without a renewal for so long does not work.
 const SILENT: Duration = Duration::from_secs(60);
 
+/// How old an answer may be when a command prints what it says.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
 /// The `--timeout` of a join, with its last steps.
 const JOIN: Duration = Duration::from_secs(70);
 
@@ -54,6 +57,8 @@ fn judge(run: &Run<'_>) -> Judged {
     let (mut lines, mut last, mut wrote) = (BTreeMap::new(), None, None);
     // Until when a join or a person may change the files.
     let mut changes_until = Duration::ZERO;
+    // When Ready ended last: what a command says of it may be older.
+    let mut unready = None;
     // When a person last corrected the address in the files.
     let mut corrected = Duration::ZERO;
     // The flags that a line has left.
@@ -94,6 +99,7 @@ fn judge(run: &Run<'_>) -> Judged {
                 lines.insert(*pid, line);
                 changes_until = entry.at + JOIN;
             }
+            What::Ready { status } if status != "True" => unready = Some(entry.at),
             What::Print { pid, text } if text.starts_with(WROTE) => {
                 wrote = Some((*pid, entry.at));
                 last = lines.get(pid).map(|line| wish(line));
@@ -129,6 +135,9 @@ fn judge(run: &Run<'_>) -> Judged {
                 if denies_a_node(ran, created) {
                     let text = format!("the Node is there: {}", ran.lines.join(" | "));
                     judged.breaks(entry.at, "check: namesake", text);
+                }
+                if unready.is_some_and(|at| entry.at.saturating_sub(at) < ON_ITS_WAY) {
+                    continue;
                 }
                 let is_quiet = faults == 0 && ran.began >= quiet_since + QUIET;
                 if let Some((kind, text)) = agrees(ran, entry.at, is_quiet, &mut judged.count) {

@@ -398,7 +398,9 @@ fn the_units_of_the_port_are_valid_and_hardened() {
     let mut count = 0;
     for line in credentials.chain(sandbox.lines()) {
         let is_setting = !line.is_empty() && !line.starts_with('#');
-        assert!(!is_setting || service.lines().any(|l| l.starts_with(line)), "{line}");
+        // The port watches no file system.
+        let line = line.replace("ProtectHome=read-only", "ProtectHome=yes");
+        assert!(!is_setting || service.lines().any(|l| l.starts_with(&line)), "{line}");
         count += usize::from(is_setting);
     }
     assert!(count > 30, "{count} settings");

@@ -86,19 +86,21 @@ pub type At<'a> = &'a dyn Fn(&Path) -> PathBuf;
 pub fn load(path: &Path, credentials: Option<&Path>) -> Result<ApiConfig, Fault> {
     let beside = path.parent().unwrap_or(Path::new(""));
     let folders: Vec<&Path> = [beside].into_iter().chain(credentials).collect();
-    read_text(path).and_then(|text| parse(&text, &folders)).map_err(|why| why.at(path.display()))
+    load_at(path, &|file| find(file, &folders))
 }
 
 /// Reads a kubeconfig of an image, and every file that it names: the one that `at` makes of an
 /// absolute path.
 pub fn load_below(path: &Path, at: At<'_>) -> Result<ApiConfig, Fault> {
     let beside = path.parent().unwrap_or(Path::new(""));
-    let at = |file: &Path| if file.is_absolute() { at(file) } else { find(file, &[beside]) };
-    read_text(path).and_then(|text| parse_at(&text, &at)).map_err(|why| why.at(path.display()))
+    load_at(path, &|file| if file.is_absolute() { at(file) } else { find(file, &[beside]) })
 }
 
-fn read_text(path: &Path) -> Result<String, Fault> {
-    String::from_utf8(read(path)?).map_err(|_| "not UTF-8 text".into())
+fn load_at(path: &Path, at: At<'_>) -> Result<ApiConfig, Fault> {
+    read(path)
+        .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".into()))
+        .and_then(|text| parse_at(&text, at))
+        .map_err(|why| why.at(path.display()))
 }
 
 /// Parses the text of a kubeconfig; [`find`] resolves the relative paths in it.

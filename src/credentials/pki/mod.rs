@@ -252,9 +252,7 @@ impl Pki {
 /// The certificate that is stored in `cert_dir`, if there is one that TLS can use. In an image each
 /// path is read that `at` makes of it: the link to the pair in use has an absolute path.
 pub fn stored_certificate(cert_dir: &Path, at: At<'_>) -> Option<(ClientCertificate, Leaf)> {
-    let stored = Store::new(cert_dir, CLIENT).ok()?.current_below(at).ok()??;
-    let leaf = check_certificate(&stored).ok()?;
-    Some((stored, leaf))
+    Store::new(cert_dir, CLIENT).ok()?.usable_below(at).ok()?
 }
 
 /// Whether a stored certificate is not of another cluster than this kubeconfig.

@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// The same in an image, where each path is read that `at` makes of it.
-    pub(super) fn current_below(&self, at: At<'_>) -> Result<Option<ClientCertificate>, Fault> {
+    fn current_below(&self, at: At<'_>) -> Result<Option<ClientCertificate>, Fault> {
         let current = at(&self.current_path());
         let [chain, key] = if exists(&current)? {
             [current.clone(), current]
@@ -127,8 +127,16 @@ impl Store {
     pub(in crate::credentials) fn usable(
         &self,
     ) -> Result<Option<(ClientCertificate, Leaf)>, Fault> {
+        self.usable_below(&Path::to_owned)
+    }
+
+    /// The same in an image, see [`Self::current_below`].
+    pub(super) fn usable_below(
+        &self,
+        at: At<'_>,
+    ) -> Result<Option<(ClientCertificate, Leaf)>, Fault> {
         let with_leaf = |stored| check_certificate(&stored).map(|leaf| (stored, leaf));
-        self.current()?.map(with_leaf).transpose()
+        self.current_below(at)?.map(with_leaf).transpose()
     }
 
     /// When the pair in use was stored, from its name. `None` if the name has no time, or one after

@@ -188,9 +188,7 @@ fn a_given_certificate_survives_a_power_cut() {
 /// The kubeconfig of a former cluster is removed first.
 #[test]
 fn a_bootstrap_for_another_cluster_survives_a_power_cut() {
-    let (folder, old, new) = (Folder::new(), Signer::new(), Signer::new());
-    folder.write("bootstrap.conf", &old.kubeconfig(TOKEN));
-    let paths = folder.paths(true, true);
+    let ((folder, old, paths), new) = (bootstrapping(true), Signer::new());
     renew(&mut open(&paths, day(1)).0, &old, 1);
     folder.write("bootstrap.conf", &new.kubeconfig(TOKEN));
     let act = || {
@@ -214,9 +212,7 @@ fn a_bootstrap_for_another_cluster_survives_a_power_cut() {
 /// The kubeconfig of the former cluster names the link to the pair in use.
 #[test]
 fn a_bootstrap_for_another_cluster_that_is_cut_off_and_taken_back_shows_its_pair_to_nobody() {
-    let (folder, old, new) = (Folder::new(), Signer::new(), Signer::new());
-    folder.write("bootstrap.conf", &old.kubeconfig(TOKEN));
-    let paths = folder.paths(true, true);
+    let ((folder, old, paths), new) = (bootstrapping(true), Signer::new());
     renew(&mut open(&paths, day(1)).0, &old, 1);
     let act = || {
         folder.write("bootstrap.conf", &new.kubeconfig(TOKEN));

@@ -171,14 +171,14 @@ impl Plan {
         let end = Duration::from_secs(hours * 3600);
         let all = classes::all().filter(|class| (class.fits)(&setting));
         let all: Vec<&'static Class> = all.collect();
-        // One run in twelve has no fault: its counts are exact. In one run in ten each story has
-        // some 40 % of all classes. The others have up to 24 classes, of which each story has up to
-        // six.
+        // One run in twenty has no fault: its counts are exact. In one run in four each story has
+        // some 40 % of all classes: these runs find the most in the same time. The others have up
+        // to 24 classes, of which each story has up to eight.
         let half = all.len() as u64 / 2;
-        let (count, fewest, most) = match draws.below(120) {
-            0..10 => (0, 0, 0),
-            10..22 => (half, half, half),
-            _ => (draws.within(4, 24), 1, 6),
+        let (count, fewest, most) = match draws.below(20) {
+            0 => (0, 0, 0),
+            1..6 => (half, half, half),
+            _ => (draws.within(4, 24), 2, 8),
         };
         let mut of_run: Vec<&'static Class> = Vec::new();
         for _ in 0..count {
@@ -219,9 +219,11 @@ impl Plan {
                     steps.push(class.draw(&mut own, now, healed));
                 }
             }
-            let quiet = Duration::from_secs(match draws.below(4) {
+            // Most of a run's time goes into quiet hours, so most quiet times are short.
+            let quiet = Duration::from_secs(match draws.below(16) {
                 0 => draws.within(1200, 2400),
-                _ => draws.within(SHORTEST_QUIET, 1000),
+                1..5 => draws.within(SETTLES + COMPARES + AFTER_TWIN, 1000),
+                _ => draws.within(SHORTEST_QUIET, 320),
             });
             now = healed + quiet;
             if !of_run.is_empty() && is_wanted(twin) {
@@ -500,7 +502,7 @@ fn the_stories_of_a_run_have_different_classes() {
         if plan.classes().len() > 30 || largest == 0 {
             continue;
         }
-        assert!(largest <= 6, "{plan}");
+        assert!(largest <= 8, "{plan}");
         most = most.max(plan.classes().len());
         runs += usize::from(stories.iter().any(|story| !story.is_subset(&stories[0])));
     }

@@ -164,9 +164,11 @@ mod tests {
             (&[("/elsewhere", "cgroup2")], Mode::V1),
             (&[(folder, "cgroup2"), (folder, "tmpfs")], Mode::V1),
         ] {
-            let mounts = mounts
-                .iter()
-                .map(|(point, fs_type)| Mount { point: point.into(), fs_type: (*fs_type).into() });
+            let mounts = mounts.iter().map(|(point, fs_type)| Mount {
+                point: point.into(),
+                fs_type: (*fs_type).into(),
+                device: None,
+            });
             let mounts: Vec<Mount> = mounts.collect();
             assert_eq!(mode(&mounts), want, "{mounts:?}");
         }

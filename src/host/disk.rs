@@ -192,7 +192,7 @@ mod tests {
     use crate::os::tree::Tree;
 
     fn mount(point: &str, fs_type: &str) -> Mount {
-        Mount { point: point.into(), fs_type: fs_type.into() }
+        Mount { point: point.into(), fs_type: fs_type.into(), device: None }
     }
 
     fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<Option<FileSystem>> {

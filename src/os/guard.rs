@@ -30,8 +30,11 @@ pub fn blocking_mount<'a>(path: &Path, mounts: &'a [Mount]) -> Option<&'a Mount>
 /// Refuses a path on a file system that can block for ever, except on the root file system: this
 /// program was loaded from it.
 pub fn may_touch(path: &Path, mounts: &[Mount]) -> io::Result<()> {
+    let is_root =
+        |mount: &Mount| mounts::at(mounts, "/").is_some_and(|root| mount.is_file_system_of(root));
     match blocking_mount(path, mounts) {
-        Some(Mount { point, fs_type }) if point != Path::new("/") => {
+        Some(mount) if !is_root(mount) => {
+            let fs_type = &mount.fs_type;
             let what = format!("{} is on {fs_type}, which can block for ever", path.display());
             Err(io::Error::other(Fault::new(what, "choose a folder on a local file system")))
         }
@@ -278,6 +281,44 @@ mod tests {
         assert!(root_can_block());
         pretend(&format!("{overlay}\n2 1 0:2 / /ro rw - ext4 b rw\n"));
         assert!(!root_can_block());
+    }
+
+    /// What systemd mounts for DynamicUser= and StateDirectory=: a tmpfs, and on it the folder of
+    /// the unit.
+    #[test]
+    fn a_folder_of_the_root_that_systemd_binds_over_itself_is_of_the_root() {
+        let state = Path::new("/var/lib/private/nodelet/pki");
+        for root in ["nfs4 server:/pi rw", "overlay overlay rw,lowerdir=/ro,upperdir=/rw/up"] {
+            pretend(&format!(
+                "1 0 0:1 / / rw - {root}\n\
+                 2 1 0:2 / /ro rw - nfs4 server:/pi rw\n\
+                 3 1 0:3 / /var/lib/private rw - tmpfs tmpfs rw\n\
+                 4 3 0:1 /var/lib/private/nodelet /var/lib/private/nodelet rw - {root}\n\
+                 5 1 0:5 / /mnt rw - nfs4 other:/ rw\n"
+            ));
+            let mounts = all_mounts().unwrap();
+            assert!(may_touch(state, &mounts).is_ok(), "{root}");
+            assert!(blocking_mount(state, &mounts).is_some(), "{root}: asked for its size once");
+            assert!(may_touch(Path::new("/mnt/x"), &mounts).is_err(), "{root}");
+        }
+    }
+
+    /// The kernel's order of the table is not that of the mounts.
+    #[test]
+    fn a_mount_over_a_folder_covers_what_was_mounted_below_it() {
+        let server = "9 1 0:9 / /srv rw - nfs4 server:/ rw\n";
+        let disk =
+            "3 1 8:1 / /srv/data rw - ext4 /dev/sda1 rw\n4 3 8:2 / /srv/data/b rw - ext4 b rw\n";
+        let root = "1 0 179:2 / / rw - ext4 /dev/mmcblk0p2 rw\n";
+        for table in [[root, disk, server], [root, server, disk]] {
+            pretend(&table.concat());
+            for path in ["/srv/data/x", "/srv/data/b/x"] {
+                assert!(may_touch(Path::new(path), &all_mounts().unwrap()).is_err(), "{path}");
+            }
+        }
+        // The disk was mounted on a folder of the server.
+        pretend(&[root, server, "10 9 8:1 / /srv/data rw - ext4 /dev/sda1 rw\n"].concat());
+        assert!(may_touch(Path::new("/srv/data/x"), &all_mounts().unwrap()).is_ok());
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! a change.
 
 use std::cell::Cell;
-use std::ffi::OsString;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -40,6 +41,8 @@ pub struct Mount {
     /// `ext4`, `cgroup2`, `fuse.sshfs`. For a root with a layer that can block, the type of this
     /// layer. For a path that systemd hides, a text that says so.
     pub fs_type: String,
+    /// Device number of the file system, major and minor; `None` in proc/mounts.
+    pub device: Option<(u32, u32)>,
 }
 
 /// The type of what systemd mounts over a path of `ProtectHome=yes` or `InaccessiblePaths=`: an
@@ -50,6 +53,12 @@ impl Mount {
     /// Whether the unit of this process hides what is mounted there.
     pub fn is_hidden(&self) -> bool {
         self.fs_type == HIDDEN
+    }
+
+    /// Whether both mounts have one file system. systemd binds the folders of a unit
+    /// (StateDirectory=) over themselves: each is a mount of its own, with the root's file system.
+    pub fn is_file_system_of(&self, other: &Self) -> bool {
+        self == other || self.device.is_some() && self.device == other.device
     }
 
     /// Whether a call to this file system can block for ever.
@@ -65,13 +74,54 @@ fn can_block(fs_type: &str) -> bool {
 /// `<id> <parent> <dev> <root> <point> <options> [<tag>..] - <type> <source> <options>`
 pub fn parse_mountinfo(line: &str) -> Option<Mount> {
     let (mount, file_system) = line.split_once(" - ")?;
-    let mut fields = mount.split(' ').skip(3);
+    let mut fields = mount.split(' ').skip(2);
+    let (major, minor) = fields.next()?.split_once(':')?;
     let is_hidden = fields.next()?.starts_with("/systemd/inaccessible/");
     let fs_type = file_system.split(' ').next()?;
     Some(Mount {
         point: unescape(fields.next()?),
         fs_type: if is_hidden { HIDDEN } else { fs_type }.to_owned(),
+        device: major.parse().ok().zip(minor.parse().ok()),
     })
+}
+
+/// The ids of the mount of a line of mountinfo and of its parent.
+fn parse_ids(line: &str) -> Option<(u32, u32)> {
+    let mut fields = line.split(' ').map(str::parse);
+    Some((fields.next()?.ok()?, fields.next()?.ok()?))
+}
+
+/// Removes the mounts that no path reaches: a later mount covers a folder above their point. For
+/// example, /srv/data is a local disk, and then a server is mounted at /srv. `ids` are those of
+/// each mount and of its parent. The order of the table does not say which mount is later.
+fn remove_covered(mounts: &mut Vec<Mount>, ids: &[(u32, u32)]) {
+    let points: BTreeSet<(u32, &OsStr)> = ids
+        .iter()
+        .zip(&*mounts)
+        .map(|(&(_, parent), mount)| (parent, mount.point.as_os_str()))
+        .collect();
+    // A mount over a folder of the same parent: the walk to the point leaves the parent there.
+    let is_covered = |mount: &Mount, parent| {
+        let mut above = mount.point.ancestors().skip(1).map(Path::as_os_str);
+        above.any(|above| points.contains(&(parent, above)))
+    };
+    let covered = mounts.iter().zip(ids).filter(|(mount, (_, parent))| is_covered(mount, *parent));
+    let mut covered: BTreeSet<u32> = covered.map(|(_, &(id, _))| id).collect();
+    if covered.is_empty() {
+        return;
+    }
+    // What is mounted on a covered mount is covered, too.
+    loop {
+        let count = covered.len();
+        let below: Vec<u32> =
+            ids.iter().filter(|(_, parent)| covered.contains(parent)).map(|&(id, _)| id).collect();
+        covered.extend(below);
+        if covered.len() == count {
+            break;
+        }
+    }
+    let mut ids = ids.iter();
+    mounts.retain(|_| ids.next().is_none_or(|(id, _)| !covered.contains(id)));
 }
 
 /// The folders that an overlay is made of, from the line of its mount; empty for another file
@@ -135,7 +185,8 @@ pub fn read_only_in_fstab(fstab: &str) -> Vec<PathBuf> {
 /// `<source> <point> <type> <options> 0 0`; the source may be empty.
 pub fn parse_mounts(line: &str) -> Option<Mount> {
     let mut fields = line.split(' ').skip(1);
-    Some(Mount { point: unescape(fields.next()?), fs_type: fields.next()?.to_owned() })
+    let (point, fs_type) = (unescape(fields.next()?), fields.next()?.to_owned());
+    Some(Mount { point, fs_type, device: None })
 }
 
 /// The mount at exactly `point`; the last of several, which covers the others.
@@ -176,9 +227,9 @@ fn follow_layers(mounts: &mut [Mount], layers: &[PathBuf], cmdline: &str) {
     let mut holds = layers.iter().filter_map(|layer| over(mounts, layer));
     let blocking = holds.find(|mount| mount.can_block()).map(|mount| mount.fs_type.as_str());
     let fs_type = blocking.or_else(|| network_root(cmdline)).map(str::to_owned);
-    let root = mounts.iter_mut().rfind(|mount| mount.point == Path::new("/"));
-    if let (Some(fs_type), Some(root)) = (fs_type, root) {
-        root.fs_type = fs_type;
+    if let (Some(fs_type), Some(root)) = (fs_type, at(mounts, "/").cloned()) {
+        let of_root = mounts.iter_mut().filter(|mount| mount.is_file_system_of(&root));
+        of_root.for_each(|mount| mount.fs_type.clone_from(&fs_type));
     }
 }
 
@@ -251,40 +302,55 @@ pub fn own_mounts() -> io::Result<Rc<[Mount]>> {
 }
 
 fn read_table(file: File) -> io::Result<Table> {
-    let (mut mounts, mut layers) = (Vec::new(), Vec::new());
-    let mut take = |line: &str| take_line(line, &mut mounts, &mut layers);
-    from_start(&file, LARGE, &mut each_line(&mut take))?;
-    if !layers.is_empty() {
-        // Read once: the path is looked up from the root, which may block by now.
-        static CMDLINE: OnceLock<Vec<u8>> = OnceLock::new();
-        let read = || open(Path::new("/proc/cmdline")).and_then(|file| whole(file, SMALL));
-        let cmdline = match CMDLINE.get() {
-            Some(cmdline) => cmdline,
-            None => read().map_or(&[][..], |cmdline| CMDLINE.get_or_init(|| cmdline)),
-        };
-        follow_layers(&mut mounts, &layers, &String::from_utf8_lossy(cmdline));
-    }
+    let mut lines = TableLines::default();
+    from_start(&file, LARGE, &mut each_line(&mut |line: &str| lines.take(line)))?;
+    // Read once: the path is looked up from the root, which may block by now.
+    static CMDLINE: OnceLock<Vec<u8>> = OnceLock::new();
+    let read = || open(Path::new("/proc/cmdline")).and_then(|file| whole(file, SMALL));
+    let mounts = lines.mounts(|| match CMDLINE.get() {
+        Some(cmdline) => cmdline,
+        None => read().map_or(&[][..], |cmdline| CMDLINE.get_or_init(|| cmdline)),
+    });
     Ok(Table { file, mounts: mounts.into() })
 }
 
-/// Adds the mount of a line. `layers` are those of the root.
-fn take_line(line: &str, mounts: &mut Vec<Mount>, layers: &mut Vec<PathBuf>) {
-    let Some(mount) = parse_mountinfo(line) else { return };
-    if mount.point == Path::new("/") {
-        *layers = parse_layers(line);
+/// What the lines of a table say.
+#[derive(Default)]
+struct TableLines {
+    mounts: Vec<Mount>,
+    /// Of each mount.
+    ids: Vec<(u32, u32)>,
+    /// Of the root.
+    layers: Vec<PathBuf>,
+}
+
+impl TableLines {
+    fn take(&mut self, line: &str) {
+        let Some((mount, ids)) = parse_mountinfo(line).zip(parse_ids(line)) else { return };
+        if mount.point == Path::new("/") {
+            self.layers = parse_layers(line);
+        }
+        self.mounts.push(mount);
+        self.ids.push(ids);
     }
-    mounts.push(mount);
+
+    /// The mounts that a path reaches. `cmdline` reads the kernel's command line.
+    fn mounts<'a>(mut self, cmdline: impl FnOnce() -> &'a [u8]) -> Vec<Mount> {
+        remove_covered(&mut self.mounts, &self.ids);
+        if !self.layers.is_empty() {
+            follow_layers(&mut self.mounts, &self.layers, &String::from_utf8_lossy(cmdline()));
+        }
+        self.mounts
+    }
 }
 
 /// Makes `mountinfo` the table of this thread, until a mount changes.
 #[cfg(test)]
 pub(crate) fn pretend(mountinfo: &str) {
     let file = open(&Path::new("/").join(MOUNTINFO)).unwrap();
-    let (mut mounts, mut layers) = (Vec::new(), Vec::new());
-    mountinfo.lines().for_each(|line| take_line(line, &mut mounts, &mut layers));
-    if !layers.is_empty() {
-        follow_layers(&mut mounts, &layers, "");
-    }
+    let mut lines = TableLines::default();
+    mountinfo.lines().for_each(|line| lines.take(line));
+    let mounts = lines.mounts(|| b"");
     LAST_READ.set(Some(Table { file, mounts: mounts.into() }));
 }
 
@@ -309,14 +375,18 @@ mod tests {
     use crate::os::tree::Tree;
 
     fn mount(point: &str, fs_type: &str) -> Mount {
-        Mount { point: point.into(), fs_type: fs_type.into() }
+        Mount { point: point.into(), fs_type: fs_type.into(), device: None }
     }
 
     #[test]
     fn both_formats_are_read() {
         let mountinfo = "26 0 8:1 / / rw,relatime shared:1 master:2 - ext4 /dev/sda1 rw\n28 26 0:5 / /mnt/a\\040b rw -  tmpfs rw\n30 26 0:6 / /x rw - nfs4 server:/a\\040-\\040b rw\nhalf a line\n31 26 0:25 /systemd/inaccessible/dir /home ro - tmpfs tmpfs rw\n";
         assert_eq!(
-            mountinfo.lines().filter_map(parse_mountinfo).collect::<Vec<_>>(),
+            mountinfo
+                .lines()
+                .filter_map(parse_mountinfo)
+                .map(|mount| Mount { device: None, ..mount })
+                .collect::<Vec<_>>(),
             [
                 mount("/", "ext4"),
                 mount("/mnt/a b", ""),
@@ -371,13 +441,11 @@ mod tests {
         let overlay = |options: &str| format!("24 1 0:23 / / rw - overlay overlay rw,{options}\n");
         let nfs = "25 24 0:44 / /media/root-ro ro - nfs4 10.0.0.9:/root rw\n\
             26 24 0:45 / /mnt/a\\040b,c ro - virtiofs tag rw\n\
-            27 24 0:46 / /media/root-ro/data rw - tmpfs tmpfs rw\n";
+            27 25 0:46 / /media/root-ro/data rw - tmpfs tmpfs rw\n";
         let type_of_root = |options: &str, others: &str, cmdline: &str| {
-            let (mut mounts, mut layers) = (Vec::new(), Vec::new());
-            let table = overlay(options) + others;
-            table.lines().for_each(|line| take_line(line, &mut mounts, &mut layers));
-            follow_layers(&mut mounts, &layers, cmdline);
-            mounts[0].fs_type.clone()
+            let mut lines = TableLines::default();
+            (overlay(options) + others).lines().for_each(|line| lines.take(line));
+            lines.mounts(|| cmdline.as_bytes())[0].fs_type.clone()
         };
         // overlayroot; piserver; of `mount -o 'lowerdir=/lower:/mnt/a\ b\,c/d\:e'`, Linux 6.18.
         for (options, want) in [
@@ -441,7 +509,7 @@ mod tests {
         tree.write("mountinfo", text.as_bytes());
         let mounts = read_table(open(&tree.join("mountinfo")).unwrap()).unwrap().mounts;
         assert_eq!(mounts.len(), 6000);
-        assert_eq!(mounts[5999], mount("/mnt/5999", "overlay"));
+        assert_eq!(mounts[5999].point, Path::new("/mnt/5999"));
     }
 
     #[test]

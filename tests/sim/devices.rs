@@ -170,10 +170,11 @@ impl Disk {
         options
     }
 
-    fn line(&self, kernel: &str, id: u64) -> String {
-        let Self { number, point, fs, source, .. } = self;
-        let options = self.options(kernel);
-        format!("{id} 1 {number} / {point} rw,noatime - {fs} {source} {options}\n")
+    /// Its line in the table of mounts. `at` is its folder, and where that is mounted.
+    fn line(&self, kernel: &str, (id, parent): (u64, u64), at: (&str, &str)) -> String {
+        let Self { number, fs, source, .. } = self;
+        let (options, (folder, point)) = (self.options(kernel), at);
+        format!("{id} {parent} {number} {folder} {point} rw,noatime - {fs} {source} {options}\n")
     }
 
     fn files(&self, files: &mut BTreeMap<String, String>) {
@@ -537,24 +538,40 @@ impl Hardware {
 
     fn mount_table(&self, is_early: bool) -> String {
         let mut table = String::new();
+        let is_overlay = self.setting("root").starts_with("overlay");
+        let root = match (is_early, is_overlay) {
+            (true, _) => 1,
+            (_, true) => 24,
+            _ => 25,
+        };
         if is_early {
             table += "1 1 0:2 / / rw - rootfs rootfs rw\n";
         } else {
-            if self.setting("root").starts_with("overlay") {
+            // systemd binds the folder of the unit over itself.
+            let folder = ("/var/lib/nodelet", "/var/lib/nodelet");
+            let mut folder_line = self.root.line(self.kernel(), (44, root), folder);
+            if is_overlay {
                 let layers = "rw,lowerdir=/media/root-ro,upperdir=/media/root-rw/up";
-                let _ = writeln!(table, "24 1 0:30 / / rw - overlay overlay {layers}");
+                let overlay = |id: u64, parent: u64, (folder, point)| {
+                    format!("{id} {parent} 0:30 {folder} {point} rw - overlay overlay {layers}\n")
+                };
+                table += &overlay(root, 1, ("/", "/"));
+                folder_line = overlay(44, root, folder);
             }
             let disks = [&self.root, &self.firmware, &self.data];
             for (disk, id) in disks.into_iter().zip(25..).filter(|(disk, _)| disk.is_mounted) {
-                table += &disk.line(self.kernel(), id);
+                let parent = if id == root { 1 } else { root };
+                table += &disk.line(self.kernel(), (id, parent), ("/", disk.point));
             }
+            table += &folder_line;
             for mount in 0..self.mounts {
                 let id = 100 + mount;
-                let _ = writeln!(table, "{id} 25 0:{id} / /run/m/{mount} rw - tmpfs tmpfs rw");
+                let _ = writeln!(table, "{id} 42 0:{id} / /run/m/{mount} rw - tmpfs tmpfs rw");
             }
         }
-        table += "40 25 0:5 / /proc rw - proc proc rw\n41 25 0:6 / /sys rw - sysfs sysfs rw\n\
-                  42 25 0:7 / /run rw - tmpfs tmpfs rw\n";
+        let _ = writeln!(table, "40 {root} 0:5 / /proc rw - proc proc rw");
+        let _ = writeln!(table, "41 {root} 0:6 / /sys rw - sysfs sysfs rw");
+        let _ = writeln!(table, "42 {root} 0:7 / /run rw - tmpfs tmpfs rw");
         table += match self.setting("cgroup") {
             "v1" => "43 41 0:8 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
             "none" => "",

@@ -468,10 +468,13 @@ mod tests {
         std::thread::spawn(move || {
             for mut client in server.incoming().flatten() {
                 let _ = client.read(&mut [0; 4096]);
+                let status =
+                    serde_json::json!({"kind": "Status", "reason": "Unauthorized"}).to_string();
                 let _ = write!(
                     client,
                     "HTTP/1.1 401 Unauthorized\r\nDate: {day} 00:00:00 GMT\r\nConnection: close\r\n\
-                     Content-Length: 2\r\n\r\n{{}}"
+                     Content-Length: {}\r\n\r\n{status}",
+                    status.len()
                 );
             }
         });

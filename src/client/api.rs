@@ -196,13 +196,15 @@ impl Api {
         debug_assert!(bytes.len() <= limit, "{} bytes of {limit}", bytes.len());
         let text = |name| parts.headers.get(name)?.to_str().ok();
         let retry_after = text(RETRY_AFTER).and_then(|seconds| seconds.trim().parse().ok());
-        Ok(Response {
+        let response = Response {
             code: parts.status.as_u16(),
             retry_after: retry_after.map(Duration::from_secs),
-            date: text(DATE).and_then(parse_http_date),
+            date: None,
             body: bytes,
             exceeds: is_large.then_some(limit),
-        })
+        };
+        let date = text(DATE).filter(|_| response.is_of_server()).and_then(parse_http_date);
+        Ok(Response { date, ..response })
     }
 
     fn head(&mut self, request: &Request) -> Result<request::Parts, Fault> {

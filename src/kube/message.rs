@@ -103,7 +103,7 @@ pub struct Response {
     pub code: u16,
     /// The header `Retry-After`, if it is a whole number of seconds.
     pub retry_after: Option<Duration>,
-    /// The header `Date`: the time of the server.
+    /// The header `Date`, if the response [is the server's](Self::is_of_server).
     pub date: Option<Wall>,
     /// The body, at most [`Accept::body_limit`] bytes; empty if it is larger.
     pub body: Vec<u8>,
@@ -166,6 +166,17 @@ impl Response {
             Err(refused) => refused,
         };
         Err(Fault::from(refused).what.into())
+    }
+
+    /// Whether an API server, or a supervisor of k3s, wrote the response: an object, a certificate,
+    /// or an error with a reason. A gateway writes pages, with the time of its own clock. The page
+    /// of a busy API server (429) counts as one of a gateway.
+    pub fn is_of_server(&self) -> bool {
+        let begins = |text: &&[u8]| self.body.starts_with(text);
+        match self.accepted() {
+            Ok(()) => [b"{", MAGIC, b"-----BEGIN"].iter().any(begins),
+            Err(refused) => !refused.reason.is_empty(),
+        }
     }
 
     /// `Ok` for a success; otherwise the error of the server. An error with the code of a success
@@ -545,6 +556,24 @@ pub(crate) mod tests {
                     let _ = (receipt.name(), receipt.reason(), receipt.message());
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_response_is_the_servers_if_it_has_an_object_a_certificate_or_an_error_with_a_reason() {
+        let status = r#"{"kind":"Status","reason":"Unauthorized","code":401}"#;
+        for (code, body, is_of_server) in [
+            (200, r#"{"kind":"Node"}"#, true),
+            (200, "k8s\0...", true),
+            (200, "-----BEGIN CERTIFICATE-----", true),
+            (401, status, true),
+            (502, "<html>bad gateway</html>", false),
+            (200, "<html>sign in</html>", false),
+            (404, r#"{"message":"no route matched"}"#, false),
+            (429, "Too many requests, please try again later.", false),
+            (200, "", false),
+        ] {
+            assert_eq!(Response::test(code, body).is_of_server(), is_of_server, "{code} {body}");
         }
     }
 

@@ -224,8 +224,8 @@ mod tests {
                 thread::spawn(move || {
                     while stream.read(&mut [0; 4096]).is_ok_and(|length| length > 0) {
                         sender.send(number).unwrap();
-                        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\
-                                      Date: Sun, 01 Jan 2040 00:00:00 GMT\r\n\r\n";
+                        let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\
+                                      Date: Sun, 01 Jan 2040 00:00:00 GMT\r\n\r\n{}";
                         stream.write_all(answer.as_bytes()).unwrap();
                     }
                 });

@@ -271,7 +271,9 @@ const HOOK: &str = "Internal error occurred: failed calling webhook \"nodes.test
 
 fn page(code: u16) -> Response {
     let body = b"<html><body>gateway</body></html>".to_vec();
-    let headers = vec![("Content-Type".to_owned(), "text/html".to_owned())];
+    // The clock of the gateway is wrong.
+    let headers = [("Content-Type", "text/html"), ("Date", "Tue, 19 Jan 2038 00:00:00 GMT")];
+    let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     Response { code, headers, body }
 }
 

@@ -27,7 +27,7 @@ use crate::kube::facts::FileSystem;
 use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::outage_log::OutageLog;
-use crate::kube::text::VERBOSE;
+use crate::kube::text::{FaultKind, VERBOSE};
 use crate::node::Effect;
 use crate::node::kubelet::{FAST_TICK, Kubelet, OtherWork};
 use crate::node::schedule::{Action, RequestKind};
@@ -339,6 +339,13 @@ impl Agent {
         api.set_answer_budget(answer_budget);
         let answer = api.call(request, budget);
         self.credentials.current.on_answer(&answer);
+        let is_own = kind != RequestKind::Certificate { is_apart: true };
+        if is_own
+            && answer.as_ref().is_err_and(|why| why.kind == FaultKind::Expired)
+            && let Some(until) = self.credentials.current.not_after()
+        {
+            self.kubelet.on_expired(until);
+        }
         let now = self.clock.now();
         if let Ok(response) = &answer
             && let Some(date) = response.date

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustls::pki_types::UnixTime;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
-use crate::kube::text::Fault;
+use crate::kube::text::{Fault, FaultKind};
 use crate::kube::time::Wall;
 use crate::os::clock;
 use crate::os::read::cause;
@@ -246,7 +246,8 @@ fn refused_by_server(alert: AlertDescription) -> Fault {
             "the kubeconfig has none that it accepts",
         ),
         AlertDescription::CertificateExpired => {
-            Fault::of_credentials("the server says that our client certificate has expired")
+            let what = "the server says that our client certificate has expired";
+            Fault { kind: FaultKind::Expired, ..Fault::of_credentials(what) }
         }
         AlertDescription::BadCertificate
         | AlertDescription::CertificateUnknown

@@ -81,7 +81,7 @@ impl Rotation {
         let at_supervisor = certificate.kind.is_at_supervisor();
         // Before the server's time is known, a certificate of the supervisor counts as good.
         let knows_expiry = at.knows_time || !at_supervisor;
-        if knows_expiry && let Some(line) = certificate.expiry_to_log(now.wall) {
+        if knows_expiry && let Some(line) = certificate.expiry_to_log(at) {
             log::warn!("certificate: {line}");
         }
         let has_none = certificate.is_missing() || knows_expiry && !certificate.is_usable(now.wall);

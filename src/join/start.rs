@@ -174,7 +174,7 @@ fn ready(run: &JoinRun<'_>, api: &mut Api, mut seen: Option<String>) -> Result<F
             Err(why) => why,
         };
         let line = format!("not Ready after {} s: {}", run.settings.timeout.as_secs(), why.what);
-        let remedy = if why.kind == FaultKind::Credentials {
+        let remedy = if matches!(why.kind, FaultKind::Credentials | FaultKind::Expired) {
             "nodelet join --force gets another certificate".to_owned()
         } else {
             format!("journalctl -u nodelet; {ENABLE}")

@@ -41,9 +41,10 @@ pub struct Now {
 pub struct ClusterSeen {
     /// Its wall time is the server's, if the server has sent its time: the server judges and dates
     /// certificates by its own clock, so a wrong clock of the board does no harm to them. Until
-    /// then it is the board's.
+    /// then it is the board's, but later than the end of a certificate that the server has refused
+    /// as expired.
     pub now: Now,
-    /// The server has sent its time.
+    /// The server has sent its time, or has refused the certificate as expired.
     pub knows_time: bool,
     /// The Lease was renewed since the start.
     pub has_lease: bool,

@@ -87,6 +87,8 @@ pub enum FaultKind {
     Unread,
     /// A server refuses our token or certificate.
     Credentials,
+    /// A server says that our certificate has expired.
+    Expired,
 }
 
 impl Fault {

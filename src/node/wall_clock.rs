@@ -41,6 +41,8 @@ pub struct WallClock {
     built: Wall,
     /// The server's last `Date`, and when it arrived.
     server: Option<(Mono, Wall)>,
+    /// The end of the certificate in use, if the server has refused it as expired.
+    expired: Option<Wall>,
     /// Time from the boot to the start of the process.
     pub(super) boot_to_start: Duration,
     log: OutageLog,
@@ -50,7 +52,8 @@ impl WallClock {
     /// `built` is when this program was built: a clock that shows an earlier time is wrong.
     /// `boot_to_start` is the time from the boot to the start of this process.
     pub fn new(built: Wall, boot_to_start: Duration) -> Self {
-        Self { built, server: None, boot_to_start, log: OutageLog::new("clock") }
+        let log = OutageLog::new("clock");
+        Self { built, server: None, expired: None, boot_to_start, log }
     }
 
     /// The time of this boot by the server's clock, if the server has sent its time.
@@ -76,6 +79,30 @@ impl WallClock {
     pub fn server_time(&self, now: Mono) -> Option<Wall> {
         let (at, date) = self.server?;
         Some(date.after(now.since(at)))
+    }
+
+    /// The server, or a gateway before it, has refused the certificate in use within TLS: it has
+    /// expired, at `until`. Such a server never sends its time.
+    pub fn on_expired(&mut self, until: Wall) {
+        self.expired = Some(until);
+    }
+
+    /// Another certificate is in use.
+    pub fn on_new_certificate(&mut self) {
+        self.expired = None;
+    }
+
+    /// Whether the server's time is not known but for this: the certificate in use has expired.
+    pub fn knows_expiry_alone(&self) -> bool {
+        self.server.is_none() && self.expired.is_some()
+    }
+
+    /// The time to judge certificates by: the server's, else a time after the end of a certificate
+    /// that was refused as expired, or the board's if that is later. `None` if nothing is known but
+    /// the board's clock.
+    pub fn judging_time(&self, now: Now) -> Option<Wall> {
+        let after_end = || Some(self.expired?.after(Duration::from_secs(1)).max(now.wall));
+        self.server_time(now.mono).or_else(after_end)
     }
 
     /// Logs once that the board's clock is wrong, and once that it is set.

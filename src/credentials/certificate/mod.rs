@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use self::csr::{APPROVE, CsrState, SIGNER, Waiting};
 use crate::kube::delay::{Backoff, Jitter};
-use crate::kube::instant::{Mono, Now};
+use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::json;
 use crate::kube::message::{Answer, Refused, Request, RequestError, Response};
 use crate::kube::text::Fault;
@@ -229,16 +229,16 @@ impl Certificate {
     }
 
     /// One line, once, after the held certificate has expired.
-    pub fn expiry_to_log(&mut self, now: Wall) -> Option<String> {
-        let until = self.held.as_ref()?.not_after;
+    pub fn expiry_to_log(&mut self, at: ClusterSeen) -> Option<String> {
+        let (until, now) = (self.held.as_ref()?.not_after, at.now.wall);
         let is_expired = until < now;
         let was_logged = std::mem::replace(&mut self.expiry_logged, is_expired);
         if !is_expired || was_logged {
             return None;
         }
         let what_now = self.kind.after_expiry()?;
-        let (until, now) = (until.time(), now.time());
-        Some(format!("expired at {until}, clock says {now}; {what_now}"))
+        let who = if at.knows_time { "the server" } else { "clock" };
+        Some(format!("expired at {}, {who} says {}; {what_now}", until.time(), now.time()))
     }
 
     /// What comes next, if it is due.

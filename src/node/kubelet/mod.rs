@@ -19,6 +19,7 @@ use crate::kube::lease_report::LeaseReport;
 use crate::kube::message::{Answer, Request, RequestError, Response};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::VERBOSE;
+use crate::kube::time::Wall;
 use crate::node::events::{Event, EventQueue};
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::lease::Lease;
@@ -205,8 +206,10 @@ impl Kubelet {
     ) -> Action {
         if self.wall_clock.cluster_now(now).is_none() {
             let is_due = other_work.credentials_due.is_some_and(|due| due <= now.mono);
-            // The server that is asked for the time may never respond: a file may name another one.
-            if other_work.lacks_credentials && other_work.is_apart && is_due {
+            // The server that is asked for the time may never respond: a file may name another one,
+            // or it refuses the expired certificate within TLS.
+            let has_none = other_work.lacks_credentials || self.wall_clock.knows_expiry_alone();
+            if has_none && other_work.is_apart && is_due {
                 return Action::Credentials(self.timings.connect_and_call_budget());
             }
             let tick = now.mono.after(CLOCK_TICK);
@@ -391,17 +394,23 @@ impl Kubelet {
 
     /// What is known of the cluster at `now`, for `credentials`.
     pub fn cluster_seen(&self, now: Now) -> ClusterSeen {
-        let server = self.wall_clock.server_time(now.mono);
+        let time = self.wall_clock.judging_time(now);
         ClusterSeen {
-            now: Now { wall: server.unwrap_or(now.wall), ..now },
-            knows_time: server.is_some(),
+            now: Now { wall: time.unwrap_or(now.wall), ..now },
+            knows_time: time.is_some(),
             has_lease: self.renewed.is_some(),
             node_created: self.node.created(),
         }
     }
 
+    /// The server has refused the certificate in use as expired, at `until`.
+    pub fn on_expired(&mut self, until: Wall) {
+        self.wall_clock.on_expired(until);
+    }
+
     /// Other credentials are in use.
     pub fn on_new_credentials(&mut self) {
+        self.wall_clock.on_new_certificate();
         self.pods.credentials_changed();
     }
 

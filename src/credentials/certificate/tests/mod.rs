@@ -551,14 +551,14 @@ fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credential
         // Without rotation it is replaced after its expiry.
         let is_late = certificate.due(before) > before.mono.after(hours(1));
         assert_eq!(is_late, kind == BOOTSTRAP);
-        assert_eq!(certificate.expiry_to_log(noon()), None);
+        assert_eq!(certificate.expiry_to_log(at(0, noon()).into()), None);
         assert!(!certificate.needs_bootstrap(noon()));
         let late = at(60, noon().after(hours(1)));
         let line = what_now.map(|what_now| {
             format!("expired at 2026-05-02T12:00:00Z, clock says 2026-05-02T13:00:00Z; {what_now}")
         });
-        assert_eq!(certificate.expiry_to_log(late.wall), line);
-        assert_eq!(certificate.expiry_to_log(late.wall), None);
+        assert_eq!(certificate.expiry_to_log(late.into()), line);
+        assert_eq!(certificate.expiry_to_log(late.into()), None);
         assert_eq!(certificate.needs_bootstrap(late.wall), needs_bootstrap);
         assert!(certificate.due(late) <= late.mono);
         assert_eq!(certificate.file_task(late.wall), Some(FileTask::Find));
@@ -566,7 +566,7 @@ fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credential
         // An operator renews the files: the old expiry means nothing any more.
         certificate.on_replaced(leaf(noon(), noon().after(hours(9))), late);
         assert!(certificate.due(late) > late.mono.after(hours(5)));
-        assert_eq!(certificate.expiry_to_log(late.wall), None);
+        assert_eq!(certificate.expiry_to_log(late.into()), None);
         assert!(!certificate.needs_bootstrap(late.wall));
     }
 }

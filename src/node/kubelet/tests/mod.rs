@@ -12,7 +12,7 @@ use crate::credentials::rotation::{CertificateFiles, Rotation, RotationStep};
 use crate::kube::delay::Jitter;
 use crate::kube::message::{Answer, Method, Response, answered, status_not_found};
 use crate::kube::object;
-use crate::kube::text;
+use crate::kube::text::{self, Fault, FaultKind};
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
 use crate::os::write::Op;
@@ -67,6 +67,8 @@ struct World {
     /// Start of the last Lease attempt, and the longest time until the next one.
     last: Option<(Mono, Duration)>,
     rotation: Rotation,
+    /// A request for a certificate has a client of its own.
+    signs_apart: bool,
     files: Files,
     /// The loop has ended.
     ended: bool,
@@ -184,6 +186,7 @@ impl World {
             now: Mono::START,
             last: None,
             rotation: Rotation::new(certificate),
+            signs_apart: false,
             files: Files::default(),
             ended: false,
             sent: Vec::new(),
@@ -218,7 +221,8 @@ impl World {
     }
 
     fn next(&mut self, now: Now, connected: bool) -> Action {
-        let other_work = other_work(&mut self.rotation, false, self.kubelet.cluster_seen(now));
+        let other_work =
+            other_work(&mut self.rotation, self.signs_apart, self.kubelet.cluster_seen(now));
         self.kubelet.next(now, other_work, || connected)
     }
 
@@ -431,6 +435,35 @@ fn a_certificate_is_renewed_in_time_whatever_the_boards_clock_shows() {
                 assert_eq!(world.count(CERTIFICATE, ""), 1, "{:?}", world.sent);
             }
         }
+    }
+}
+
+/// A board was off until its certificate had expired, its clock is behind or shows 1970, and a
+/// gateway refuses the certificate within TLS, so no answer tells the time.
+#[test]
+fn a_certificate_that_is_refused_as_expired_is_replaced_whatever_the_clock_shows() {
+    let truth = true_time(Mono::START);
+    let end = truth.before(MINUTE * 60);
+    for clock in [truth.before(MINUTE * 600), Wall::default()] {
+        let leaf = certificates::leaf(truth.before(MINUTE * 1000), end);
+        let certificate = certificates::holding(CertificateKind::RotatedOrBootstrapped, Some(leaf));
+        let mut world = World::with_certificate(Some(certificate));
+        world.signs_apart = true;
+        let wall = |world: &World| clock.after(world.now.since(Mono::START));
+        let seconds = |wall: Wall| wall.since(Wall::default()).as_secs();
+        while world.files.renewed == 0 && world.now < Mono::START.after(MINUTE * 3) {
+            let at = Now { mono: world.now, wall: wall(&world) };
+            if let Action::Send(kind, _) = world.next(at, true) {
+                assert!(!matches!(kind, CERTIFICATE), "a request with the expired certificate");
+                let fault = Fault { kind: FaultKind::Expired, ..Fault::of_credentials("expired") };
+                world.kubelet.on_response(kind, Err(fault), at.mono, at);
+                world.kubelet.on_expired(end);
+                world.now = world.now.after(Duration::from_secs(1));
+            } else {
+                world.turn(&Step { wall: seconds(at.wall), ..correct() });
+            }
+        }
+        assert_eq!(world.files.renewed, 1, "{}: {:?}", clock.time(), world.sent);
     }
 }
 

@@ -21,27 +21,22 @@ pub(super) fn set(node: &mut Value, config: &NodeConfig, network: &Network) -> R
         let which = if index == 0 { "nodeIP" } else { "secondaryNodeIP" };
         validate(*ip, network).map_err(|e| format!("failed to validate {which}: {e}"))?;
     }
-    annotate(node, config, &specified);
     let has_addresses = !object::list(node, &["status", "addresses"]).is_empty();
     let is_left_to_cloud = config.external_cloud && (has_addresses || config.node_ips.is_empty());
-    if is_left_to_cloud && !has_addresses {
-        write(node, &[], &config.name);
-    }
-    if is_left_to_cloud && !config.is_of_k3s {
-        return Ok(());
-    }
-    let ips = if specified.is_empty() {
-        let ip = choose(node, config, network)
-            .map_err(|e| format!("can't get ip address of node {}. error: {e}", config.name))?;
-        vec![ip]
-    } else {
-        specified
-    };
+    let needs_choice = specified.is_empty() && (config.is_of_k3s || !is_left_to_cloud);
+    let chosen = needs_choice.then(|| choose(node, config, network)).transpose();
+    // What can fail is done before the first write.
+    let chosen =
+        chosen.map_err(|e| format!("can't get ip address of node {}. error: {e}", config.name))?;
+    annotate(node, config, &specified);
+    let ips = chosen.map_or(specified, |ip| vec![ip]);
     if config.is_of_k3s {
         annotate_for_k3s(node, &ips, &config.name);
     }
     if !is_left_to_cloud {
         write(node, &ips, &config.name);
+    } else if !has_addresses {
+        write(node, &[], &config.name);
     }
     Ok(())
 }

@@ -388,5 +388,13 @@ fn without_the_network_facts_the_addresses_are_unchanged() {
     ] {
         let got = set_on(&seen, &config(node_ip, ""), network);
         assert_eq!(got, (seen.clone(), Some(error.to_owned())));
+        // A k3s agent needs an address for its annotations. Its new Node gets none without one, and
+        // keeps an annotation that another program set.
+        let of_k3s = NodeConfig { is_of_k3s: true, ..config(node_ip, "external") };
+        for seen in [json!({}), json!({"metadata": {"annotations": {PROVIDED_NODE_IP: "9.9.9.9"}}})]
+        {
+            let got = set_on(&seen, &of_k3s, network);
+            assert_eq!(got, (seen, Some(error.to_owned())));
+        }
     }
 }

@@ -403,6 +403,7 @@ pub fn parse_without(body: &[u8], skipped: &[&str]) -> Option<Value> {
                     members.insert(text(1).to_owned(), text(2).into());
                 }
             }
+            Some(())
         })?;
         if !members.is_empty() {
             metadata.insert(name.to_owned(), members.into());
@@ -414,6 +415,7 @@ pub fn parse_without(body: &[u8], skipped: &[&str]) -> Option<Value> {
             left = left.saturating_sub(1);
             finalizers.push(Value::from(String::from_utf8_lossy(finalizer.bytes())));
         }
+        Some(())
     })?;
     if !finalizers.is_empty() {
         metadata.insert("finalizers".to_owned(), finalizers.into());

@@ -41,12 +41,17 @@ impl<'a> WireValue<'a> {
 }
 
 /// Passes the number and the value of each field to `each`, up to the first error. `None` is no
-/// protobuf.
-pub fn fields<'a>(mut message: &'a [u8], each: &mut dyn FnMut(u64, WireValue<'a>)) -> Option<()> {
+/// protobuf, or `each` returned `None`, for an inner message that is none. Then what was read
+/// before is no value.
+#[must_use]
+pub fn fields<'a>(
+    mut message: &'a [u8],
+    each: &mut dyn FnMut(u64, WireValue<'a>) -> Option<()>,
+) -> Option<()> {
     while !message.is_empty() {
         let (number, value, rest) = first(message)?;
         if let Some(value) = value {
-            each(number, value);
+            each(number, value)?;
         }
         message = rest;
     }
@@ -110,6 +115,7 @@ mod tests {
                     WireValue::Bytes(_) => value.text(),
                 },
             ));
+            Some(())
         })?;
         Some(found)
     }

@@ -71,7 +71,8 @@ impl Cri {
             Ok(list) => list.len() > LARGE_LIST,
             Err(failure) => failure.at == FailedAt::Size,
         };
-        report.images = report.take(list).map(|list| images_of(&list, config.max_images));
+        let images = list.and_then(|list| images_of(&list, config.max_images));
+        report.images = report.take(images);
         report
     }
 }
@@ -79,25 +80,32 @@ impl Cri {
 fn status(answer: &[u8]) -> Result<Status, RuntimeFailure> {
     let mut status = Status::default();
     let mut conditions = None;
-    let whole = fields(answer, &mut |number, value| match number {
-        1 => {
-            let conditions = conditions.get_or_insert_with(Vec::new);
-            fields(value.bytes(), &mut |number, value| {
-                if number == 1 && conditions.len() < MAX_CONDITIONS {
-                    conditions.push(condition(value.bytes()));
-                }
-            });
+    let read = fields(answer, &mut |number, value| {
+        match number {
+            1 => {
+                let conditions = conditions.get_or_insert_with(Vec::new);
+                fields(value.bytes(), &mut |number, value| {
+                    if number == 1 && conditions.len() < MAX_CONDITIONS {
+                        conditions.push(condition(value.bytes())?);
+                    }
+                    Some(())
+                })?;
+            }
+            3 if status.handlers.len() < MAX_HANDLERS => {
+                status.handlers.push(handler(value.bytes())?);
+            }
+            4 => {
+                let policy = status.supplemental_groups_policy.get_or_insert(false);
+                fields(value.bytes(), &mut |number, value| {
+                    *policy |= number == 1 && value.number() != 0;
+                    Some(())
+                })?;
+            }
+            _ => {}
         }
-        3 if status.handlers.len() < MAX_HANDLERS => status.handlers.push(handler(value.bytes())),
-        4 => {
-            let policy = status.supplemental_groups_policy.get_or_insert(false);
-            fields(value.bytes(), &mut |number, value| {
-                *policy |= number == 1 && value.number() != 0;
-            });
-        }
-        _ => {}
+        Some(())
     });
-    whole.ok_or_else(|| RuntimeFailure::api("Status: the answer is no protobuf"))?;
+    whole("Status", read)?;
     let conditions =
         conditions.ok_or_else(|| RuntimeFailure::api("Status: the answer has no status"))?;
     [status.runtime, status.network] = CriCondition::lines(&conditions);
@@ -105,67 +113,88 @@ fn status(answer: &[u8]) -> Result<Status, RuntimeFailure> {
     Ok(status)
 }
 
+/// What was read of the answer to `call`; an error if it or an inner message is no protobuf.
+fn whole<T>(call: &str, read: Option<T>) -> Result<T, RuntimeFailure> {
+    read.ok_or_else(|| RuntimeFailure::api(format!("{call}: the answer is no protobuf")))
+}
+
 fn version(answer: &[u8]) -> Result<RuntimeVersion, RuntimeFailure> {
     let (mut kind, mut version) = (String::new(), String::new());
-    fields(answer, &mut |number, value| match number {
-        2 => kind = value.text(),
-        3 => version = value.text(),
-        _ => {}
+    let read = fields(answer, &mut |number, value| {
+        match number {
+            2 => kind = value.text(),
+            3 => version = value.text(),
+            _ => {}
+        }
+        Some(())
     });
+    whole("Version", read)?;
     let none = || RuntimeFailure::api("Version: the answer has no name or no version");
     RuntimeVersion::new(kind, version).ok_or_else(none)
 }
 
-fn condition(message: &[u8]) -> CriCondition {
+fn condition(message: &[u8]) -> Option<CriCondition> {
     let mut condition = CriCondition::default();
-    fields(message, &mut |number, value| match number {
-        1 => condition.kind = value.text(),
-        2 => condition.status = value.number() != 0,
-        3 => condition.reason = value.text(),
-        4 => condition.message = value.text(),
-        _ => {}
-    });
-    condition
+    fields(message, &mut |number, value| {
+        match number {
+            1 => condition.kind = value.text(),
+            2 => condition.status = value.number() != 0,
+            3 => condition.reason = value.text(),
+            4 => condition.message = value.text(),
+            _ => {}
+        }
+        Some(())
+    })?;
+    Some(condition)
 }
 
-fn handler(message: &[u8]) -> Handler {
+fn handler(message: &[u8]) -> Option<Handler> {
     let mut handler = Handler::default();
     fields(message, &mut |number, value| match number {
-        1 => handler.name = value.text(),
-        2 => {
-            fields(value.bytes(), &mut |number, value| match number {
+        1 => {
+            handler.name = value.text();
+            Some(())
+        }
+        2 => fields(value.bytes(), &mut |number, value| {
+            match number {
                 1 => handler.recursive_read_only_mounts = value.number() != 0,
                 2 => handler.user_namespaces = value.number() != 0,
                 _ => {}
-            });
-        }
-        _ => {}
-    });
-    handler
+            }
+            Some(())
+        }),
+        _ => Some(()),
+    })?;
+    Some(handler)
 }
 
-fn images_of(list: &[u8], max_images: i32) -> Images {
+fn images_of(list: &[u8], max_images: i32) -> Result<Images, RuntimeFailure> {
     let mut images = Images::new(max_images);
-    fields(list, &mut |number, value| {
+    let read = fields(list, &mut |number, value| {
         if number == 1 {
-            images.push(image(value.bytes()));
+            images.push(image(value.bytes())?);
         }
+        Some(())
     });
-    images
+    whole("ListImages", read)?;
+    Ok(images)
 }
 
-fn image(message: &[u8]) -> Image {
+fn image(message: &[u8]) -> Option<Image> {
     let mut image = Image::default();
     let mut tags = Vec::new();
-    fields(message, &mut |number, value| match number {
-        1 => image.id = value.text(),
-        2 if tags.len() < MAX_NAMES => tags.push(name(value)),
-        3 if image.names.len() < MAX_NAMES => image.names.push(name(value)),
-        4 => image.size_bytes = value.number(),
-        _ => {}
-    });
+    fields(message, &mut |number, value| {
+        match number {
+            1 => image.id = value.text(),
+            2 if tags.len() < MAX_NAMES => tags.push(name(value)),
+            3 if image.names.len() < MAX_NAMES => image.names.push(name(value)),
+            4 => image.size_bytes = value.number(),
+            _ => {}
+        }
+        Some(())
+    })?;
     image.names.append(&mut tags);
-    image
+    Some(image)
 }
 
 /// A name is not cut, so that [`Images`] can skip an image whose name is too long.

@@ -319,6 +319,37 @@ fn an_answer_that_is_not_whole_is_an_error() {
     }
 }
 
+/// What was read before the error is no value: a Node without the other images, or with a runtime
+/// that is ready although its condition was not read.
+#[test]
+fn an_answer_that_is_no_protobuf_gives_no_value() {
+    let images = [image("a", 1), image("b", 2)].concat();
+    let answers = |status: &[u8], version: &[u8], images: &[u8]| {
+        let parts = [(1, status), (3, version), (5, &[]), (7, images)];
+        let answers = parts.map(|(stream, message)| answer(stream, message)).concat();
+        cri(ALL, &[settings(), answers].concat(), 1000)
+    };
+    let found = answers(READY, VERSION, &images);
+    assert_eq!((told(&found).len(), found.errors.len()), (2, 0));
+    let broken = |message: &[u8]| [message, b"\x0b"].concat();
+    for images in [broken(&images), [images.clone(), field(1, b"\x0b")].concat()] {
+        let found = answers(READY, VERSION, &images);
+        assert_eq!(found.images, None);
+        assert_eq!(found.errors, ["ListImages: the answer is no protobuf"]);
+    }
+    let found = answers(READY, &broken(VERSION), &images);
+    assert_eq!(found.version, None);
+    assert_eq!(found.errors, ["Version: the answer is no protobuf"]);
+    // Each inner message of a Status: conditions, one condition, a handler, and its features.
+    let inner = field(1, &field(1, b"\x0b"));
+    let features = field(3, &field(2, b"\x0b"));
+    for status in [field(1, b"\x0b"), inner, field(3, b"\x0b"), features, field(4, b"\x0b")] {
+        let found = answers(&[READY, &status].concat(), VERSION, &images);
+        let failure = found.status.unwrap_err().fault.to_string();
+        assert_eq!(failure, "Status: the answer is no protobuf", "{status:?}");
+    }
+}
+
 #[test]
 fn what_a_server_may_not_send_ends_the_connection() {
     let long = vec![0; 16_385];

@@ -5,9 +5,10 @@ use nodelet::kube::protobuf::fields;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let mut length = 0;
-    fields(bytes, &mut |_, value| {
-        fields(value.bytes(), &mut |_, value| drop(value.text()));
+    let _ = fields(bytes, &mut |_, value| {
+        let _ = fields(value.bytes(), &mut |_, value| Some(drop(value.text())));
         length += value.bytes().len();
+        Some(())
     });
     assert!(length <= bytes.len());
 });

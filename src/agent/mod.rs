@@ -282,8 +282,8 @@ impl Agent {
         let watched = self.wakeup.watches_network();
         let change = self.facts.refresh(node, may_wait, watched, || clock.now().mono);
         self.kubelet.on_facts(change, self.clock.now().mono);
-        // After a failure the file is written again with the next report. Not on a root that can
-        // block: its server may have died since.
+        // After a failure the next report writes the file again. If the root can block, it is not
+        // tried again: the root's server may have died.
         self.cidrs_due |= self.unwritten_cidrs.is_some()
             && self.changes.is_empty()
             && self.kubelet.is_report_due(now.mono)

@@ -56,7 +56,8 @@ mod tests {
     use crate::os::mounts::pretend_mount;
     use crate::os::tree::Tree;
 
-    /// As `nodelet serve` reads it.
+    /// The report at `path`, as `nodelet serve` reads it, without its boot number, which must be
+    /// set. `None` if the file is unreadable or no report.
     fn last(path: &Path) -> Option<LeaseReport> {
         let report = LeaseReport::parse(&read(path).ok()?)?;
         assert_ne!(report.boot, 0);

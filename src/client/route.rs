@@ -265,6 +265,7 @@ impl Route {
         self.with(|state| state.peer.is_some_and(|peer| state.addresses.has_other_than(peer)))
     }
 
+    /// Bounds each answer over a connection that its call opens. `None`: no bound.
     pub(super) fn set_answer_budget(&self, budget: Option<Duration>) {
         self.with(|state| state.answer_budget = budget);
     }

@@ -264,8 +264,8 @@ fn system_roots() -> Result<Authorities, Fault> {
     Ok(roots)
 }
 
-/// What makes a CA: its name and its key, by which a chain ends at it. So a CA whose certificate
-/// was renewed with both is the same CA. Of other bytes than a certificate, the bytes.
+/// The name and the key of a CA, which identify it: a certificate that was renewed with both is of
+/// the same CA. Bytes that are no certificate are returned unchanged.
 pub(crate) fn name_and_key(ca: &CertificateDer<'_>) -> Vec<u8> {
     match anchor_from_trusted_cert(ca) {
         Ok(anchor) => [&*anchor.subject, &*anchor.subject_public_key_info].concat(),

@@ -93,14 +93,15 @@ impl Marks {
         (!self.certificates.is_empty()).then(|| self.certificates.contains(&mark))
     }
 
-    /// Whether there are marks of CAs for certain. A single mark may be that of the kubeconfig's
-    /// certificate: a former version wrote no other one without a bootstrap kubeconfig.
+    /// Whether a mark of a CA is certain. One mark alone may be of the kubeconfig's certificate:
+    /// without a bootstrap kubeconfig a former version wrote only that mark.
     pub(super) fn has_authorities(&self) -> bool {
         self.certificates.len() > 1
     }
 
-    /// Whether both are known and have no mark in common. During a rotation of the CA they do have
-    /// one in common: the old and the new CA are in one bundle for a while.
+    /// Returns whether `self` and `other` share no mark. False if either has no mark, or only
+    /// [`NONE`]. During a rotation of the CA a bundle has the old and the new CA: one mark is
+    /// shared.
     pub(super) fn differs(&self, other: &Self) -> bool {
         let (own, other) = (&self.certificates, &other.certificates);
         let is_known = |marks: &[String]| marks.iter().any(|mark| mark != NONE);

@@ -192,9 +192,9 @@ impl Pki {
         Ok((found != new.as_bytes()).then(|| digest_of(&found)))
     }
 
-    /// Called before a request with the own certificate. Such a request replaces no kubeconfig, so
-    /// the mark `replaced` is dropped. It is kept only if the stored pair has it, and if the file
-    /// still has the kubeconfig that it names, as far as both can be read.
+    /// Called before a request with the pair's own certificate, which replaces no kubeconfig. The
+    /// mark `replaced` is kept only if the stored pair has it and the file still has that
+    /// kubeconfig. What cannot be read counts as unchanged.
     pub(super) fn keep_kubeconfig(&mut self, requested: &ApiConfig) {
         let Some(own) = self.marks.replaced.take() else {
             return;

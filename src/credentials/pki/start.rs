@@ -88,8 +88,8 @@ pub struct Start {
     pub bootstrap: Option<Fault>,
     /// The certificate to renew; `None` if there is none.
     pub leaf: Option<Leaf>,
-    /// The certificate is renewed at once, for one of two reasons. It is inside the kubeconfig, and
-    /// may permit more than a node needs; or a supervisor signed it, and its arrival is not known.
+    /// The certificate is renewed at once, in two cases. It is inside the kubeconfig, so it may
+    /// permit too much; or a supervisor signed it, and its arrival is unknown.
     pub replace_now: bool,
 }
 
@@ -199,8 +199,9 @@ impl Pki {
         let given = kubeconfig.certificate.as_ref();
         let mut marks = Marks::for_new_pair(given, bootstrap);
         let of_stored = given.map(Marks::of_stored).unwrap_or_default();
-        // The pair that it names is that of a bootstrap which has not replaced it. By now the
-        // bootstrap kubeconfig may be that of the former cluster again, and this one edited.
+        // A bootstrap stored the pair that this kubeconfig names, and has not replaced the
+        // kubeconfig. Since then somebody may have restored the former bootstrap kubeconfig and
+        // edited this kubeconfig.
         let is_to_be_replaced = |digest: &String| {
             read(&self.source.kubeconfig).is_ok_and(|text| digest_of(&text) == *digest)
                 || of_stored.differs(&Marks::authorities(&kubeconfig))

@@ -196,9 +196,9 @@ impl Store {
         Ok(ops)
     }
 
-    /// The file of a failed attempt, which is written again: its cause may last for years. It is a
-    /// pair with the same text, whose link could not be made, or else the newest pair that cannot
-    /// be read, which may come from such an attempt. It is never the pair in use.
+    /// The file of a failed attempt, to be written again: attempts may fail for years. It has the
+    /// same text, if only the link failed; else it is the newest unreadable pair. It is never the
+    /// pair in use.
     fn leftover(&self, text: &[u8]) -> Option<PathBuf> {
         let (mut same, mut unread) = (None, None);
         let target = self.target();

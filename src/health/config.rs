@@ -15,8 +15,8 @@ const RESERVED: [&str; 5] =
 /// The checked values of both flags; by default no type is detected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HealthConfig {
-    /// `all`: a type is listed whenever the board has a source for it. Else from its first True
-    /// until it has been False for 24 hours.
+    /// True (`all`): a type is listed while the board has a source for it. False: it is listed from
+    /// its first True until it has been False for 24 hours.
     pub lists_all: bool,
     /// The names of the types that are detected.
     names: Vec<&'static str>,

@@ -232,8 +232,8 @@ impl ReadonlyFilesystem {
             let old = std::mem::take(&mut self.mounted);
             self.mounted = mounted(superblocks, old, read_only, reader);
         }
-        // The look ended before all files of sys/dev were read. Without its file a device has
-        // another name, under which its errors are not found.
+        // The look ended before all files of sys/dev were read. A device whose file is unread gets
+        // another name, and its errors are not found.
         self.unread = reader.cut_off(MOUNTINFO).or(unread);
         is_whole && self.mounted.iter().all(|one| !one.fs.ext4.is_unread())
     }
@@ -269,8 +269,8 @@ fn mounted(
         let former = old.iter_mut().find(is_it);
         // The record of errors is found only under the kernel's name of the device.
         // A disk that was pulled out stays mounted, and has no device any more.
-        // Not each number is of a device: that of a btrfs has the major 0, and that of a jffs2 is
-        // of mtdblock, also without its driver (mtd_set_super).
+        // Some numbers name no device. The major of btrfs is 0. The major of jffs2 is mtdblock's
+        // (31), even without that driver (mtd_set_super).
         let is_of_device = !["0:", "31:"].iter().any(|major| number.starts_with(major));
         let lacks_device = name == Presence::Absent && is_of_device;
         let is_gone = name == Presence::Absent && former.as_ref().is_some_and(|it| it.is_named);

@@ -108,7 +108,7 @@ pub(super) struct ThermalThrottling {
     /// shutdown; `slow`: heat slowed the CPU down.
     near: u8,
     slow: u8,
-    /// By the policy's name the last cap while the CPU was not throttled, in kHz.
+    /// For each policy's name, the last cap in kHz while the CPU was not throttled.
     free_caps: Vec<(String, u64)>,
     is_suspect: bool,
 }

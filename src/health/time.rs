@@ -111,8 +111,8 @@ impl Time {
         let now = reader.now();
         self.booted = uptime.map(|uptime| (now.mono, uptime));
         self.ntp.on_look(timesync, uptime.unwrap_or_default(), now.wall);
-        // What failed is tried again, at most once a minute. Not on a root that can block: its
-        // server may have died since.
+        // What failed is tried again, at most once a minute. If the root can block, it is not tried
+        // again: the root's server may have died.
         let is_over = |at: &mut Mono| now.mono.since(*at) >= SLOW;
         if self.log.last_error().is_some() && !reader.root_can_block {
             self.history.failed.take_if(is_over);
@@ -150,8 +150,8 @@ impl Time {
         }
     }
 
-    /// [`Self::load`], because a disk may have been mounted over the folder. Not on a root that can
-    /// block: a stop would wait for its dead server.
+    /// Reads the file again, because a disk may have been mounted over the folder. If the root can
+    /// block, nothing is read: a stop would wait for the root's dead server.
     fn load_again(&mut self, now: Mono) {
         if !guard::root_can_block() {
             self.load(now);
@@ -511,7 +511,7 @@ mod tests {
         }
     }
 
-    fn at_server() -> Now {
+    fn at_server_time() -> Now {
         Now { mono: Mono::START, wall: wall(SERVER) }
     }
 
@@ -521,7 +521,7 @@ mod tests {
         tree.write("proc/uptime", b"100.00 1\n");
         tree.write("proc/sys/kernel/random/boot_id", b"new\n");
         let root = HostRoot::new(tree.path());
-        let reader = HealthReader::new(root.clone(), at_server);
+        let reader = HealthReader::new(root.clone(), at_server_time);
         (tree, root, reader, HealthConfig::parse("all", &[]).unwrap())
     }
 
@@ -529,7 +529,7 @@ mod tests {
     #[test]
     fn boots_that_cannot_be_read_are_not_written_over() {
         let (tree, root, mut reader, config) = board("health-boots-unread");
-        let now = at_server;
+        let now = at_server_time;
         let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
         time.look(&mut reader, &config);
         answered(&mut time.ntp, 3, SERVER, 0);
@@ -551,14 +551,14 @@ mod tests {
         let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
         time.look(&mut reader, &config);
         answered(&mut time.ntp, 3, SERVER, 0);
-        assert_eq!(time.record(at_server()), None);
-        assert_eq!(time.judge(REBOOTS.name, at_server()), RuleResult::NoSource);
+        assert_eq!(time.record(at_server_time()), None);
+        assert_eq!(time.judge(REBOOTS.name, at_server_time()), RuleResult::NoSource);
         std::fs::create_dir_all(tree.join("data")).unwrap();
         time.discover(&reader, &config);
         time.look(&mut reader, &config);
-        assert!(time.record(at_server()).is_some());
+        assert!(time.record(at_server_time()).is_some());
         time.on_written(Err("no space left on device".into()), Mono::START);
-        assert_eq!(time.judge(REBOOTS.name, at_server()), RuleResult::Waiting);
+        assert_eq!(time.judge(REBOOTS.name, at_server_time()), RuleResult::Waiting);
     }
 
     /// The folder exists also without its disk, perhaps with a file of a boot without the disk.
@@ -584,16 +584,16 @@ mod tests {
                     }
                 };
                 reaches("the record");
-                write(time.record(at_server()));
+                write(time.record(at_server_time()));
                 time.on_written(Ok(()), Mono::START);
                 reaches("the discovery");
                 time.discover(&reader, &config);
                 if mounted_before == "the discovery" {
-                    assert!(time.is_record_due(at_server()));
-                    write(time.record(at_server()));
+                    assert!(time.is_record_due(at_server_time()));
+                    write(time.record(at_server_time()));
                     time.on_written(Ok(()), Mono::START);
                 }
-                assert!(!time.is_record_due(at_server()));
+                assert!(!time.is_record_due(at_server_time()));
                 reaches("the stop");
                 write(time.stop(Mono::START));
                 let text = std::fs::read_to_string(tree.join("data/boots")).unwrap();
@@ -649,7 +649,7 @@ mod tests {
         let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
         time.look(&mut reader, &config);
         answered(&mut time.ntp, 3, SERVER, 0);
-        assert!(time.record(at_server()).is_some());
+        assert!(time.record(at_server_time()).is_some());
         time.on_written(Ok(()), Mono::START);
         std::fs::remove_file(tree.join("data/boots")).unwrap();
         std::fs::create_dir(tree.join("data/boots")).unwrap();
@@ -663,7 +663,7 @@ mod tests {
     #[test]
     fn boots_are_found_on_a_disk_that_is_mounted_late() {
         let (tree, root, mut reader, config) = board("health-boots-late");
-        let now = at_server;
+        let now = at_server_time;
         for has_failed in [false, true] {
             std::fs::remove_dir_all(tree.join("data")).ok();
             let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));

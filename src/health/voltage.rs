@@ -68,6 +68,8 @@ pub(super) struct UnderVoltage {
 }
 
 impl Source for UnderVoltage {
+    /// Finds the alarm. If there is none, or not all files can be read, the previous alarm stays.
+    /// An alarm at another path replaces it.
     fn discover(&mut self, reader: &mut HealthReader) {
         let found = reader.whole(Alarm::discover);
         self.unread = found.as_ref().err().cloned();

@@ -250,8 +250,8 @@ impl Health {
             };
             let result = match result {
                 RuleResult::NoSource => without_source.clone(),
-                // The disk with the problem may be mounted after others that are fine, and that of
-                // `boots` over a folder without it.
+                // A disk with a problem may be mounted later than the healthy disks. The disk with
+                // `boots` may be mounted later over a folder without that file.
                 RuleResult::NoProblem
                     if devices_may_come
                         && ON_A_DISK.contains(&kind.name)

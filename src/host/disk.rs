@@ -140,7 +140,8 @@ pub(super) fn mount_point(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> R
     Ok(point.to_path_buf())
 }
 
-/// `Err` if the process with these mounts cannot see the file system of `path`.
+/// `Err` if systemd hides `path` by an inaccessible mount. An empty tmpfs over the path
+/// (`ProtectHome=tmpfs`) is not recognised.
 pub fn not_hidden(path: &Path, mounts: &[Mount]) -> Read<()> {
     let is_hidden = mounts::over(mounts, path).is_some_and(Mount::is_hidden);
     let cause =

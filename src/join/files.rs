@@ -166,8 +166,9 @@ impl JoinPaths {
         self.at("etc/credstore/nodelet.bootstrap-kubeconfig")
     }
 
-    /// A kubeconfig for the unit that join does not write: an encrypted one, one of a boot loader
-    /// or a hypervisor, or any that the running unit has. Or the drop-in of the unit that names it.
+    /// The path of a credential with a kubeconfig that join does not write: encrypted, from a boot
+    /// loader or a hypervisor, or of the running unit. Else the path of a drop-in that names a
+    /// kubeconfig.
     pub(super) fn foreign_credential(&self) -> Option<PathBuf> {
         // The folders in which systemd looks for a credential (credential_search_path in
         // exec-credential.c), without /etc/credstore, and that of the running unit.

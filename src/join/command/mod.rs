@@ -136,6 +136,7 @@ pub enum TokenSource {
     File(PathBuf),
 }
 
+/// An empty placeholder, so that [`Settings`] can derive Default. `finish` replaces it or fails.
 impl Default for TokenSource {
     fn default() -> Self {
         Self::Text(Secret::new(String::new()))

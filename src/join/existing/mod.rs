@@ -44,8 +44,8 @@ pub(super) struct CompleteIdentity {
     pub(super) lacks_ca: bool,
 }
 
-/// Finds the identity that stays; `None` if a new one is to be made. The finding beside it is that
-/// of the check `joined`. `Err` is the finding of what is in the way, such as a kubelet.
+/// Returns the identity that stays, with the finding of the check `joined`. `None`: a new identity
+/// is needed. `Err`: the finding of the obstacle, such as a kubelet.
 pub(super) fn existing(
     paths: &JoinPaths,
     settings: &Settings,
@@ -235,9 +235,9 @@ fn ca_match(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Ca
     })
 }
 
-/// Whether the address on the command line is that of the stored kubeconfig, or that on the command
-/// line of the last join. These differ if kubeadm's cluster-info names another server than the
-/// one that was typed.
+/// Whether the typed address is in the stored kubeconfig, or was typed at the last join. These
+/// differ if kubeadm's cluster-info names another server. For a supervisor the typed host must be
+/// the kubeconfig's, and each stored supervisor must be the typed one.
 fn is_same_server(
     settings: &Settings,
     token: &Token,

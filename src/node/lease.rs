@@ -103,7 +103,7 @@ enum Refusal {
     Missing,
     /// Another client created or changed the Lease.
     Conflict,
-    /// By the API server or by a proxy in front of it, whatever members the request has.
+    /// The API server or a proxy refused. The members of the request are not the cause.
     Server,
     /// Perhaps by an admission plugin, which may refuse the members of a repair with any code.
     Plugin,
@@ -694,7 +694,8 @@ mod tests {
         }
     }
 
-    /// A webhook refuses with any code, and asks for no delay.
+    /// A webhook refuses with any code, and asks for no delay. Between two renewals are at most two
+    /// other requests: a read, and the refused one.
     #[test]
     fn a_refused_addition_delays_no_renewal() {
         for code in [400, 401, 403, 404, 405, 409, 418, 422, 429, 500, 503] {

@@ -104,6 +104,7 @@ pub(crate) mod tests {
         })
     }
 
+    /// Any object without null: a merge patch cannot set a member to null.
     fn json_object() -> impl Strategy<Value = Value> {
         prop::collection::btree_map("[a-f]", json_value(), 0..6)
             .prop_map(|map| Value::Object(map.into_iter().collect()))

@@ -545,8 +545,8 @@ impl Kubelet {
                     self.node.read_again(now);
                     self.server_version.read_again();
                 }
-                // A status that is due before the next renewal is computed in this wakeup, and so
-                // is one that is a check.
+                // A status that is due before the next renewal, and a check that is due, are
+                // computed in this wakeup.
                 let is_soon = self.node.due().since(now) < self.timings.renew_interval();
                 if is_soon || self.node.is_check_due(now) {
                     self.node.compute_status_with_renewal(now);

@@ -284,8 +284,8 @@ pub fn is_in_initramfs(path: &Path) -> bool {
     all_mounts().is_ok_and(is_it)
 }
 
-/// [`all_mounts`] for the check of a path. Without the table no path may be touched. The error is
-/// of another kind than that of a missing file, so that no caller takes the file for missing.
+/// Like [`all_mounts`], for the check of a path. Without the table no path may be touched. The
+/// error is never NotFound, so that no caller takes the checked file for missing.
 pub fn own_mounts() -> io::Result<Rc<[Mount]>> {
     all_mounts().map_err(|error| {
         let remedy = match error.raw_os_error().map(Errno::from_raw) {

@@ -224,7 +224,8 @@ fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Creates a missing folder of this mode, and the folders above it, which every user may enter.
+/// Returns the operations that create the folder `path` with `mode`, and its missing ancestors with
+/// [`PUBLIC_FOLDER`]. None if `path` exists: its mode stays.
 fn folder(path: &Path, mode: u32) -> Vec<Op> {
     let is_missing = |path: &&Path| !guard::exists(path);
     let missing = path.ancestors().take_while(is_missing);
@@ -237,12 +238,12 @@ fn folder(path: &Path, mode: u32) -> Vec<Op> {
     missing.iter().rev().flat_map(create).collect()
 }
 
-/// Creates a missing folder that only its owner may enter, and the folders above it.
+/// Like [`folder`], with a mode that lets only the owner enter.
 pub(crate) fn private_folder(path: &Path) -> Vec<Op> {
     folder(path, PRIVATE_FOLDER)
 }
 
-/// Creates or replaces a file, and creates its folder.
+/// Returns the operations that create or replace a file, and create its folder.
 pub(crate) fn replace(path: &Path, mode: u32, content: Vec<u8>) -> Vec<Op> {
     let new = beside(path);
     let mut ops = folder(&parent(path), PUBLIC_FOLDER);

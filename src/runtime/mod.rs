@@ -95,8 +95,8 @@ fn turn(
     answered.after(state.pause())
 }
 
-/// Writes what is known to the file. Where /run is full, no new file can be made, and the last one
-/// gets the time of the last success, as long as the status in it is that of now.
+/// Writes the state to the file. On a full /run the old file is kept. If its status is still true,
+/// it gets the time of the last success.
 fn publish(state: &RuntimeState, file: &mut VolatileFile, boot: u64) -> Result<(), Fault> {
     let written = file.write(state.file(boot));
     if written.is_err()

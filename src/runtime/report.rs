@@ -155,7 +155,7 @@ pub struct RuntimeVersion {
 }
 
 impl RuntimeVersion {
-    /// A version whose type can stand in a Node: 1 to 64 of `[A-Za-z0-9._-]`.
+    /// `None` unless the type is 1 to 64 of `[A-Za-z0-9._-]` and the version is not empty.
     pub fn new(kind: String, version: String) -> Option<Self> {
         let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         let is_valid = (1..=64).contains(&kind.len()) && kind.bytes().all(is_word);

@@ -97,8 +97,8 @@ impl Reviews {
         ClusterSeen { knows_time, ..now.into() }
     }
 
-    /// The time at which a client certificate must be valid: by the server's clock once it has told
-    /// its time, as the certificates of this board, and as [`clock::of_certificates`] takes it.
+    /// When a client certificate must be valid: at the server's time if it is known, else at the
+    /// board's; never earlier than the build.
     pub(super) fn certificate_time(&self) -> Wall {
         clock::of_certificates(self.seen().now.wall)
     }

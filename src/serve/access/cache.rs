@@ -42,8 +42,9 @@ impl Tokens {
         Some((known.until, known.user.as_ref()))
     }
 
-    /// Evicts an invalid token if the table is full, else the valid one that was reviewed longest
-    /// ago. An invalid token never evicts a valid one.
+    /// Stores the review of a token in place of its earlier one. If the table is full, evicts an
+    /// invalid token. If all are valid, evicts the valid one that was reviewed longest ago. So a
+    /// new invalid token in a table of valid ones is itself evicted.
     pub(super) fn insert(&mut self, digest: KeyedHash, until: Mono, user: Option<Rc<User>>) {
         self.0.retain(|known| known.digest != digest);
         self.0.push(CachedToken { digest, until, user });

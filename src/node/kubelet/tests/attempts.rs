@@ -9,6 +9,9 @@ use std::iter;
 
 use super::*;
 
+/// By a client of its own, as to a supervisor.
+const APART: RequestKind = RequestKind::Certificate { is_apart: true };
+
 /// A new kind does not compile without a place here.
 fn kinds() -> impl Iterator<Item = RequestKind> {
     iter::successors(Some(RequestKind::Lease), |kind| match kind {
@@ -19,7 +22,8 @@ fn kinds() -> impl Iterator<Item = RequestKind> {
         RequestKind::Pods => Some(RequestKind::Event),
         RequestKind::Event => Some(RequestKind::Time),
         RequestKind::Time => Some(CERTIFICATE),
-        RequestKind::Certificate { .. } => None,
+        RequestKind::Certificate { is_apart: false } => Some(APART),
+        RequestKind::Certificate { is_apart: true } => None,
     })
 }
 
@@ -38,6 +42,7 @@ const ANSWERS: [(&str, Behavior); 8] = [
 /// The attempts of the kind, and the renewals of the Lease, in ten minutes.
 fn attempts(kind: RequestKind, behavior: Behavior) -> (usize, u64) {
     let mut world = match kind {
+        APART => World { signs_apart: true, ..World::holding(Held::AtSupervisor) },
         RequestKind::Certificate { .. } => World::holding(Held::OneMinute),
         _ => World::with(Config::of(&["--kubelet-version=server"]), None),
     };
@@ -67,7 +72,7 @@ fn what_follows_from_each_answer_to_each_kind_of_request() {
     let mut table = format!("{:<12}", "");
     ANSWERS.iter().for_each(|(name, _)| write!(table, "{name:>10}").unwrap());
     for kind in kinds() {
-        let name = format!("{kind:?}");
+        let name = if kind == APART { "Apart".to_owned() } else { format!("{kind:?}") };
         write!(table, "\n{:<12}", name.split(' ').next().unwrap()).unwrap();
         for (_, behavior) in ANSWERS {
             let (attempts, renewals) = attempts(kind, behavior);

@@ -280,7 +280,9 @@ impl World {
                 return;
             }
             Action::Change => unreachable!("there is none"),
-            Action::Credentials(budget) => (CERTIFICATE, budget),
+            Action::Credentials(budget) => {
+                (RequestKind::Certificate { is_apart: self.signs_apart }, budget)
+            }
             Action::Connect(budget) => {
                 self.now = self.now.after(budget / 1000 * step.takes);
                 if !matches!(step.behavior, Behavior::Correct) {
@@ -296,13 +298,14 @@ impl World {
         };
         let has_facts = self.kubelet.facts_at.is_some();
         let request = match work {
-            CERTIFICATE => self.step_credentials(wall),
+            RequestKind::Certificate { .. } => self.step_credentials(wall),
             _ => self.kubelet.request(work, start, &Facts::example()),
         };
         let Some(request) = request else {
             return;
         };
-        let needs_none = matches!(work, CERTIFICATE | RequestKind::Time);
+        let is_certificate = matches!(work, RequestKind::Certificate { .. });
+        let needs_none = is_certificate || work == RequestKind::Time;
         assert!(needs_none || !self.rotation.is_missing(), "{work:?} without a certificate");
         let needs_facts = work == RequestKind::WriteNode;
         assert!(has_facts || !needs_facts, "no facts for {:?}", request.method);
@@ -334,7 +337,7 @@ impl World {
             self.last = Some((start.mono, LAW.longest_gap(&outcome, took, true)));
         }
         let end = Now { mono: self.now, wall };
-        if work == CERTIFICATE {
+        if is_certificate {
             self.kubelet.on_answer(work, &outcome, end.mono);
             let _ = self.rotation.on_response("", outcome, self.kubelet.cluster_seen(end));
         } else {

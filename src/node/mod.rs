@@ -1,9 +1,9 @@
 //! All decisions of the agent, as functions of plain values: no clock, file, socket or
 //! environment.
 //!
-//! `kubelet` combines the parts. `schedule` decides what is due. `object`, `lease`, `pods` and
-//! `events` each build their next request and take its response, by `due`, `request` and
-//! `on_response`.
+//! `kubelet` combines the parts. `schedule` decides what is due. `object`, `lease`, `pods`,
+//! `events` and `server_version` each build their next request and take its response. All but
+//! `lease` say when it is due: the times of the Lease are those of `schedule`.
 
 use crate::kube::lease_report::LeaseReport;
 

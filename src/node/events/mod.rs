@@ -77,6 +77,9 @@ impl Event {
     }
 }
 
+/// The reason of the event that the machine was rebooted.
+pub const REBOOTED: &str = "Rebooted";
+
 /// A condition, and the reasons of its events when it becomes True and when it becomes False.
 const REASONS: [(&str, &str, &str); 4] = [
     ("MemoryPressure", "NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
@@ -95,7 +98,7 @@ pub fn of_change(node_name: &str, before: Option<&Value>, after: &Value) -> Vec<
     let (old_boot, new_boot) = (boot_id(before), boot_id(after));
     if !old_boot.is_empty() && old_boot != new_boot {
         let message = format!("Node {node_name} has been rebooted, boot id: {new_boot}");
-        events.push(Event::new("Warning", "Rebooted", message));
+        events.push(Event::new("Warning", REBOOTED, message));
     }
     for (condition, on, off) in REASONS {
         let (then, now) = (status_of(before, condition), status_of(after, condition));

@@ -23,7 +23,7 @@ impl Node {
         if before.is_some_and(|before| boot_id(before) == self.foreign_boot_id) {
             // The boot id that is replaced was that of another board, or came from a backup of
             // etcd: this board was not rebooted.
-            events.retain(|event| event.reason != "Rebooted");
+            events.retain(|event| event.reason != events::REBOOTED);
         }
         events
     }

@@ -164,7 +164,8 @@ fn note_unchecked_pressures(facts: &Facts, missing: &mut Vec<String>) {
         let Some(unread) = unread else { continue };
         let start = format!("{unread}; ");
         let effect = format!("{condition} is not checked");
-        // One line for each cause, with all its effects.
+        // One line for each cause, with all its effects. A line of another setter may have the
+        // cause already; the lines are only logged.
         match missing.iter_mut().find(|line| line.starts_with(&start)) {
             Some(line) if line.ends_with(&effect) => {}
             Some(line) => *line = format!("{line}, {effect}"),

@@ -135,7 +135,7 @@ impl Source for ReadonlyFilesystem {
             let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_default();
             // After a restart of the agent, the condition of the Node says which file system has
             // stopped. The condition is known from the second look on.
-            let told = input.problem.filter(|told| told.message.starts_with(&stopped(fs)));
+            let told = input.problem.filter(|told| is_named_by(&told.message, fs));
             let told = told.map(|_| &input.is_of_this_boot);
             let was_told = matches!(told, Some(Presence::Absent | Presence::Found(true)));
             is_unread |= told.is_some_and(Presence::is_unread);
@@ -394,6 +394,12 @@ pub(super) fn title(fs: &Filesystem) -> String {
 
 fn stopped(fs: &Filesystem) -> String {
     format!("{} stopped taking writes", title(fs))
+}
+
+/// Whether [`stopped`] wrote the message for this file system. Only the message outlives the
+/// process.
+fn is_named_by(message: &str, fs: &Filesystem) -> bool {
+    message.starts_with(&stopped(fs))
 }
 
 #[cfg(test)]

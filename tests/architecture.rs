@@ -235,7 +235,7 @@ fn declared(line: &str) -> Option<&str> {
     words.next().filter(|_| is_type)?.split(|c: char| !c.is_alphanumeric()).next()
 }
 
-/// Who looks for a name finds its thing.
+/// Who looks for a name finds its thing, also without regard to case.
 #[test]
 fn each_type_of_production_code_has_a_name_of_its_own() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -243,10 +243,10 @@ fn each_type_of_production_code_has_a_name_of_its_own() {
     let lines = files.iter().flat_map(|(module, _, text)| {
         production(text).into_iter().filter_map(move |line| Some((declared(line)?, module)))
     });
-    let mut found: HashMap<&str, &str> = HashMap::new();
+    let mut found: HashMap<String, &str> = HashMap::new();
     let twice: Vec<String> = lines
         .filter_map(|(name, module)| {
-            let other = found.insert(name, module)?;
+            let other = found.insert(name.to_lowercase(), module)?;
             Some(format!("{name} in {other} and in {module}"))
         })
         .collect();

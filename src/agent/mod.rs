@@ -23,7 +23,7 @@ use crate::credentials::rotation::{Rotation, RotationStep};
 use crate::credentials::{Credentials, IdentitySource};
 use crate::health::monitor::Health;
 use crate::kube::delay::Jitter;
-use crate::kube::facts::FileSystem;
+use crate::kube::facts::FsStats;
 use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::message::{Answer, Request};
 use crate::kube::outage_log::OutageLog;
@@ -124,7 +124,7 @@ impl Agent {
             );
         }
         if setup.facts.storage().is_some_and(|fs| fs.is_ok_and(|fs| fs.asked_once)) {
-            let (effect, remedy) = FileSystem::ASKED_ONCE;
+            let (effect, remedy) = FsStats::ASKED_ONCE;
             log::warn!("--root-dir: {effect}; {remedy}");
         }
         if let (Some(name), None) = (command::proxy_variable(), &access.proxy) {

@@ -5,7 +5,7 @@
 use crate::health::config::HealthConfig;
 use crate::health::{CheckTexts, ConditionKind, KINDS};
 use crate::host::cgroup::Mode;
-use crate::kube::facts::{FileSystem, HealthConditions, Read, is_machine_id, no_machine_id};
+use crate::kube::facts::{FsStats, HealthConditions, Read, is_machine_id, no_machine_id};
 use crate::kube::finding::{Finding, Mark};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
@@ -112,7 +112,7 @@ pub fn facts(missing: &[String]) -> Finding {
 /// cannot be written; the caller passes `Ok` for a folder that must not be touched.
 pub fn root_dir(
     path: &str,
-    storage: Option<&Read<FileSystem>>,
+    storage: Option<&Read<FsStats>>,
     writable: Result<(), Fault>,
 ) -> Finding {
     match (storage, writable) {
@@ -120,7 +120,7 @@ pub fn root_dir(
             Finding::failed("root-dir", unread.to_string(), "give --root-dir a local file system")
         }
         (Some(Ok(fs)), _) if fs.asked_once => {
-            let (effect, remedy) = FileSystem::ASKED_ONCE;
+            let (effect, remedy) = FsStats::ASKED_ONCE;
             Finding::note("root-dir", format!("{path}: {effect}"), remedy)
         }
         (Some(Ok(_)), Ok(())) => Finding::ok("root-dir", path),
@@ -288,8 +288,8 @@ mod tests {
 
     #[test]
     fn each_thing_of_the_board_has_a_line() {
-        let sized = Ok(FileSystem::default());
-        let once = Ok(FileSystem { asked_once: true, ..FileSystem::default() });
+        let sized = Ok(FsStats::default());
+        let once = Ok(FsStats { asked_once: true, ..FsStats::default() });
         let unread = || Unread::new("proc/x", "permission denied");
         let machine = |id: &str| machine_id(&Ok(id.to_owned()));
         let uuid = |uuid| system_uuid(&uuid, &Ok("m".into()));

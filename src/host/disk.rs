@@ -15,7 +15,7 @@ use std::rc::Rc;
 use nix::fcntl::OFlag;
 use nix::sys::statvfs::{Statvfs, fstatvfs, statvfs};
 
-use crate::kube::facts::{FileSystem, Read, Unread};
+use crate::kube::facts::{FsStats, Read, Unread};
 use crate::os::guard::{self, Resolved, blocking_mount, resolve_path};
 use crate::os::mounts::{self, Mount};
 use crate::os::read::open_with;
@@ -41,7 +41,7 @@ enum DiskAccess {
     /// A local file system below a root that can block.
     Open(File),
     /// The result of the only read, on a root that can block.
-    Asked(Read<Option<FileSystem>>),
+    Asked(Read<Option<FsStats>>),
 }
 
 /// This process's mount table, for any root.
@@ -59,7 +59,7 @@ impl MeasuredPath {
         folder: &Path,
         mounts: &OwnMounts,
         find: Find,
-    ) -> Read<Option<FileSystem>> {
+    ) -> Read<Option<FsStats>> {
         if self.folder != folder {
             *self = Self { folder: folder.to_owned(), access: None };
         }
@@ -89,7 +89,7 @@ impl DiskAccess {
                 return file.map(Self::Open).map_err(|error| unread(&source(folder), &error));
             }
             let sizes = Self::Path(path).measure(folder)?;
-            let once = |fs| FileSystem { asked_once: true, ..fs };
+            let once = |fs| FsStats { asked_once: true, ..fs };
             Ok(Self::Asked(sizes.map(|fs| fs.map(once))))
         });
         // A failure is kept, too: the path is not looked for again.
@@ -97,7 +97,7 @@ impl DiskAccess {
     }
 
     /// The outer error is a failure of statvfs. The inner error says why there are no sizes.
-    fn measure(&self, folder: &Path) -> Read<Read<Option<FileSystem>>> {
+    fn measure(&self, folder: &Path) -> Read<Read<Option<FsStats>>> {
         #[cfg(test)]
         if let Some(sizes) = sim::statvfs(folder) {
             return sizes;
@@ -153,7 +153,7 @@ fn source(folder: &Path) -> String {
     format!("statvfs {}", folder.display())
 }
 
-fn sizes(stat: &Statvfs, folder: &Path) -> Read<Option<FileSystem>> {
+fn sizes(stat: &Statvfs, folder: &Path) -> Read<Option<FsStats>> {
     // The integer widths differ between targets.
     #[allow(clippy::useless_conversion)]
     let (unit, blocks, free, available) = (
@@ -168,7 +168,7 @@ fn sizes(stat: &Statvfs, folder: &Path) -> Read<Option<FileSystem>> {
     match (bytes(blocks), bytes(free), bytes(available)) {
         // ramfs, procfs and others have no size.
         (Some(0), ..) => Ok(None),
-        (Some(capacity_bytes), Some(free_bytes), Some(available_bytes)) => Ok(Some(FileSystem {
+        (Some(capacity_bytes), Some(free_bytes), Some(available_bytes)) => Ok(Some(FsStats {
             capacity_bytes,
             free_bytes,
             available_bytes,
@@ -196,11 +196,11 @@ mod tests {
         Mount { point: point.into(), fs_type: fs_type.into(), device: None }
     }
 
-    fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<Option<FileSystem>> {
+    fn read(root: &HostRoot, folder: &Path, mounts: &[Mount]) -> Read<Option<FsStats>> {
         MeasuredPath::default().read(root, folder, &Ok(mounts.into()), ancestor)
     }
 
-    fn at(folder: &str, mounts: &[Mount]) -> Read<Option<FileSystem>> {
+    fn at(folder: &str, mounts: &[Mount]) -> Read<Option<FsStats>> {
         read(&HostRoot::default(), Path::new(folder), mounts)
     }
 

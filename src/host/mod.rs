@@ -18,7 +18,7 @@ pub mod usage;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::kube::facts::{Facts, FileSystem, Network, Read};
+use crate::kube::facts::{Facts, FsStats, Network, Read};
 use crate::os::guard::{self, Resolved};
 use crate::os::mounts::{MOUNTINFO, Mount, all_mounts, parse_mountinfo, parse_mounts};
 use crate::os::read::cause;
@@ -170,7 +170,7 @@ impl Host {
     }
 
     /// Reads the sizes of the file system with the images of the container runtime in `folder`.
-    pub fn image_fs(&mut self, folder: &str) -> Read<Option<FileSystem>> {
+    pub fn image_fs(&mut self, folder: &str) -> Read<Option<FsStats>> {
         let root = &self.root;
         let sources = self.sources.get_or_insert_with(|| Sources::new(root));
         let (folder, mounts) = (Path::new(folder), &sources.mounts);

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::kube::facts::{FileSystem, Read, Unread};
+use crate::kube::facts::{FsStats, Read, Unread};
 use crate::os::read::SMALL;
 
 use super::disk::{MeasuredPath, ancestor};
@@ -75,7 +75,7 @@ impl Host {
 
     /// Reads the sizes of the file system of `--root-dir`; if the root is on a network, always of
     /// the file system that the first read found.
-    pub fn node_fs(&mut self) -> Read<Option<FileSystem>> {
+    pub fn node_fs(&mut self) -> Read<Option<FsStats>> {
         self.refresh_mounts();
         let root = &self.root;
         let sources = self.sources.get_or_insert_with(|| Sources::new(root));

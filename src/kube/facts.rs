@@ -23,7 +23,7 @@ pub struct Facts {
     /// `sys/kernel/mm/hugepages`, ascending by size; empty where the kernel has none.
     pub huge_pages: Read<Vec<HugePages>>,
     /// The file system that holds `--root-dir`; `None` if it has no size, like a ramfs.
-    pub node_fs: Read<Option<FileSystem>>,
+    pub node_fs: Read<Option<FsStats>>,
     /// `proc/sys/kernel/{pid_max,threads-max}` and `proc/loadavg`.
     pub pids: Read<Pids>,
     /// `etc/machine-id` and its fall-backs, trimmed; not checked, see [`is_machine_id`].
@@ -44,7 +44,7 @@ pub struct Facts {
     pub runtime: Option<RuntimeFacts>,
     /// The file system that holds the runtime's images; `None` without a runtime. Only eviction
     /// uses it.
-    pub image_fs: Option<Read<Option<FileSystem>>>,
+    pub image_fs: Option<Read<Option<FsStats>>>,
     /// The conditions about the board's health.
     pub health: HealthConditions,
 }
@@ -76,7 +76,7 @@ impl Facts {
     }
 
     /// The file system that holds `--root-dir`; `None` if it has no size, like a ramfs.
-    pub fn storage(&self) -> Option<Read<FileSystem>> {
+    pub fn storage(&self) -> Option<Read<FsStats>> {
         self.node_fs.clone().transpose()
     }
 
@@ -91,7 +91,7 @@ impl Facts {
             *pids = *new;
         }
         if let (Ok(Some(fs)), Ok(Some(new))) = (&mut self.node_fs, &new.node_fs) {
-            *fs = FileSystem { capacity_bytes: fs.capacity_bytes, ..*new };
+            *fs = FsStats { capacity_bytes: fs.capacity_bytes, ..*new };
         }
         if let (None | Some(Ok(_)), None | Some(Ok(_))) = (&self.image_fs, &new.image_fs) {
             self.image_fs.clone_from(&new.image_fs);
@@ -225,7 +225,7 @@ pub struct HugePages {
 
 /// The result of statvfs(3) for one file system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FileSystem {
+pub struct FsStats {
     /// f_blocks * f_frsize.
     pub capacity_bytes: u64,
     /// f_bfree * f_frsize: with the blocks reserved for root.
@@ -241,7 +241,7 @@ pub struct FileSystem {
     pub asked_once: bool,
 }
 
-impl FileSystem {
+impl FsStats {
     /// What follows from [`Self::asked_once`], and its remedy.
     pub const ASKED_ONCE: (&str, &str) = (
         "it is on the root file system, which can block for ever: its size is read only at the \
@@ -402,7 +402,7 @@ impl Facts {
             memory: Ok(Memory { total_bytes: 1 << 30, swap_total_bytes: 0 }),
             working_set_bytes: Ok(256 << 20),
             huge_pages: Ok(vec![HugePages { page_bytes: 2 << 20, count: 0 }]),
-            node_fs: Ok(Some(FileSystem {
+            node_fs: Ok(Some(FsStats {
                 capacity_bytes: 32 << 30,
                 free_bytes: 26 << 30,
                 available_bytes: 24 << 30,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::readings::{Readings, booted, wall};
 use crate::host::usage::Traffic;
-use crate::kube::facts::FileSystem;
+use crate::kube::facts::FsStats;
 use crate::kube::instant::Now;
 use crate::kube::object;
 use crate::kube::time::Wall;
@@ -77,7 +77,7 @@ fn network(traffic: &[Traffic], time: &Option<String>) -> Value {
 /// The amounts of the file system of `--root-dir`. Space that is reserved for root is neither used
 /// nor available, as for a kubelet and `df`. Without inode accounting the three numbers of inodes
 /// are 0.
-fn file_system(fs: &FileSystem, time: &Option<String>) -> Value {
+fn file_system(fs: &FsStats, time: &Option<String>) -> Value {
     json!({
         "time": time,
         "availableBytes": fs.available_bytes,

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use super::world::{OVERRIDDEN, RENAMED};
-use crate::kube::facts::{FileSystem, Interface};
+use crate::kube::facts::{FsStats, Interface};
 
 /// What a person or the physics change.
 #[derive(Clone, Debug)]
@@ -595,8 +595,8 @@ impl Hardware {
         text + &self.servers_named
     }
 
-    pub(crate) fn statvfs(&self) -> FileSystem {
-        FileSystem {
+    pub(crate) fn statvfs(&self) -> FsStats {
+        FsStats {
             capacity_bytes: self.disk_bytes,
             free_bytes: self.disk_free_bytes,
             available_bytes: self.disk_free_bytes,

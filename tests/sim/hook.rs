@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::process::{Me, me};
-use crate::kube::facts::{FileSystem, Interface, Read};
+use crate::kube::facts::{FsStats, Interface, Read};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::os::wakeup::Woken;
@@ -107,7 +107,7 @@ pub(crate) fn has_changed(file: &File) -> Option<bool> {
 }
 
 /// `Access::measure` of `host::disk`.
-pub(crate) fn statvfs(folder: &Path) -> Option<Read<Read<Option<FileSystem>>>> {
+pub(crate) fn statvfs(folder: &Path) -> Option<Read<Read<Option<FsStats>>>> {
     me(|me| me.world().statvfs(folder))
 }
 

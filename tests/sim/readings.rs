@@ -13,7 +13,7 @@ use super::draw::draw;
 use super::process::{Pid, Signal};
 use super::trace::What;
 use super::world::{Event, World};
-use crate::kube::facts::{FileSystem, Interface, Read, Unread};
+use crate::kube::facts::{FsStats, Interface, Read, Unread};
 use crate::os::write::Op;
 
 /// What a fault of reading may mean, by its target modulo [`WAYS`]; 0 is a quarter of all paths.
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    pub(crate) fn statvfs(&mut self, _: &Path) -> Read<Read<Option<FileSystem>>> {
+    pub(crate) fn statvfs(&mut self, _: &Path) -> Read<Read<Option<FsStats>>> {
         if self.faults.has("statvfs-fails") {
             return Err(Unread::new("statvfs", "simulated"));
         }

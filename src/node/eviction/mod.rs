@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use crate::config::thresholds::{Signal, Threshold};
-use crate::kube::facts::{Facts, FileSystem, Read};
+use crate::kube::facts::{Facts, FsStats, Read};
 use crate::kube::instant::Mono;
 use crate::kube::quantity::Quantity;
 
@@ -168,7 +168,7 @@ fn observe(signal: Signal, facts: &Facts) -> Option<(u64, u64)> {
 
 /// The file system of a signal. Without a runtime the images are where everything else is, as on a
 /// board with one disk.
-fn file_system(signal: Signal, facts: &Facts) -> &Read<Option<FileSystem>> {
+fn file_system(signal: Signal, facts: &Facts) -> &Read<Option<FsStats>> {
     match (signal, &facts.image_fs) {
         (Signal::ImagefsAvailable | Signal::ImagefsInodesFree, Some(image_fs)) => image_fs,
         _ => &facts.node_fs,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::thresholds::{Amount, default_thresholds};
-use crate::kube::facts::{FileSystem, Memory, Pids, Read, Unread};
+use crate::kube::facts::{FsStats, Memory, Pids, Read, Unread};
 
 const GI: u64 = 1 << 30;
 const MI: u64 = 1 << 20;
@@ -25,7 +25,7 @@ fn facts(signal: Signal, available: u64, capacity: u64) -> Facts {
         pids: unread(),
         ..Facts::example()
     };
-    let fs = FileSystem::default();
+    let fs = FsStats::default();
     match signal {
         Signal::MemoryAvailable => Facts {
             memory: Ok(Memory { total_bytes: capacity, swap_total_bytes: 0 }),
@@ -36,11 +36,11 @@ fn facts(signal: Signal, available: u64, capacity: u64) -> Facts {
             Facts { pids: Ok(Pids { max: capacity, running: capacity - available }), ..none }
         }
         Signal::NodefsAvailable | Signal::ImagefsAvailable => {
-            let bytes = FileSystem { available_bytes: available, capacity_bytes: capacity, ..fs };
+            let bytes = FsStats { available_bytes: available, capacity_bytes: capacity, ..fs };
             Facts { node_fs: Ok(Some(bytes)), ..none }
         }
         Signal::NodefsInodesFree | Signal::ImagefsInodesFree => {
-            let inodes = FileSystem { inodes_free: available, inodes: capacity, ..fs };
+            let inodes = FsStats { inodes_free: available, inodes: capacity, ..fs };
             Facts { node_fs: Ok(Some(inodes)), ..none }
         }
     }
@@ -199,12 +199,12 @@ fn an_amount_equal_to_the_threshold_is_no_pressure() {
 #[test]
 fn the_default_thresholds_are_the_kubelets() {
     let disk = |available, inodes_free, working_set| Facts {
-        node_fs: Ok(Some(FileSystem {
+        node_fs: Ok(Some(FsStats {
             capacity_bytes: 1000,
             available_bytes: available,
             inodes: 1000,
             inodes_free,
-            ..FileSystem::default()
+            ..FsStats::default()
         })),
         memory: Ok(Memory { total_bytes: GI, swap_total_bytes: 0 }),
         working_set_bytes: Ok(working_set),
@@ -260,8 +260,7 @@ fn a_fact_that_is_never_read_does_not_keep_the_pressure_of_another_one() {
     let thresholds = [Signal::NodefsAvailable, Signal::ImagefsAvailable]
         .map(|signal| Threshold::hard(signal, bytes(200)));
     let mut eviction = Eviction::new(&thresholds, TRANSITION);
-    let with =
-        |free| FileSystem { capacity_bytes: 1000, available_bytes: free, ..FileSystem::default() };
+    let with = |free| FsStats { capacity_bytes: 1000, available_bytes: free, ..FsStats::default() };
     for (minute, node, image, want) in [
         (0, Some(900), None, None),
         (1, Some(100), None, Some(true)),
@@ -282,11 +281,11 @@ fn a_fact_that_is_never_read_does_not_keep_the_pressure_of_another_one() {
 
 #[test]
 fn free_space_that_is_not_known_is_neither_pressure_nor_its_absence() {
-    let full = FileSystem { capacity_bytes: 1000, inodes: 1000, ..FileSystem::default() };
+    let full = FsStats { capacity_bytes: 1000, inodes: 1000, ..FsStats::default() };
     let missing = Unread { absent: true, ..Unread::new("mount of /x", "no such file") };
     for (node_fs, disk) in [
         (Ok(Some(full)), Some(true)),
-        (Ok(Some(FileSystem { asked_once: true, ..full })), None),
+        (Ok(Some(FsStats { asked_once: true, ..full })), None),
         (unread(), None),
         // Of a folder that is missing.
         (Err(missing), None),
@@ -308,12 +307,12 @@ fn free_space_that_is_not_known_is_neither_pressure_nor_its_absence() {
 /// node's where there is no runtime.
 #[test]
 fn imagefs_is_the_file_system_of_the_images() {
-    let with = |free| FileSystem {
+    let with = |free| FsStats {
         capacity_bytes: 100,
         available_bytes: free,
         inodes: 100,
         inodes_free: free,
-        ..FileSystem::default()
+        ..FsStats::default()
     };
     let (full, empty) = (Some(with(1)), Some(with(99)));
     for (signal, node_fs, image_fs, want) in [

@@ -3,7 +3,7 @@ mod reservation;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::kube::facts::{FileSystem, HugePages, Memory, Unread};
+use crate::kube::facts::{FsStats, HugePages, Memory, Unread};
 use crate::node::patch::tests::apply;
 
 fn config(words: &str) -> Config {
@@ -16,7 +16,7 @@ fn small() -> Facts {
         cpus: Ok(2),
         memory: Ok(Memory { total_bytes: 1024, swap_total_bytes: 0 }),
         huge_pages: Ok(Vec::new()),
-        node_fs: Ok(Some(FileSystem { capacity_bytes: 5000, ..FileSystem::default() })),
+        node_fs: Ok(Some(FsStats { capacity_bytes: 5000, ..FsStats::default() })),
         ..Facts::example()
     }
 }

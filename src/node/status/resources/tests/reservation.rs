@@ -15,7 +15,7 @@ fn facts(cpus: u64, memory: u64, storage: u64) -> Facts {
     Facts {
         cpus: Ok(cpus),
         memory: Ok(Memory { total_bytes: memory, swap_total_bytes: 0 }),
-        node_fs: Ok(Some(FileSystem { capacity_bytes: storage, ..FileSystem::default() })),
+        node_fs: Ok(Some(FsStats { capacity_bytes: storage, ..FsStats::default() })),
         ..Facts::example()
     }
 }

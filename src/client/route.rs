@@ -45,7 +45,7 @@ pub(super) struct Route {
 }
 
 /// A connection over which nothing was sent yet: TCP, and TLS where the URL says so.
-pub(super) type Opened = (Socket, Option<Box<ClientConnection>>);
+pub(super) type NewConnection = (Socket, Option<Box<ClientConnection>>);
 
 #[derive(Debug, Default)]
 struct RouteState {
@@ -59,7 +59,7 @@ struct RouteState {
     /// The stream of the last connection; gone as soon as ureq drops the connection.
     stream: Weak<Stream>,
     /// A connection that was opened before its request; ureq does not have it yet.
-    early: Option<Opened>,
+    early: Option<NewConnection>,
     /// Bound of an answer over a connection that the request had to open.
     answer_budget: Option<Duration>,
 }
@@ -227,11 +227,11 @@ impl Route {
     }
 
     /// Keeps a connection for the next request.
-    pub(super) fn set_early(&self, connection: Opened) {
+    pub(super) fn set_early(&self, connection: NewConnection) {
         self.with(|state| state.early = Some(connection));
     }
 
-    pub(super) fn take_early(&self) -> Option<Opened> {
+    pub(super) fn take_early(&self) -> Option<NewConnection> {
         self.with(|state| state.early.take())
     }
 

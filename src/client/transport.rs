@@ -16,7 +16,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
 use super::failure::{Failure, Stage};
-use super::route::{Opened, Route};
+use super::route::{NewConnection, Route};
 use super::socket::{Peek, Socket, Tcp};
 use super::tunnel;
 use crate::os::clock::since_boot;
@@ -120,7 +120,7 @@ impl Connection {
     }
 
     /// A connection that is set up already.
-    fn over(route: &Route, (socket, tls): Opened) -> Self {
+    fn over(route: &Route, (socket, tls): NewConnection) -> Self {
         let buffers =
             ConnectionBuffers { credentials: route.credentials.clone(), ..<_>::default() };
         Self { buffers, socket, tls, has_answered: false }

@@ -63,7 +63,7 @@ pub(super) enum Timesync {
 
 /// The sources of both conditions, and their rules.
 #[derive(Debug)]
-pub(super) struct Time {
+pub(super) struct TimeSources {
     pub(super) ntp: Ntp,
     pub(super) history: History,
     has_timesync: bool,
@@ -76,7 +76,7 @@ pub(super) struct Time {
     log: OutageLog,
 }
 
-impl Time {
+impl TimeSources {
     pub(super) fn new(root: &HostRoot, root_dir: &Path, built: Wall) -> Self {
         let folder = match root.is_real() {
             true => root_dir.to_owned(),
@@ -530,7 +530,7 @@ mod tests {
     fn boots_that_cannot_be_read_are_not_written_over() {
         let (tree, root, mut reader, config) = board("health-boots-unread");
         let now = at_server_time;
-        let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
+        let mut time = TimeSources::new(&root, Path::new("/data"), wall(BUILT));
         time.look(&mut reader, &config);
         answered(&mut time.ntp, 3, SERVER, 0);
         // In the place of a file with a read that fails.
@@ -548,7 +548,7 @@ mod tests {
     #[test]
     fn a_condition_stays_while_boots_cannot_be_written() {
         let (tree, root, mut reader, config) = board("health-boots-unwritten");
-        let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
+        let mut time = TimeSources::new(&root, Path::new("/data"), wall(BUILT));
         time.look(&mut reader, &config);
         answered(&mut time.ntp, 3, SERVER, 0);
         assert_eq!(time.record(at_server_time()), None);
@@ -574,7 +574,7 @@ mod tests {
                 let (tree, root, mut reader, config) = board("health-boots-over");
                 std::fs::create_dir_all(tree.join("data")).unwrap();
                 below.inspect(|text| tree.write("data/boots", text.as_bytes()));
-                let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
+                let mut time = TimeSources::new(&root, Path::new("/data"), wall(BUILT));
                 time.discover(&reader, &config);
                 time.look(&mut reader, &config);
                 answered(&mut time.ntp, 3, SERVER, 0);
@@ -613,7 +613,7 @@ mod tests {
                 let shown = clock.clone();
                 let mut reader = HealthReader::new(root.clone(), move || shown.now());
                 reader.root_can_block = root_can_block;
-                let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
+                let mut time = TimeSources::new(&root, Path::new("/data"), wall(BUILT));
                 std::fs::create_dir_all(tree.join("data")).unwrap();
                 let mut attempts = Vec::new();
                 for second in (0..=120).step_by(10) {
@@ -646,7 +646,7 @@ mod tests {
     fn boots_that_cannot_be_read_at_the_stop_are_not_written_over() {
         let (tree, root, mut reader, config) = board("health-boots-stop");
         tree.write("data/boots", b"1 old\n");
-        let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
+        let mut time = TimeSources::new(&root, Path::new("/data"), wall(BUILT));
         time.look(&mut reader, &config);
         answered(&mut time.ntp, 3, SERVER, 0);
         assert!(time.record(at_server_time()).is_some());
@@ -666,7 +666,7 @@ mod tests {
         let now = at_server_time;
         for has_failed in [false, true] {
             std::fs::remove_dir_all(tree.join("data")).ok();
-            let mut time = Time::new(&root, Path::new("/data"), wall(BUILT));
+            let mut time = TimeSources::new(&root, Path::new("/data"), wall(BUILT));
             time.discover(&reader, &config);
             time.look(&mut reader, &config);
             answered(&mut time.ntp, 3, SERVER, 0);

@@ -27,12 +27,12 @@ const PRESSURE: &str = "proc/pressure/memory";
 #[derive(Debug)]
 pub(super) struct Meminfo {
     pub(super) file: RereadFile,
-    last: Option<Last>,
+    last: Option<LastRead>,
 }
 
 /// The last read.
 #[derive(Debug)]
-struct Last {
+struct LastRead {
     /// RAM and swap by sysinfo(2) in bytes, just before this read; `None` if sysinfo(2) does not
     /// tell them.
     totals: Option<[u64; 2]>,
@@ -92,12 +92,13 @@ impl Meminfo {
     ) -> &MeminfoValues {
         let Self { file, last } = self;
         let totals = sysinfo.map(|info| [info.ram_total(), info.swap_total()]);
-        let is_current =
-            |last: &Last| totals.is_some() && last.totals == totals && last.values.memory.is_ok();
+        let is_current = |last: &LastRead| {
+            totals.is_some() && last.totals == totals && last.values.memory.is_ok()
+        };
         if counters || !last.as_ref().is_some_and(is_current) {
             *last = None;
         }
-        let read = || Last {
+        let read = || LastRead {
             totals,
             values: match file.read(root) {
                 Ok(meminfo) => parse_meminfo(&meminfo),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::command::Settings;
+use super::command::JoinSettings;
 use super::files::JoinPaths;
 use super::json_text;
 use crate::client::api::{Api, Distrust};
@@ -99,7 +99,7 @@ impl ClockAndNetwork for Clock {
 
 /// One run of `nodelet join`.
 pub(super) struct JoinRun<'a> {
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a JoinSettings,
     pub(super) board: Board,
     pub(super) paths: JoinPaths,
     pub(super) disk: Disk,
@@ -127,7 +127,7 @@ pub(super) struct Joined {
 
 impl<'a> JoinRun<'a> {
     pub(super) fn new(
-        settings: &'a Settings,
+        settings: &'a JoinSettings,
         board: Board,
         clock_and_network: &'a dyn ClockAndNetwork,
         print: &'a mut dyn FnMut(&str) -> End,

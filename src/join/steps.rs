@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::command::{Settings, TokenSource, is_set_by_join};
+use super::command::{JoinSettings, TokenSource, is_set_by_join};
 use super::existing::{CompleteIdentity, JOINED, existing};
 use super::files::{JoinChange, JoinedFiles, ROOT_DIR, StoredFlags, environment_text};
 use super::kubeadm::{self, ProvedServer};
@@ -41,7 +41,7 @@ const ISSUED: &str = "/var/lib/nodelet/kubeconfig";
 const BOOTSTRAP: &str = "/run/credentials/nodelet.service/bootstrap-kubeconfig";
 
 /// Runs the command.
-pub(super) fn join(settings: &Settings) -> End {
+pub(super) fn join(settings: &JoinSettings) -> End {
     let token = parsed(&settings.token)?;
     settings.check(&token).map_err(CommandFailure::Usage)?;
     let bearer = match settings.bearer.as_ref().map(parsed).transpose()? {
@@ -84,7 +84,7 @@ pub(super) fn parsed(source: &TokenSource) -> Result<Token, CommandFailure> {
 }
 
 /// The machine, as the flags of the run that will follow describe it.
-fn board(settings: &Settings) -> Result<Board, CommandFailure> {
+fn board(settings: &JoinSettings) -> Result<Board, CommandFailure> {
     // The host name of the machine that builds an image is not the name of a board.
     let is_image = settings.root.is_some() && settings.node_name.is_none();
     let name = settings.node_name.as_deref().or(is_image.then_some("image"));

@@ -7,7 +7,7 @@ use super::report::{
     CriCondition, FailedAt, Images, LARGE_LIST, MAX_NAMES, Part, RuntimeFailure, RuntimeReport,
     RuntimeVersion, Status,
 };
-use super::socket::Open;
+use super::socket::OpenStream;
 use crate::kube::facts::{Handler, Image};
 use crate::kube::protobuf::{WireValue, field, fields};
 use crate::kube::text::one_line;
@@ -39,7 +39,7 @@ impl Cri {
         &mut self,
         config: &RuntimeConfig,
         last: Part,
-        open: Open<'_>,
+        open: OpenStream<'_>,
         on_part: &mut dyn FnMut(Part, &RuntimeReport),
     ) -> RuntimeReport {
         let runtime = &mut self.runtime;

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::hpack;
 use super::report::{FailedAt, RuntimeFailure};
-use super::socket::{Open, RuntimeStream, failed};
+use super::socket::{OpenStream, RuntimeStream, failed};
 use crate::kube::protobuf::WireValue;
 use crate::kube::text::{Fault, percent_decoded};
 
@@ -95,7 +95,7 @@ pub(super) fn call(
     socket: &Path,
     path: &str,
     request: &[u8],
-    open: Open<'_>,
+    open: OpenStream<'_>,
 ) -> Result<Vec<u8>, RuntimeFailure> {
     let mut is_old = kept.is_some();
     loop {

@@ -10,7 +10,7 @@ use super::report::{
     FailedAt, Images, LARGE_LIST, MAX_NAMES, Part, RuntimeFailure, RuntimeReport, RuntimeVersion,
     Status,
 };
-use super::socket::{Open, failed};
+use super::socket::{OpenStream, failed};
 use crate::kube::facts::Image;
 use crate::kube::text::{Fault, one_line};
 use crate::kube::{json, object, protobuf};
@@ -25,7 +25,7 @@ const MAX_ERROR: usize = 200;
 pub fn ask(
     config: &RuntimeConfig,
     last: Part,
-    open: Open<'_>,
+    open: OpenStream<'_>,
     on_part: &mut dyn FnMut(Part, &RuntimeReport),
 ) -> RuntimeReport {
     let mut get = |prefix: &str, path: &str| {
@@ -72,7 +72,11 @@ pub fn ask(
 }
 
 /// The whole answer, head and body, if its status is 200.
-fn get(path: &str, config: &RuntimeConfig, open: Open<'_>) -> Result<Vec<u8>, RuntimeFailure> {
+fn get(
+    path: &str,
+    config: &RuntimeConfig,
+    open: OpenStream<'_>,
+) -> Result<Vec<u8>, RuntimeFailure> {
     let mut socket = open(&config.path)?;
     let agent = concat!("nodelet/", env!("CARGO_PKG_VERSION"));
     let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\nUser-Agent: {agent}\r\n\r\n");

@@ -28,7 +28,7 @@ pub trait RuntimeStream: Read + Write + Debug {}
 impl<T: Read + Write + Debug> RuntimeStream for T {}
 
 /// How the socket at a path is opened.
-pub(super) type Open<'a> =
+pub(super) type OpenStream<'a> =
     &'a mut dyn FnMut(&Path) -> Result<Box<dyn RuntimeStream>, RuntimeFailure>;
 
 /// A socket. Its reads end at the deadline; each of its writes blocks for at most the `limit` of

@@ -365,9 +365,9 @@ impl PortConnection {
 }
 
 /// The open connections, at most [`MOST`].
-pub(super) struct Connections(pub(super) Vec<PortConnection>);
+pub(super) struct PortConnections(pub(super) Vec<PortConnection>);
 
-impl Connections {
+impl PortConnections {
     pub(super) fn new() -> Self {
         Self(Vec::with_capacity(MOST))
     }

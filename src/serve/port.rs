@@ -16,7 +16,7 @@ use super::access::{Access, Asker, User, Verdict};
 use super::answers::{Asked, PortAnswer, answer};
 use super::client_ca::ClientCa;
 use super::config::ServeConfig;
-use super::connection::{ConnectionNext, Connections, PortConnection};
+use super::connection::{ConnectionNext, PortConnection, PortConnections};
 use super::head::Head;
 use super::listener;
 use super::logs;
@@ -41,7 +41,7 @@ pub(super) struct Port {
     /// After a failed accept, the listener is not polled before this time.
     rests: Mono,
     accept_log: OutageLog,
-    connections: Connections,
+    connections: PortConnections,
     tls: Arc<ServerConfig>,
     ca: ClientCa,
     certificates: Certificates,
@@ -94,7 +94,7 @@ impl Port {
             listener,
             rests: Mono::START,
             accept_log: OutageLog::new("accept"),
-            connections: Connections::new(),
+            connections: PortConnections::new(),
             tls,
             ca,
             certificates,

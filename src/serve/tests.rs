@@ -21,7 +21,7 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, SupportedProtocolVers
 
 use super::client_ca::{ClientCa, issuers};
 use super::config::ServeConfig;
-use super::connection::{ConnectionNext, ConnectionState, Connections, MOST, PortConnection};
+use super::connection::{ConnectionNext, ConnectionState, MOST, PortConnection, PortConnections};
 use super::head::{self, Head};
 use super::journal::Journal;
 use super::tls::{Certificates, server_config};
@@ -353,7 +353,7 @@ fn a_client_that_stops_within_a_journal_is_closed() {
     assert_eq!(pair.server.turn(at(30)), ConnectionNext::Wait);
     assert!(pair.server.wants_write() && pair.server.awaited().is_none());
     assert!(ours.read(&mut vec![0; 100_000]).unwrap() >= 80_000);
-    let mut all = Connections(vec![pair.server]);
+    let mut all = PortConnections(vec![pair.server]);
     assert_eq!((all.expire(at(41)), all.expire(at(42))), (Some(at(42)), None));
 }
 
@@ -362,7 +362,7 @@ fn a_client_that_stops_within_a_journal_is_closed() {
 fn a_journal_that_says_nothing_for_40_s_ends_with_a_line() {
     let (mut pair, _, _journal) = with_journal();
     pair.run(at(1));
-    let mut all = Connections(vec![pair.server]);
+    let mut all = PortConnections(vec![pair.server]);
     assert_eq!(all.expire(at(40)), Some(at(41)));
     assert_eq!(all.expire(at(41)), Some(at(81)));
     pair.server = all.0.remove(0);
@@ -586,7 +586,7 @@ fn tls_1_2_can_be_refused() {
 #[test]
 fn a_full_house_closes_the_longest_idle_then_whoever_waits_longest() {
     let tls = config(&no_ca());
-    let mut all = Connections::new();
+    let mut all = PortConnections::new();
     let new = |second| PortConnection::new(ends().0, PEER, tls.clone(), at(second)).unwrap();
     for second in 0..8 {
         assert_eq!(all.room(), Some(at(0)));
@@ -596,7 +596,7 @@ fn a_full_house_closes_the_longest_idle_then_whoever_waits_longest() {
     // Each one a handshake: the oldest may go after 2 s.
     assert_eq!(all.room(), Some(at(2)));
     all.add(new(8), at(8));
-    let begun = |all: &Connections| {
+    let begun = |all: &PortConnections| {
         let mut begun: Vec<Mono> = all.0.iter().map(|connection| connection.since).collect();
         begun.sort_unstable();
         begun

@@ -140,7 +140,7 @@ fn observed(name: &str) -> Option<Signal> {
 
 /// A value for each signal of a map, in the map's order. It is a list, because a map for each type
 /// of value would be 1 KB of code.
-type Each<'a, T> = Vec<(&'a str, T)>;
+type BySignal<'a, T> = Vec<(&'a str, T)>;
 
 /// The value of the signal `name`.
 fn of<T: Copy>(values: &[(&str, T)], name: &str) -> Option<T> {
@@ -152,7 +152,7 @@ fn of<T: Copy>(values: &[(&str, T)], name: &str) -> Option<T> {
 fn each<T>(
     statements: &Pairs,
     read: fn(&str, &str) -> Result<T, String>,
-) -> Result<Each<'_, T>, String> {
+) -> Result<BySignal<'_, T>, String> {
     let mut values = Vec::new();
     for (name, text) in statements {
         if observed(name).is_none() && !UNOBSERVED.contains(&name.as_str()) {
@@ -163,7 +163,7 @@ fn each<T>(
     Ok(values)
 }
 
-fn thresholds<'a>(statements: &'a Pairs, which: &str) -> Result<Each<'a, Amount>, String> {
+fn thresholds<'a>(statements: &'a Pairs, which: &str) -> Result<BySignal<'a, Amount>, String> {
     let amounts = each(statements, threshold)?;
     for (name, _) in amounts.iter().filter(|(name, _)| observed(name).is_none()) {
         log::warn!("found {name} for {which} eviction. ignoring");

@@ -79,7 +79,7 @@ fn checked(word: &str, what: &str) -> Result<Secret, Fault> {
 }
 
 /// Where the file is that a path names.
-pub type At<'a> = &'a dyn Fn(&Path) -> PathBuf;
+pub type PathResolver<'a> = &'a dyn Fn(&Path) -> PathBuf;
 
 /// Reads a kubeconfig and every file that it names. `credentials` is the folder of systemd's
 /// credentials.
@@ -91,12 +91,12 @@ pub fn load(path: &Path, credentials: Option<&Path>) -> Result<ApiConfig, Fault>
 
 /// Reads a kubeconfig of an image, and every file that it names: the one that `at` makes of an
 /// absolute path.
-pub fn load_below(path: &Path, at: At<'_>) -> Result<ApiConfig, Fault> {
+pub fn load_below(path: &Path, at: PathResolver<'_>) -> Result<ApiConfig, Fault> {
     let beside = path.parent().unwrap_or(Path::new(""));
     load_at(path, &|file| if file.is_absolute() { at(file) } else { find(file, &[beside]) })
 }
 
-fn load_at(path: &Path, at: At<'_>) -> Result<ApiConfig, Fault> {
+fn load_at(path: &Path, at: PathResolver<'_>) -> Result<ApiConfig, Fault> {
     read(path)
         .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8 text".into()))
         .and_then(|text| parse_at(&text, at))
@@ -108,7 +108,7 @@ pub fn parse(text: &str, folders: &[&Path]) -> Result<ApiConfig, Fault> {
     parse_at(text, &|file| find(file, folders))
 }
 
-fn parse_at(text: &str, at: At<'_>) -> Result<ApiConfig, Fault> {
+fn parse_at(text: &str, at: PathResolver<'_>) -> Result<ApiConfig, Fault> {
     let document = yaml::parse(text)?;
     let top = Section::new("", &document, at)?;
     if let Some(kind) = top.text("kind")?
@@ -219,11 +219,11 @@ struct Section<'a> {
     /// The path in the document, `users[pi].user`; empty for the top.
     name: String,
     map: &'a Map<String, Value>,
-    at: At<'a>,
+    at: PathResolver<'a>,
 }
 
 impl<'a> Section<'a> {
-    fn new(name: &str, value: &'a Value, at: At<'a>) -> Result<Self, Fault> {
+    fn new(name: &str, value: &'a Value, at: PathResolver<'a>) -> Result<Self, Fault> {
         match value {
             Value::Object(map) => Ok(Self { name: name.into(), map, at }),
             _ if name.is_empty() => Err("not a kubeconfig: no mapping at the top".into()),

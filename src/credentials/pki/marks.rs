@@ -11,19 +11,19 @@ use rustls::pki_types::pem::PemObject;
 use crate::client::api_config::{ApiConfig, ClientCertificate};
 use crate::client::tls::name_and_key;
 
-/// The start of the line with the certificates of [`Marks`]. Every reader ignores text outside of
-/// PEM sections.
+/// The start of the line with the certificates of [`PairMarks`]. Every reader ignores text outside
+/// of PEM sections.
 const LINE: &str = "# kubeconfig: ";
-/// The start of the line of [`Marks::replaced`].
+/// The start of the line of [`PairMarks::replaced`].
 const REPLACED: &str = "# replaced kubeconfig: ";
-/// The value of [`Marks::replaced`] for a kubeconfig that could not be read.
+/// The value of [`PairMarks::replaced`] for a kubeconfig that could not be read.
 pub(super) const UNREAD: &str = "unread";
 /// The mark of a kubeconfig without a certificate, beside a bootstrap kubeconfig without a CA.
 const NONE: &str = "-";
 
 /// What a stored pair says of the files that it was requested with.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::credentials) struct Marks {
+pub(in crate::credentials) struct PairMarks {
     /// Digests of the kubeconfig's client certificate, and of each CA inside the bootstrap
     /// kubeconfig, or inside the kubeconfig if there is no other; [`NONE`] if there are none. Empty
     /// if another program stored the pair.
@@ -36,7 +36,7 @@ pub(in crate::credentials) struct Marks {
     pub(in crate::credentials) replaced: Option<String>,
 }
 
-impl Marks {
+impl PairMarks {
     pub(super) fn for_new_pair(
         given: Option<&ClientCertificate>,
         kubeconfig: Option<&ApiConfig>,

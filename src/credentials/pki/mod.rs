@@ -16,13 +16,13 @@ use std::io;
 use std::path::Path;
 
 use self::key::Key;
-use self::marks::{Marks, UNREAD, digest_of};
+use self::marks::{PairMarks, UNREAD, digest_of};
 use self::start::KubeconfigState;
 pub use self::start::Start;
 use self::store::{CLIENT, SERVER, Store};
 use super::IdentitySource;
 use super::certificate::CertificateKind;
-use super::kubeconfig::{self, At, KubeconfigUser, render};
+use super::kubeconfig::{self, KubeconfigUser, PathResolver, render};
 use crate::client::api_config::{ApiConfig, ClientCertificate, Pem};
 use crate::client::tls::check_certificate;
 use crate::kube::text::Fault;
@@ -44,7 +44,7 @@ pub struct Pki {
     /// Changes that nothing waits for, each with the message if it fails.
     pub(super) later: Vec<(&'static str, Vec<Op>)>,
     /// The marks of the certificates that are requested and stored from now on.
-    pub(super) marks: Marks,
+    pub(super) marks: PairMarks,
     /// Last warning about the stored certificate.
     last_warning: String,
 }
@@ -63,7 +63,7 @@ impl Pki {
             source,
             disk,
             later: Vec::new(),
-            marks: Marks::default(),
+            marks: PairMarks::default(),
             last_warning: String::new(),
         };
         if pki.source.kind.is_some() {
@@ -199,7 +199,7 @@ impl Pki {
         let Some(own) = self.marks.replaced.take() else {
             return;
         };
-        let mark = |pair: ClientCertificate| Marks::of_stored(&pair).replaced;
+        let mark = |pair: ClientCertificate| PairMarks::of_stored(&pair).replaced;
         let stored = self.store.current().map(|pair| pair.and_then(mark)).unwrap_or(Some(own));
         let is_still = |mark: &String| match self.other_kubeconfig(requested) {
             Ok(found) => found.is_some_and(|found| [&found, UNREAD].contains(&mark.as_str())),
@@ -251,13 +251,16 @@ impl Pki {
 
 /// The certificate that is stored in `cert_dir`, if there is one that TLS can use. In an image each
 /// path is read that `at` makes of it: the link to the pair in use has an absolute path.
-pub fn stored_certificate(cert_dir: &Path, at: At<'_>) -> Option<(ClientCertificate, Leaf)> {
+pub fn stored_certificate(
+    cert_dir: &Path,
+    at: PathResolver<'_>,
+) -> Option<(ClientCertificate, Leaf)> {
     Store::new(cert_dir, CLIENT).ok()?.usable_below(at).ok()?
 }
 
 /// Whether a stored certificate is not of another cluster than this kubeconfig.
 pub fn is_of_cluster(stored: &ClientCertificate, kubeconfig: &ApiConfig) -> bool {
-    !Marks::of_stored(stored).differs(&Marks::authorities(kubeconfig))
+    !PairMarks::of_stored(stored).differs(&PairMarks::authorities(kubeconfig))
 }
 
 /// The operations that remove every certificate and key from `cert_dir`, the one in use first.

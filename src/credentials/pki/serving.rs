@@ -4,7 +4,7 @@
 use std::mem;
 use std::path::Path;
 
-use super::marks::Marks;
+use super::marks::PairMarks;
 use super::store::{SERVER, Store};
 use crate::client::api_config::ClientCertificate;
 use crate::credentials::certificate::{CertificateKind, FileTask, TaskResult};
@@ -73,7 +73,7 @@ impl CertificateFiles for ServingPki {
         match task {
             FileTask::Find => Ok(Vec::new()),
             FileTask::Sign { new_key, .. } => self.store.pending_key(*new_key, None),
-            FileTask::Install(chain) => self.store.install(chain, &Marks::default(), now),
+            FileTask::Install(chain) => self.store.install(chain, &PairMarks::default(), now),
         }
     }
 

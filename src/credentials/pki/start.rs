@@ -6,7 +6,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use super::key::Key;
-use super::marks::{Marks, UNREAD, digest_of};
+use super::marks::{PairMarks, UNREAD, digest_of};
 use super::{Pki, is_of_cluster, read};
 use crate::client::api_config::{ApiConfig, ClientCertificate};
 use crate::client::tls::{self, check_certificate};
@@ -32,7 +32,7 @@ fn is_new(kubeconfig: &ApiConfig, stored: &ClientCertificate, now: Wall) -> bool
     let first = |pair: &ClientCertificate| {
         CertificateDer::pem_slice_iter(&pair.chain.bytes).flatten().next()
     };
-    let marks = Marks::of_stored(stored);
+    let marks = PairMarks::of_stored(stored);
     let is_of_other = || marks.has_authorities() && !is_of_cluster(stored, kubeconfig);
     first(given) != first(stored)
         && match marks.has_mark_of(given) {
@@ -44,18 +44,18 @@ fn is_new(kubeconfig: &ApiConfig, stored: &ClientCertificate, now: Wall) -> bool
 /// Whether a bootstrap wrote this kubeconfig, and the bootstrap kubeconfig was replaced since by
 /// one of another cluster.
 fn is_of_former_bootstrap(kubeconfig: &ApiConfig, bootstrap: &ApiConfig) -> bool {
-    let new = Marks::authorities(bootstrap);
-    let stored = kubeconfig.certificate.as_ref().map(Marks::of_stored);
+    let new = PairMarks::authorities(bootstrap);
+    let stored = kubeconfig.certificate.as_ref().map(PairMarks::of_stored);
     stored.is_some_and(|stored| stored.differs(&new))
-        && Marks::authorities(kubeconfig).differs(&new)
+        && PairMarks::authorities(kubeconfig).differs(&new)
 }
 
 /// Whether no bootstrap wrote this kubeconfig, and it is of another cluster than the bootstrap
 /// kubeconfig: so are the certificates that its server signs.
 fn is_of_a_person(kubeconfig: &ApiConfig, bootstrap: &ApiConfig) -> bool {
-    let given = kubeconfig.certificate.as_ref().map(Marks::of_stored);
-    given.is_none_or(|marks| marks == Marks::default())
-        && Marks::authorities(kubeconfig).differs(&Marks::authorities(bootstrap))
+    let given = kubeconfig.certificate.as_ref().map(PairMarks::of_stored);
+    given.is_none_or(|marks| marks == PairMarks::default())
+        && PairMarks::authorities(kubeconfig).differs(&PairMarks::authorities(bootstrap))
 }
 
 /// What `--kubeconfig` is to a board with a bootstrap kubeconfig.
@@ -101,15 +101,15 @@ impl Start {
 
 impl Pki {
     /// What a run begins with, and the marks of its requests.
-    pub(super) fn start(&mut self, now: Wall) -> Result<(Start, Marks), Fault> {
+    pub(super) fn start(&mut self, now: Wall) -> Result<(Start, PairMarks), Fault> {
         let Some(kind) = self.source.kind else {
             let kubeconfig = self.load(&self.source.kubeconfig)?;
-            return Ok((Start::with(kubeconfig, None), Marks::default()));
+            return Ok((Start::with(kubeconfig, None), PairMarks::default()));
         };
         if self.source.bootstrap.is_none() {
             let kubeconfig = self.load(&self.source.kubeconfig)?;
             let given = kubeconfig.certificate.as_ref();
-            let marks = Marks::for_new_pair(given, Some(&kubeconfig));
+            let marks = PairMarks::for_new_pair(given, Some(&kubeconfig));
             return Ok((self.seed(kubeconfig, &marks, now), marks));
         }
         let bootstrap = self.load_bootstrap();
@@ -122,7 +122,7 @@ impl Pki {
                 };
                 if bootstrap.is_ok_and(|bootstrap| is_of_a_person(&kubeconfig, &bootstrap)) {
                     let given = kubeconfig.certificate.as_ref();
-                    marks = Marks::for_new_pair(given, Some(&kubeconfig));
+                    marks = PairMarks::for_new_pair(given, Some(&kubeconfig));
                 }
                 if kind.rotates() {
                     self.seed(kubeconfig, &marks, now)
@@ -180,7 +180,7 @@ impl Pki {
         &self,
         bootstrap: Option<&ApiConfig>,
         now: Wall,
-    ) -> Result<(KubeconfigState, Marks), Fault> {
+    ) -> Result<(KubeconfigState, PairMarks), Fault> {
         let at = if bootstrap.is_some() { now } else { Wall::default() };
         let state = self.kubeconfig_state(at)?;
         // If the read fails, what an earlier one of this process found; at the start there is none.
@@ -190,21 +190,21 @@ impl Pki {
         let (kubeconfig, leaf) = match state {
             KubeconfigState::Usable(kubeconfig, leaf) => (kubeconfig, leaf),
             KubeconfigState::Unusable(why) => {
-                let mut marks = Marks::for_new_pair(None, bootstrap);
+                let mut marks = PairMarks::for_new_pair(None, bootstrap);
                 let unread = || former().or_else(|| Some(UNREAD.to_owned()));
                 marks.replaced = if why.is_unread() { unread() } else { replaced };
                 return Ok((KubeconfigState::Unusable(why), marks));
             }
         };
         let given = kubeconfig.certificate.as_ref();
-        let mut marks = Marks::for_new_pair(given, bootstrap);
-        let of_stored = given.map(Marks::of_stored).unwrap_or_default();
+        let mut marks = PairMarks::for_new_pair(given, bootstrap);
+        let of_stored = given.map(PairMarks::of_stored).unwrap_or_default();
         // A bootstrap stored the pair that this kubeconfig names, and has not replaced the
         // kubeconfig. Since then somebody may have restored the former bootstrap kubeconfig and
         // edited this kubeconfig.
         let is_to_be_replaced = |digest: &String| {
             read(&self.source.kubeconfig).is_ok_and(|text| digest_of(&text) == *digest)
-                || of_stored.differs(&Marks::authorities(&kubeconfig))
+                || of_stored.differs(&PairMarks::authorities(&kubeconfig))
         };
         let why = match (bootstrap, &replaced) {
             (Some(bootstrap), Some(_)) if is_of_former_bootstrap(&kubeconfig, bootstrap) => {
@@ -230,7 +230,7 @@ impl Pki {
     /// - If exactly one of the two certificates is another node's, it is not used.
     /// - A kubeconfig with a token and without a certificate is used as it is: a server would
     ///   prefer a certificate to the token.
-    fn seed(&mut self, mut kubeconfig: ApiConfig, marks: &Marks, now: Wall) -> Start {
+    fn seed(&mut self, mut kubeconfig: ApiConfig, marks: &PairMarks, now: Wall) -> Start {
         if kubeconfig.certificate.is_none() && kubeconfig.authorization.is_some() {
             return Start::with(kubeconfig, None);
         }

@@ -21,10 +21,10 @@ use zeroize::Zeroizing;
 
 use super::issued;
 use super::key::Key;
-use super::marks::Marks;
+use super::marks::PairMarks;
 use crate::client::api_config::ClientCertificate;
 use crate::client::tls::check_certificate;
-use crate::credentials::kubeconfig::{At, read_certificate};
+use crate::credentials::kubeconfig::{PathResolver, read_certificate};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{self, CertificatePurpose, Leaf, SigningRequest, Subject};
@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// The same in an image, where each path is read that `at` makes of it.
-    fn current_below(&self, at: At<'_>) -> Result<Option<ClientCertificate>, Fault> {
+    fn current_below(&self, at: PathResolver<'_>) -> Result<Option<ClientCertificate>, Fault> {
         let current = at(&self.current_path());
         let [chain, key] = if exists(&current)? {
             [current.clone(), current]
@@ -133,7 +133,7 @@ impl Store {
     /// The same in an image, see [`Self::current_below`].
     pub(super) fn usable_below(
         &self,
-        at: At<'_>,
+        at: PathResolver<'_>,
     ) -> Result<Option<(ClientCertificate, Leaf)>, Fault> {
         let with_leaf = |stored| check_certificate(&stored).map(|leaf| (stored, leaf));
         self.current_below(at)?.map(with_leaf).transpose()
@@ -162,7 +162,7 @@ impl Store {
         &self,
         chain: &[u8],
         key: &Key,
-        marks: &Marks,
+        marks: &PairMarks,
         now: Wall,
     ) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
@@ -357,7 +357,7 @@ impl Store {
     pub(in crate::credentials) fn install(
         &self,
         chain: &str,
-        marks: &Marks,
+        marks: &PairMarks,
         now: Wall,
     ) -> Result<Vec<Op>, Fault> {
         self.issued(chain, now)?;

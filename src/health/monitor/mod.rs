@@ -13,7 +13,7 @@ use super::condition_state::{ConditionState, Known, Problem, RuleResult};
 use super::config::HealthConfig;
 use super::events::EventSources;
 use super::reader::{HealthReader, SLOW};
-use super::time::{REBOOTS, Time};
+use super::time::{REBOOTS, TimeSources};
 use super::{ConditionKind, KINDS, RuleInput, Source, corruption, filesystems, voltage, wear};
 use crate::kube::facts::{HealthCondition, HealthConditions, Presence, Sign, Unread};
 use crate::kube::instant::{Mono, Now};
@@ -59,7 +59,7 @@ pub struct Health {
     node_boot_id: Option<String>,
     /// One for each of [`KINDS`].
     conditions: Vec<BoardCondition>,
-    time: Time,
+    time: TimeSources,
     event_sources: EventSources,
     /// The first line of each `--node-condition` file.
     files: Vec<Presence<String>>,
@@ -104,7 +104,7 @@ impl Health {
             discoveries: 0,
             node_boot_id: None,
             conditions: KINDS.iter().map(condition).collect(),
-            time: Time::new(root, root_dir, built),
+            time: TimeSources::new(root, root_dir, built),
             event_sources: EventSources::default(),
             files: Vec::new(),
             files_log: OutageLog::new("--node-condition"),
@@ -438,13 +438,13 @@ impl Health {
         self.reader.end(look, false);
     }
 
-    /// Whether [`Self::record_boot`] is due, see [`Time::is_record_due`].
+    /// Whether [`Self::record_boot`] is due, see [`TimeSources::is_record_due`].
     pub(crate) fn is_record_due(&self, now: Now) -> bool {
         self.config.detects(REBOOTS.name) && self.time.is_record_due(now)
     }
 
-    /// The operations that record this boot, see [`Time::record`]; `None` if FrequentReboot is not
-    /// detected.
+    /// The operations that record this boot, see [`TimeSources::record`]; `None` if FrequentReboot
+    /// is not detected.
     pub(crate) fn record_boot(&mut self, now: Now) -> Option<Vec<Op>> {
         if self.config.detects(REBOOTS.name) { self.time.record(now) } else { None }
     }

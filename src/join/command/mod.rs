@@ -70,7 +70,7 @@ pub const NOT_BOOTSTRAP_ONLY: &str =
 #[derive(Debug, PartialEq)]
 pub enum JoinCommand {
     /// `nodelet join`.
-    Join(Box<Settings>),
+    Join(Box<JoinSettings>),
     /// `nodelet reset`.
     Reset(Reset),
     /// `--help`.
@@ -81,7 +81,7 @@ pub enum JoinCommand {
 
 /// The command line of `nodelet join`.
 #[derive(Debug, Default, PartialEq)]
-pub struct Settings {
+pub struct JoinSettings {
     /// `https://HOST:PORT[/prefix]`; the host is not checked.
     pub server: String,
     /// Proves the server, and us unless `bearer` is set.
@@ -136,14 +136,15 @@ pub enum TokenSource {
     File(PathBuf),
 }
 
-/// An empty placeholder, so that [`Settings`] can derive Default. `finish` replaces it or fails.
+/// An empty placeholder, so that [`JoinSettings`] can derive Default. `finish` replaces it, or
+/// fails.
 impl Default for TokenSource {
     fn default() -> Self {
         Self::Text(Secret::new(String::new()))
     }
 }
 
-impl Settings {
+impl JoinSettings {
     /// Whether the token and the way to trust the server fit together.
     pub fn check(&self, token: &Token) -> Result<(), String> {
         let trusted = self.unsafe_skip || self.authority.is_some();
@@ -203,8 +204,8 @@ fn words(args: &[OsString]) -> Result<Vec<OsString>, String> {
 
 /// What was given so far.
 #[derive(Debug, Default)]
-pub struct Given {
-    settings: Settings,
+pub struct GivenFlags {
+    settings: JoinSettings,
     token: Option<TokenSource>,
     discovery_token: Option<TokenSource>,
     bootstrap_token: Option<TokenSource>,
@@ -219,7 +220,7 @@ fn token(text: String) -> Option<TokenSource> {
 
 /// The flags of `nodelet join`, in the order of its help.
 #[rustfmt::skip]
-pub const FLAGS: &[Setting<Given>] = &[
+pub const FLAGS: &[Setting<GivenFlags>] = &[
     row("token", "T", "", "the token; other users can see it in the list of processes",
         Text(|g, given| g.token = token(given))),
     row("token-file", "FILE", "", "file or pipe with the token; - is stdin",
@@ -252,7 +253,7 @@ pub const FLAGS: &[Setting<Given>] = &[
 
 /// Flags of `kubeadm join` and of a run that have the effect of a flag in [`FLAGS`], or none.
 #[rustfmt::skip]
-const OTHERS: &[Setting<Given>] = &[
+const OTHERS: &[Setting<GivenFlags>] = &[
     row("discovery-token", "T", "", "", Text(|g, given| g.discovery_token = token(given))),
     row("tls-bootstrap-token", "T", "", "", Text(|g, given| g.bootstrap_token = token(given))),
     row("hostname-override", "NAME", "", "", Text(|g, given| g.settings.node_name = Some(given))),
@@ -264,7 +265,7 @@ const OTHERS: &[Setting<Given>] = &[
 ];
 
 fn parse_flags(args: Vec<OsString>, is_reset: bool) -> Result<JoinCommand, String> {
-    let mut given = Given::default();
+    let mut given = GivenFlags::default();
     given.settings.wait = true;
     set_defaults(FLAGS, &mut given);
     let mut endpoint = None;
@@ -314,13 +315,13 @@ fn parse_flags(args: Vec<OsString>, is_reset: bool) -> Result<JoinCommand, Strin
         return Err("--root: an empty path; is its variable set?".into());
     }
     if is_reset {
-        let Settings { force, root, json, .. } = given.settings;
+        let JoinSettings { force, root, json, .. } = given.settings;
         return Ok(JoinCommand::Reset(Reset { force, root, json }));
     }
     finish(given, endpoint).map(|settings| JoinCommand::Join(Box::new(settings)))
 }
 
-fn finish(given: Given, endpoint: Option<String>) -> Result<Settings, String> {
+fn finish(given: GivenFlags, endpoint: Option<String>) -> Result<JoinSettings, String> {
     let mut settings = given.settings;
     settings.pins = pins(&given.pins.join(","))?;
     settings.timeout = parse_duration(&given.timeout)

@@ -16,7 +16,7 @@ fn parsed(line: &str) -> Result<JoinCommand, String> {
     parse(&args(line.split(' '))).expect("join or reset")
 }
 
-fn settings(line: &str) -> Settings {
+fn settings(line: &str) -> JoinSettings {
     match parsed(line) {
         Ok(JoinCommand::Join(settings)) => *settings,
         other => panic!("{line}: {other:?}"),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::command::Settings;
+use super::command::JoinSettings;
 use super::files::{JoinPaths, StoredFlags};
 use super::proof;
 use super::run::{NOT_PEM, SUDO, authority, failed};
@@ -48,7 +48,7 @@ pub(super) struct CompleteIdentity {
 /// is needed. `Err`: the finding of the obstacle, such as a kubelet.
 pub(super) fn existing(
     paths: &JoinPaths,
-    settings: &Settings,
+    settings: &JoinSettings,
     token: &Token,
     name: &str,
     now: Wall,
@@ -177,7 +177,7 @@ pub(super) fn existing(
 }
 
 fn replaced(
-    settings: &Settings,
+    settings: &JoinSettings,
     fault: impl Into<Fault>,
 ) -> Result<(Finding, Option<CompleteIdentity>), Finding> {
     let fault = fault.into();
@@ -197,7 +197,11 @@ enum CaMatch {
     None,
 }
 
-fn ca_match(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<CaMatch, Finding> {
+fn ca_match(
+    settings: &JoinSettings,
+    token: &Token,
+    config: &ApiConfig,
+) -> Result<CaMatch, Finding> {
     if config.insecure {
         return Ok(CaMatch::None);
     }
@@ -239,7 +243,7 @@ fn ca_match(settings: &Settings, token: &Token, config: &ApiConfig) -> Result<Ca
 /// differ if kubeadm's cluster-info names another server. For a supervisor the typed host must be
 /// the kubeconfig's, and each stored supervisor must be the typed one.
 fn is_same_server(
-    settings: &Settings,
+    settings: &JoinSettings,
     token: &Token,
     config: &ApiConfig,
     flags: Option<&StoredFlags>,

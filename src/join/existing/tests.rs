@@ -25,7 +25,7 @@ fn now() -> Wall {
     Wall::parse("2026-11-22T00:00:00Z").unwrap()
 }
 
-fn settings(args: &[&str]) -> Settings {
+fn settings(args: &[&str]) -> JoinSettings {
     let args: Vec<_> =
         std::iter::once("join").chain(args.iter().copied()).map(Into::into).collect();
     match parse(&args) {
@@ -35,14 +35,14 @@ fn settings(args: &[&str]) -> Settings {
 }
 
 /// A line for `cp` with this pin.
-fn pinned(pin: &str) -> Settings {
+fn pinned(pin: &str) -> JoinSettings {
     settings(&["cp", "--token", BOOTSTRAP, "--discovery-token-ca-cert-hash", pin])
 }
 
 /// What a join of `pi` with this line finds.
 fn found(
     paths: &JoinPaths,
-    settings: &Settings,
+    settings: &JoinSettings,
 ) -> Result<(Finding, Option<CompleteIdentity>), Finding> {
     existing(paths, settings, &parsed(&settings.token).unwrap(), "pi", now())
 }
@@ -107,7 +107,10 @@ impl Joined {
         self.tree.write("var/lib/nodelet/pki/kubelet-client-current.pem", &text);
     }
 
-    fn found(&self, settings: &Settings) -> Result<(Finding, Option<CompleteIdentity>), Finding> {
+    fn found(
+        &self,
+        settings: &JoinSettings,
+    ) -> Result<(Finding, Option<CompleteIdentity>), Finding> {
         found(&self.paths, settings)
     }
 }
@@ -238,7 +241,7 @@ fn a_stored_certificate_beside_a_bootstrap_token_stays() {
         let flags = "NODELET_JOIN_FLAGS=--bootstrap-kubeconfig=a\n";
         board.tree.write("etc/default/nodelet-join", flags.as_bytes());
         board.store(&stored);
-        let line = Settings { bootstrap_only, ..pinned(&pin) };
+        let line = JoinSettings { bootstrap_only, ..pinned(&pin) };
         let found = board.found(&line);
         if let Ok((_, Some(identity))) = &found {
             assert!(identity.config.authorization.is_none());
@@ -271,7 +274,7 @@ fn a_certificate_in_an_image_is_the_images_own() {
             let flags = "NODELET_JOIN_FLAGS=--bootstrap-kubeconfig=a\n";
             board.tree.write("etc/default/nodelet-join", flags.as_bytes());
         }
-        let line = Settings { bootstrap_only, ..pinned(&pin) };
+        let line = JoinSettings { bootstrap_only, ..pinned(&pin) };
         assert_eq!(word(board.found(&line)), "complete", "{bootstrap_only}");
     }
 }
@@ -381,7 +384,7 @@ fn flags_that_cannot_be_read_are_not_missing() {
     board.tree.write("etc/default/nodelet-join/a folder", b"");
     let found = word(board.found(&pinned(&pin)));
     assert!(found.starts_with("✗ joined: ") && found.contains("nodelet-join: "), "{found}");
-    let line = Settings { force: true, ..pinned(&pin) };
+    let line = JoinSettings { force: true, ..pinned(&pin) };
     assert!(word(board.found(&line)).starts_with("another: "));
 }
 

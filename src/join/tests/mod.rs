@@ -19,7 +19,7 @@ use super::token::Token;
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, Endpoint, Secret};
 use crate::credentials::kubeconfig::{KubeconfigUser, render};
-use crate::join::command::{Settings, TokenSource};
+use crate::join::command::{JoinSettings, TokenSource};
 use crate::kube::finding::Finding;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::message::{Answer, Method, Request, Response};
@@ -172,7 +172,7 @@ fn failed_write(paths: &JoinPaths) -> String {
 
 /// A step of a join of `pi`.
 fn in_a_run<T>(paths: &JoinPaths, step: impl FnOnce(&mut JoinRun<'_>) -> T) -> T {
-    let settings = Settings { json: true, ..Settings::default() };
+    let settings = JoinSettings { json: true, ..JoinSettings::default() };
     let board = Board { name: "pi".into(), address: String::new(), boot_id: String::new() };
     let (clock, mut print) = (Clock::start(), |_: &str| Ok(()));
     let mut run = JoinRun::new(&settings, board, &clock, &mut print);
@@ -254,14 +254,14 @@ fn another_bootstrap_token_is_stored_beside_a_certificate() {
             let text = render(&config, &KubeconfigUser::Token(&Secret::new(stored.to_owned())));
             tree.write("etc/credstore/nodelet.bootstrap-kubeconfig", text.unwrap().as_bytes());
         }
-        let settings = Settings {
+        let settings = JoinSettings {
             server: "https://10.0.0.1:6443".to_owned(),
             authority: Some(tree.join("ca.crt")),
             root: Some(tree.path().to_owned()),
             bootstrap_only: true,
             json: true,
             timeout: Duration::from_secs(60),
-            ..Settings::default()
+            ..JoinSettings::default()
         };
         let board = Board { name: "pi".into(), address: String::new(), boot_id: String::new() };
         let (server, mut print) = (Bootstraps::default(), |_: &str| Ok(()));
@@ -285,7 +285,7 @@ fn another_bootstrap_token_is_stored_beside_a_certificate() {
 fn a_join_waits_for_an_approval_until_its_timeout() {
     let server = Unattended::default();
     let settings =
-        Settings { json: true, timeout: Duration::from_secs(3600), ..Settings::default() };
+        JoinSettings { json: true, timeout: Duration::from_secs(3600), ..JoinSettings::default() };
     let board = Board { name: "pi".into(), address: String::new(), boot_id: String::new() };
     let mut print = |_: &str| Ok(());
     let run = JoinRun::new(&settings, board, &server, &mut print);

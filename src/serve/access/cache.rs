@@ -24,7 +24,7 @@ const BURST: u32 = 4;
 
 /// The tokens that were reviewed, valid and invalid.
 #[derive(Debug, Default)]
-pub(super) struct Tokens(Vec<CachedToken>);
+pub(super) struct TokenCache(Vec<CachedToken>);
 
 #[derive(Debug)]
 struct CachedToken {
@@ -35,7 +35,7 @@ struct CachedToken {
     user: Option<Rc<User>>,
 }
 
-impl Tokens {
+impl TokenCache {
     /// Until when the review of a token counts, and its user.
     pub(super) fn get(&self, digest: &KeyedHash) -> Option<(Mono, Option<&Rc<User>>)> {
         let known = self.0.iter().find(|known| known.digest == *digest)?;
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_bad_token_takes_the_place_of_no_good_one() {
-        let mut tokens = Tokens::default();
+        let mut tokens = TokenCache::default();
         let user = || Some(Rc::new(User::default()));
         for number in 0..15 {
             tokens.insert(digest(number), at(number.into()), user());

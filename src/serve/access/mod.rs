@@ -25,7 +25,7 @@ use crate::kube::message::{Accept, Answer, Method, Refused, Request, accepted};
 use crate::kube::object;
 use crate::kube::outage_log::OutageLog;
 
-use self::cache::{Buckets, KeyedHash, Tokens, Verdicts};
+use self::cache::{Buckets, KeyedHash, TokenCache, Verdicts};
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -135,7 +135,7 @@ pub(super) struct ReviewCounts {
 pub(super) struct Access {
     node_name: String,
     config: AccessConfig,
-    tokens: Tokens,
+    tokens: TokenCache,
     verdicts: Verdicts,
     buckets: Buckets,
     /// No review is sent before this time.
@@ -164,7 +164,7 @@ impl Access {
         Self {
             node_name: node_name.to_owned(),
             config,
-            tokens: Tokens::default(),
+            tokens: TokenCache::default(),
             verdicts: Verdicts::default(),
             buckets: Buckets::default(),
             pause_until: Mono::START,

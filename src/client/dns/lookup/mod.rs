@@ -104,7 +104,7 @@ impl Lookup {
     /// A server cannot be reached.
     pub(super) fn fail(&mut self, server: usize, why: String) {
         let states = self.questions.iter_mut().filter_map(|q| q.states.get_mut(server));
-        states.for_each(State::fail);
+        states.for_each(ServerState::fail);
         self.trouble = Some(why);
     }
 
@@ -185,7 +185,7 @@ impl Lookup {
     /// Each server that has not replied has failed.
     fn end_attempt(&mut self) {
         for question in &mut self.questions {
-            question.states.iter_mut().for_each(State::fail);
+            question.states.iter_mut().for_each(ServerState::fail);
         }
     }
 
@@ -243,11 +243,11 @@ impl Lookup {
 struct SentQuestion {
     question: Question,
     /// The state of this question at each server.
-    states: Vec<State>,
+    states: Vec<ServerState>,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum ServerState {
     /// To be sent. `is_large` allows a larger answer, after the usual one was truncated.
     Due {
         is_large: bool,
@@ -260,7 +260,7 @@ enum State {
     Replied(Reply),
 }
 
-impl State {
+impl ServerState {
     /// Takes no reply any more. A reply that has arrived stays.
     fn fail(&mut self) {
         if matches!(self, Self::Due { .. } | Self::Waiting { .. }) {
@@ -271,14 +271,14 @@ impl State {
 
 impl SentQuestion {
     fn is_due(&self) -> bool {
-        self.states.iter().any(|state| matches!(state, State::Due { .. }))
+        self.states.iter().any(|state| matches!(state, ServerState::Due { .. }))
     }
 
     /// The packet that is due for a server.
     fn take_due(&mut self, server: usize) -> Option<Vec<u8>> {
         match self.states.get_mut(server) {
-            Some(state @ &mut State::Due { is_large }) => {
-                *state = State::Waiting { is_large };
+            Some(state @ &mut ServerState::Due { is_large }) => {
+                *state = ServerState::Waiting { is_large };
                 Some(message::query(&self.question, is_large))
             }
             _ => None,
@@ -287,33 +287,34 @@ impl SentQuestion {
 
     /// The first server, in the order of resolv.conf, that has not failed: only its answer counts.
     /// Returns its index and its state.
-    fn first(&self) -> Option<(usize, &State)> {
-        self.states.iter().enumerate().find(|(_, state)| !matches!(state, State::Failed))
+    fn first(&self) -> Option<(usize, &ServerState)> {
+        self.states.iter().enumerate().find(|(_, state)| !matches!(state, ServerState::Failed))
     }
 
     /// Takes the answer of a server; returns why the server has failed, if it has.
     fn receive(&mut self, server: usize, packet: &[u8]) -> Option<&'static str> {
-        let Some(state @ &mut State::Waiting { is_large }) = self.states.get_mut(server) else {
+        let Some(state @ &mut ServerState::Waiting { is_large }) = self.states.get_mut(server)
+        else {
             return None;
         };
         let (next, why) = match message::parse(packet, &self.question)? {
-            Reply::Truncated if !is_large => (State::Due { is_large: true }, None),
-            Reply::Truncated => (State::Failed, Some("a truncated answer")),
-            Reply::Failed(why) => (State::Failed, Some(why)),
-            reply => (State::Replied(reply), None),
+            Reply::Truncated if !is_large => (ServerState::Due { is_large: true }, None),
+            Reply::Truncated => (ServerState::Failed, Some("a truncated answer")),
+            Reply::Failed(why) => (ServerState::Failed, Some(why)),
+            reply => (ServerState::Replied(reply), None),
         };
         *state = next;
         why
     }
 
     fn is_pending(&self) -> bool {
-        matches!(self.first(), Some((_, State::Due { .. } | State::Waiting { .. })))
+        matches!(self.first(), Some((_, ServerState::Due { .. } | ServerState::Waiting { .. })))
     }
 
     /// The reply that counts, and the index of its server.
     fn reply(&self) -> Option<(usize, &Reply)> {
         match self.first()? {
-            (server, State::Replied(reply)) => Some((server, reply)),
+            (server, ServerState::Replied(reply)) => Some((server, reply)),
             _ => None,
         }
     }
@@ -321,7 +322,7 @@ impl SentQuestion {
     /// Asks all servers again if all have failed.
     fn repeat(&mut self) {
         if self.first().is_none() {
-            self.states.fill(State::Due { is_large: false });
+            self.states.fill(ServerState::Due { is_large: false });
         }
     }
 }
@@ -329,7 +330,7 @@ impl SentQuestion {
 fn questions(name: &Name, servers: usize) -> [SentQuestion; 2] {
     [RecordType::A, RecordType::Aaaa].map(|kind| SentQuestion {
         question: Question { id: random(), name: name.clone(), kind },
-        states: vec![State::Due { is_large: false }; servers],
+        states: vec![ServerState::Due { is_large: false }; servers],
     })
 }
 

@@ -32,7 +32,7 @@ impl TestStore {
     }
 
     fn update(&self, chain: &str, key: &Key, at: u64) -> Result<(), Fault> {
-        let ops = self.store.update(chain.as_bytes(), key, &Marks::default(), day(at))?;
+        let ops = self.store.update(chain.as_bytes(), key, &PairMarks::default(), day(at))?;
         Disk::default().carry_out(ops)
     }
 

@@ -32,8 +32,18 @@ pub(super) fn port(
     let config = config.map(|config| ApiConfig { insecure: true, ..config });
     match config.map(|config| (metrics_finding(&config), config)) {
         Some((finding, config)) if finding.mark == Mark::Ok => {
-            let config = ApiConfig { insecure: false, ca, ..config };
-            [finding, certificate_finding(&config, at_supervisor)]
+            let judged = match ca {
+                // Public CAs do not sign it, and k3s behind a public certificate has a CA of its
+                // own for it.
+                None => {
+                    Finding::note(certificate, "the kubeconfig has no CA to verify it with", "")
+                }
+                ca => {
+                    let config = ApiConfig { insecure: false, ca, ..config };
+                    certificate_finding(&config, at_supervisor)
+                }
+            };
+            [finding, judged]
         }
         // Only if the port did not answer 401: it may run without systemd, with --listen.
         _ if !is_enabled => [

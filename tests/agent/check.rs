@@ -350,6 +350,12 @@ fn the_port_is_asked_as_metrics_server_asks_it() {
         "– serving-certificate: --kubelet-insecure-tls",
         "– serving-certificate: kubectl get csr",
     ]);
+    // The port's certificate says nothing where nothing is known of the cluster's CA.
+    let insecure = "insecure-skip-tls-verify: true\n    x: ";
+    let insecure = site.edited("certificate-authority-data: ", insecure);
+    let has_no_ca = "– serving-certificate: the kubeconfig has no CA to verify it with";
+    site.check(&insecure, &[]).has(&[has_no_ca]);
+    site.own();
     // One that was started without systemd counts, too.
     fs::remove_file(&enabled).unwrap();
     site.check(&kubeconfig, &[]).has(&[answers]);

@@ -61,6 +61,16 @@ pub(super) fn existing(
             return Err(Finding::failed(JOINED, line, "stop and remove it; --force goes on"));
         }
     }
+    let of_bootstrap = settings.bootstrap_only.then_some("bootstrap-kubeconfig");
+    let mut names = ["kubeconfig"].into_iter().chain(of_bootstrap);
+    if let Some(path) = names.find_map(|name| paths.received_credential(name)) {
+        let line = format!(
+            "{}: a boot loader or hypervisor gives this credential, and the unit prefers it to \
+             that of a join",
+            path.display()
+        );
+        return Err(Finding::failed(JOINED, line, "change it where it comes from"));
+    }
     let candidates = [paths.kubeconfig(), paths.issued_kubeconfig(), paths.bootstrap()];
     let mut resolved = candidates.iter().map(|path| (path, guard::found(path)));
     let is_missing = |path: &io::Result<_>| path.as_ref().is_err_and(|e| e.kind() == NotFound);

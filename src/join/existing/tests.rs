@@ -310,6 +310,25 @@ fn a_credential_that_join_does_not_write_is_in_the_way() {
     }
 }
 
+/// systemd would give the unit the former kubeconfig, and the certificate for it would be removed.
+#[test]
+fn a_kubeconfig_of_a_hypervisor_is_in_the_way_also_with_force() {
+    let mut line = settings(&["cp", "--token", BOOTSTRAP, SKIP]);
+    for (name, bootstrap_only, is_refused) in [
+        ("kubeconfig", false, true),
+        ("kubeconfig", true, true),
+        ("bootstrap-kubeconfig", true, true),
+        ("bootstrap-kubeconfig", false, false),
+    ] {
+        let tree = Tree::new("join-received");
+        let path = format!("run/credentials/@system/nodelet.{name}");
+        tree.write(&path, b"a");
+        (line.force, line.bootstrap_only) = (true, bootstrap_only);
+        let found = word(found(&JoinPaths::new(Some(tree.path())), &line));
+        assert_eq!(found.contains(&path), is_refused, "{name} {bootstrap_only}: {found}");
+    }
+}
+
 /// A remedy is no part of a text: this name of a context looks like one.
 #[test]
 fn a_name_with_a_semicolon_has_the_remedy_of_its_fault() {

@@ -15,6 +15,7 @@ use crate::kube::facts::{Read, Unread};
 use crate::kube::finding::Finding;
 use crate::kube::text::Fault;
 use crate::os::clock;
+use crate::os::command::AGENT_CREDENTIALS;
 use crate::os::guard;
 use crate::os::mounts::parse_mountinfo;
 use crate::os::read::{LARGE, SMALL, cause};
@@ -28,8 +29,7 @@ pub(crate) const SERVE_SOCKET: &str = "nodelet-serve.socket";
 /// Folders of units that a boot reads.
 const UNITS: [&str; 3] = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"];
 
-/// The copies of the credentials that the process has; and the files that a start copies.
-const COPIES: &str = "run/credentials/nodelet.service/";
+/// The files that a start copies to [`AGENT_CREDENTIALS`].
 const FILES: &str = "etc/credstore/nodelet.";
 const CREDENTIALS: [&str; 6] =
     ["kubeconfig", "bootstrap-kubeconfig", "ca.crt", "client.crt", "client.key", "token"];
@@ -111,7 +111,7 @@ fn agent_process(root: &HostRoot) -> Result<Option<(String, Vec<String>)>, Fault
 
 /// The folder of the copies.
 pub(crate) fn copies() -> PathBuf {
-    Path::new("/").join(COPIES)
+    Path::new("/").join(AGENT_CREDENTIALS)
 }
 
 /// An agent with the files of a join that runs without the unit, as below procd, OpenRC or runit.
@@ -205,7 +205,7 @@ impl UnitProcess {
         let password = flags.any(|flag| flag.starts_with("--k3s-supervisor")).then_some(PASSWORD);
         for name in CREDENTIALS.into_iter().chain(password) {
             let file = content(root, &format!("{FILES}{name}"))?;
-            if file.is_some() && file != content(root, &format!("{COPIES}{name}"))? {
+            if file.is_some() && file != content(root, &format!("{AGENT_CREDENTIALS}{name}"))? {
                 return Ok(Self::Former(name));
             }
         }
@@ -241,7 +241,7 @@ fn has_read_kubeconfig(root: &HostRoot, process: &str, line: &[String]) -> Resul
     let config = flags.values.config;
     let path = config.kubeconfig.unwrap_or_default().display().to_string();
     let below = path.trim_start_matches('/');
-    if below.is_empty() || below.starts_with(COPIES) {
+    if below.is_empty() || below.starts_with(AGENT_CREDENTIALS) {
         return Ok(());
     }
     let file = match root.open(below).and_then(|file| file.metadata()) {
@@ -341,8 +341,12 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
     if !KUBECONFIGS.into_iter().any(has) {
         return Ok(None);
     }
-    let unit = [format!("--kubeconfig=/{COPIES}kubeconfig"), "--root-dir=/var/lib/nodelet".into()];
-    let stored = |word: String| word.replace(&format!("/{COPIES}"), &format!("/{FILES}"));
+    let unit = [
+        format!("--kubeconfig=/{AGENT_CREDENTIALS}kubeconfig"),
+        "--root-dir=/var/lib/nodelet".into(),
+    ];
+    let stored =
+        |word: String| word.replace(&format!("/{AGENT_CREDENTIALS}"), &format!("/{FILES}"));
     Ok(Some(UnitAgent { flags: unit.into_iter().chain(own).map(stored).collect(), finding }))
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::sys::prctl;
@@ -85,6 +85,18 @@ pub fn systemd_folder(variable: &str) -> Option<PathBuf> {
 /// The folder of the credentials that systemd passes to this unit.
 pub fn credentials_folder() -> Option<PathBuf> {
     env("CREDENTIALS_DIRECTORY").map(PathBuf::from)
+}
+
+/// The folder with the credentials of nodelet.service, without the first slash.
+pub const AGENT_CREDENTIALS: &str = "run/credentials/nodelet.service/";
+
+/// `path`, or the same name in `folder` if it is below [`AGENT_CREDENTIALS`]: systemd shows a unit
+/// no folder of credentials but its own (setup_credentials in exec-credential.c).
+pub fn own_credential(path: PathBuf, folder: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix(Path::new("/").join(AGENT_CREDENTIALS)), folder) {
+        (Ok(name), Some(folder)) => folder.join(name),
+        _ => path,
+    }
 }
 
 /// The variable that other clients take a proxy from, if it is set.

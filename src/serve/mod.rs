@@ -38,7 +38,7 @@ use crate::credentials::IdentitySource;
 use crate::credentials::kubeconfig::find;
 use crate::host::Host;
 use crate::os::clock;
-use crate::os::command::{CommandFailure, End, credentials_folder, systemd_folder};
+use crate::os::command::{CommandFailure, End, credentials_folder, own_credential, systemd_folder};
 use crate::os::read::cause;
 use crate::os::root::HostRoot;
 
@@ -65,8 +65,12 @@ fn open(mut flags: Box<Flags>) -> Result<Box<Port>, CommandFailure> {
     let credentials = credentials_folder();
     find_files(&mut serve, credentials.as_deref());
     let host = Host::new(HostRoot::new(&flags.values.host_root), &flags.values.root_dir);
-    let config = Config::new(*flags, || host.hostname().map_err(|unread| unread.to_string()))
+    let mut config = Config::new(*flags, || host.hostname().map_err(|unread| unread.to_string()))
         .map_err(CommandFailure::Usage)?;
+    // The flags are those of the agent's unit, which has credentials of its own.
+    for path in [&mut config.kubeconfig, &mut config.bootstrap_kubeconfig] {
+        *path = path.take().map(|path| own_credential(path, credentials.as_deref()));
+    }
     let path = config.kubeconfig.as_ref().ok_or_else(|| {
         CommandFailure::Usage(
             "--kubeconfig is missing: the API server says who may ask; give the flags of the agent"

@@ -61,6 +61,23 @@ fn a_start_that_cannot_serve_is_one_line_and_exit_code_1() {
     }
 }
 
+/// The flags are those of the agent's unit, whose credentials this unit does not see.
+#[test]
+fn a_bootstrap_kubeconfig_of_the_agents_unit_is_read_from_the_own_credentials() {
+    let (double, folder) = (Double::start(), Folder::new("serve-bootstrap"));
+    folder.write("bootstrap-kubeconfig", double.kubeconfig_token("x"));
+    let bootstrap = "/run/credentials/nodelet.service/bootstrap-kubeconfig";
+    let mut serve = command(["serve", "--listen=127.0.0.1:0", "--hostname-override=pi"]);
+    serve.args([
+        "--kubeconfig=/nonexistent/kubeconfig".to_owned(),
+        format!("--bootstrap-kubeconfig={bootstrap}"),
+        format!("--root-dir={}", folder.path().display()),
+        format!("--cert-dir={}", folder.path().join("pki").display()),
+    ]);
+    let said = end_of(serve.env("CREDENTIALS_DIRECTORY", folder.path())).stderr;
+    assert!(said.contains("there is no certificate yet"), "{said}");
+}
+
 /// systemd starts it at a connection, and again when it ended.
 #[test]
 fn the_socket_of_systemd_is_served_until_nobody_asks() {

@@ -3,8 +3,9 @@
 #
 # C compiler, linker and libc are zig's. std is built from source with the stable compiler
 # (RUSTC_BOOTSTRAP): without unwind tables and for size the binary is a quarter smaller. The
-# ready-made std of 32-bit targets also has a time_t of 4 bytes, which overflows in 2038. Tests
-# run under qemu-user.
+# ready-made std of 32-bit targets also has a time_t of 4 bytes, which overflows in 2038. The rebuilt
+# one still reads the clock so; nodelet's own libc has 8 bytes (src/os/clock.rs). Tests run under
+# qemu-user.
 #
 # --plain uses stable Rust with the ready-made std and musl of rustup; zig compiles only ring's C
 # code.

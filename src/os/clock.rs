@@ -1,7 +1,7 @@
 //! The monotonic clock and the wall clock, read together. ureq reads another clock, for its own
 //! time limits, which nodelet does not use.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
@@ -39,14 +39,19 @@ impl Clock {
     }
 }
 
-/// The wall clock. A time before 1970 reads as 1970.
-#[expect(clippy::disallowed_methods, reason = "the only clock")]
+/// The wall clock. A time before 1970 reads as 1970. Not std's `SystemTime`: for a 32-bit board std
+/// is built with a libc crate whose time_t has 4 bytes (libc 0.2.178 with musl), and panics from
+/// 2038-01-19 on.
 pub fn wall() -> Wall {
     #[cfg(test)]
     if let Some(wall) = sim::wall() {
         return wall;
     }
-    Wall::from_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+    let since_epoch = clock_gettime(ClockId::CLOCK_REALTIME).map(|time| match time.tv_sec() {
+        ..0 => Duration::ZERO,
+        _ => Duration::from(time),
+    });
+    Wall::from_epoch(since_epoch.unwrap_or_default())
 }
 
 /// Waits; the time in which the board is suspended counts. Only for commands: the agent waits in

@@ -120,7 +120,14 @@ impl Source for FilesystemCorruption {
                 input.signs.push(("Ext4Error", message));
             }
         }
+        // Two files of a file system are one damaged file system.
+        let mut counted = None;
         for damage in &self.damages {
+            if damage.found.found().is_some_and(|count| *count > 0)
+                && counted.replace(&damage.device) == Some(&damage.device)
+            {
+                continue;
+            }
             found.add(damage.found.clone(), || {
                 match mounted.iter().find(|fs| fs.device == damage.device) {
                     Some(fs) => title(fs),
@@ -259,6 +266,16 @@ mod tests {
             let look = (mounted(&[vfat(false)]), damages);
             assert_eq!(board.look(0, &look), want, "{look:?}");
         }
+    }
+
+    /// An f2fs that wants fsck says so in two files after its next checkpoint.
+    #[test]
+    fn two_records_of_one_file_system_are_one_damaged_file_system() {
+        let mut board = new_board();
+        board.look(60, &(mounted(&[vfat(false)]), vec![Ok(1), Ok(1)]));
+        assert_eq!(board.message(), "sda1 (btrfs) has 1 error on record");
+        board.look(60, &(mounted(&[ext4(1)]), vec![Ok(1), Ok(1)]));
+        assert_eq!(board.message(), "mmcblk0p2 (ext4 at /) has 1 error on record, and 1 more");
     }
 
     /// For an hour.

@@ -2,6 +2,7 @@
 //!
 //! Files that are looked at every minute stay open, so each costs one system call.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
@@ -180,7 +181,12 @@ impl Health {
 
     fn discover(&mut self) {
         let reader = &mut self.reader;
-        reader.is_initramfs = reader.root.is_real() && is_in_initramfs(Path::new("/"));
+        // Without the file, the initramfs is the whole system (in_initrd of systemd's
+        // src/basic/initrd-util.c): no other root follows.
+        let release = reader.root.open("etc/initrd-release");
+        let is_whole = release.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let is_on_ram = reader.root.is_real() && is_in_initramfs(Path::new("/"));
+        reader.is_initramfs = is_on_ram && !is_whole;
         let mut compatible = RereadFile::new("proc/device-tree/compatible");
         let compatible = reader.reread_bytes(&mut compatible, SMALL, &mut is_end(SMALL));
         if let Ok(names) = Presence::from(compatible).present() {

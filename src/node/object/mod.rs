@@ -428,7 +428,10 @@ impl Node {
                     return Err(not_whole(&response.body).into());
                 };
                 self.wants_uid = false;
-                self.on_read(config, node, round, now);
+                // Another client has deleted the Node and made it anew.
+                let read = object::text(&node, &["metadata", "uid"]);
+                let is_anew = config.node.register && self.uid().is_some_and(|uid| uid != read);
+                self.on_read(config, node, if is_anew { Round::ADOPTION } else { round }, now);
                 Ok(Progress::Read)
             }
             NodeState::Patching { want, content: Content::Check, .. } => {

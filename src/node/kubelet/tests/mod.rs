@@ -796,8 +796,13 @@ fn in_time(world: &World) -> Step {
 }
 
 #[test]
-fn a_recreated_node_takes_over_the_lease_before_it_is_garbage_collected() {
+fn a_recreated_node_is_adopted_and_takes_over_the_lease_before_it_is_garbage_collected() {
+    let guest = "node.kubernetes.io/exclude-from-external-load-balancers";
+    let labels =
+        |world: &World| world.cluster.pi.node.clone().unwrap()["metadata"]["labels"].clone();
     let mut world = settled();
+    assert!(labels(&world).get(guest).is_some());
+    world.cluster.pi.node.as_mut().unwrap()["metadata"]["labels"] = json!({});
     world.cluster.pi.touch(true);
     let now = world.now;
     world.kubelet.node.read_again(now);
@@ -805,6 +810,7 @@ fn a_recreated_node_takes_over_the_lease_before_it_is_garbage_collected() {
         world.turn(&correct());
     }
     assert!(world.cluster.pi.owns_lease());
+    assert!(labels(&world).get(guest).is_some(), "as of a Node that was missing for a while");
 }
 
 #[test]

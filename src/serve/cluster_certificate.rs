@@ -141,11 +141,18 @@ impl ClusterCertificate {
         let Ok(names) = names else { return };
         let node_name = &self.node_name;
         let subject = if self.kind.is_at_supervisor() {
-            Subject { common_name: node_name.clone(), ..Subject::default() }
+            // It signs the name of the Node and the addresses of the header, whatever names the
+            // request has (getServingKubeletCert of k3s). The Node of a former k3s agent may have
+            // others.
+            let is_signed = |name: &AltName| match name {
+                AltName::Ip(_) => true,
+                AltName::Dns(name) => name == node_name,
+            };
+            let alt_names = names.into_iter().filter(is_signed).collect();
+            Subject { common_name: node_name.clone(), alt_names, ..Subject::default() }
         } else {
-            Subject::of_node(node_name)
+            Subject { alt_names: names, ..Subject::of_node(node_name) }
         };
-        let subject = Subject { alt_names: names, ..subject };
         if self.rotation.deadline().is_none() || self.pki.subject != subject {
             let held = self.pki.current().map(|(_, leaf)| leaf);
             let certificate =
@@ -240,6 +247,20 @@ mod tests {
             ..Subject::default()
         };
         assert_eq!(ips(&subject), "192.0.2.7,fd00::7");
+    }
+
+    /// The controller of k3s makes them from annotations that only a k3s agent removes.
+    #[test]
+    fn no_name_is_asked_for_that_a_supervisor_never_signs() {
+        let folder = Tree::empty("serving-supervisor");
+        let open = ClusterCertificate::open(&Config::default(), folder.path(), Jitter::NONE);
+        let mut certificate = open.unwrap();
+        certificate.node_name = "pi".to_owned();
+        certificate.kind = CertificateKind::ServingAtSupervisor;
+        let ip = AltName::Ip([192, 0, 2, 7].into());
+        let [own, other] = ["pi", "pi.example"].map(|name| AltName::Dns(name.to_owned()));
+        certificate.take_names(Ok(vec![own.clone(), other, ip.clone()]), Mono::START);
+        assert_eq!(certificate.pki.subject.alt_names, [own, ip]);
     }
 
     /// Else the same reason would not be logged again in the life of the process.

@@ -316,6 +316,11 @@ mod tests {
                 assert!(may_touch(Path::new(path), &all_mounts().unwrap()).is_err(), "{path}");
             }
         }
+        // What is mounted over / covers nothing: a lookup begins below it.
+        let over_root = "7 1 0:7 / / rw - tmpfs x rw\n";
+        let below = "8 1 0:8 / /net rw - nfs4 server:/ rw\n";
+        pretend(&[root, below, over_root].concat());
+        assert!(may_touch(Path::new("/net/x"), &all_mounts().unwrap()).is_err());
         // The disk was mounted on a folder of the server.
         pretend(&[root, server, "10 9 8:1 / /srv/data rw - ext4 /dev/sda1 rw\n"].concat());
         assert!(may_touch(Path::new("/srv/data/x"), &all_mounts().unwrap()).is_ok());

@@ -100,10 +100,11 @@ fn remove_covered(mounts: &mut Vec<Mount>, ids: &[(u32, u32)]) {
         .zip(&*mounts)
         .map(|(&(_, parent), mount)| (parent, mount.point.as_os_str()))
         .collect();
-    // A mount over a folder of the same parent: the walk to the point leaves the parent there.
+    // A mount over a folder of the same parent: the walk to the point leaves the parent there. A
+    // mount over / covers nothing: a walk begins at the root of the process, below that mount.
     let is_covered = |mount: &Mount, parent| {
-        let mut above = mount.point.ancestors().skip(1).map(Path::as_os_str);
-        above.any(|above| points.contains(&(parent, above)))
+        let mut above = mount.point.ancestors().skip(1).filter(|above| above.parent().is_some());
+        above.any(|above| points.contains(&(parent, above.as_os_str())))
     };
     let covered = mounts.iter().zip(ids).filter(|(mount, (_, parent))| is_covered(mount, *parent));
     let mut covered: BTreeSet<u32> = covered.map(|(_, &(id, _))| id).collect();

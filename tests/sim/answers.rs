@@ -15,6 +15,8 @@ pub(super) struct Wire {
     pub(super) closes: bool,
     /// Else the end of the connection is the end of the answer.
     pub(super) has_frame: bool,
+    /// A chunk has no length: whoever reads that far has no answer.
+    pub(super) is_broken: bool,
 }
 
 impl World {
@@ -88,7 +90,7 @@ impl World {
     /// An answer in the form that the faults of the time want.
     pub(super) fn wire(&self, response: &Response, server: usize) -> Wire {
         let none = Duration::ZERO;
-        let (mut closes, mut has_frame) = (response.closes(), true);
+        let (mut closes, mut has_frame, mut is_broken) = (response.closes(), true, false);
         let whole = match () {
             () if self.faults.at("http-1.0", server).is_some() => {
                 (closes, has_frame) = (true, false);
@@ -98,7 +100,10 @@ impl World {
                 [headers(&head, response).into_bytes(), response.body.clone()].concat()
             }
             () if self.faults.at("chunked", server).is_some() => chunked(response, false),
-            () if self.faults.at("chunks-broken", server).is_some() => chunked(response, true),
+            () if self.faults.at("chunks-broken", server).is_some() => {
+                is_broken = true;
+                chunked(response, true)
+            }
             () if self.faults.at("closes-each", server).is_some() => {
                 closes = true;
                 let (head, body) = response.clone().with("Connection", "close").wire();
@@ -116,7 +121,7 @@ impl World {
             }
             None => vec![(whole, none)],
         };
-        Wire { parts, closes, has_frame }
+        Wire { parts, closes, has_frame, is_broken }
     }
 }
 

@@ -280,7 +280,7 @@ impl World {
         // The end of the connection may follow the answer.
         let is_left = connection.input.front().is_some_and(|(at, _)| *at <= connection.answered);
         let read = connection.answer.take_if(|_| !is_left);
-        if let Some(answer) = read {
+        if let Some(answer) = read.filter(|answer| !answer.is_broken) {
             self.tell(What::Got(answer));
         }
     }

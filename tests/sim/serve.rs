@@ -230,6 +230,7 @@ impl World {
             code: response.code,
             is_of_server: !matches!(end, End::Page(_) | End::Garbage),
             is_odd: matches!(end, End::Lie(_) | End::Redirect),
+            is_broken: wire.is_broken,
             has_retry_after: response.headers.iter().any(|(name, _)| name == "Retry-After"),
         };
         self.answered(exchange);

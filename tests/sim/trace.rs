@@ -89,6 +89,9 @@ pub(crate) struct Got {
     pub(crate) is_of_server: bool,
     /// It says what is not so: what its client makes of it is open.
     pub(crate) is_odd: bool,
+    /// A chunk of it has no length: it is told only of a client that did not read to its end, and may
+    /// have read too little to see that.
+    pub(crate) is_broken: bool,
     pub(crate) has_retry_after: bool,
 }
 

@@ -28,6 +28,10 @@ const ATTEMPT: Duration = Duration::from_secs(21);
 /// A process that registers has a limit of 20 s for a request and a backoff of 7 s.
 const REGISTERED: Duration = Duration::from_secs(30);
 
+/// A server of k3s that starts refuses a few requests more, without a fault of the plan. The next
+/// attempt follows after a backoff of 7 s, and needs a trip.
+const ASKED_AGAIN: Duration = Duration::from_secs(8);
+
 /// A file of credentials that was replaced, or could not be read, is read after this time, unless a
 /// server says 401: one that knows the certificate, as that of another Node, says 403
 /// (src/README.md).
@@ -140,6 +144,9 @@ impl Quiet {
             {
                 self.lacks_pair_until = state.healed + READ_AGAIN;
             }
+            What::Answer(answer) if is_after && is_of_starting_server(answer) => {
+                self.from += ASKED_AGAIN;
+            }
             // What takes time without a limit ends first.
             What::Blocks { pid, lasts, .. } if *pid != 0 => {
                 self.from = self.from.max(at + *lasts);
@@ -176,6 +183,12 @@ fn is_of_another_node(answer: &Exchange, node: &Value) -> bool {
     let lease = answer.target.rsplit('/').next();
     let name = node["metadata"]["name"].as_str();
     answer.is_renewal() && answer.method == "PATCH" && name.is_some() && lease != name
+}
+
+/// Whether a server of k3s refuses a request because it starts.
+fn is_of_starting_server(answer: &Exchange) -> bool {
+    let message = answer.answer["message"].as_str().unwrap_or_default();
+    answer.code == 503 && ["starting", "apiserver not ready"].contains(&message)
 }
 
 fn judge_bounds(quiet: &Quiet, until: Duration, state: &State, judged: &mut Judged) {
@@ -261,6 +274,20 @@ mod tests {
             }
         };
         assert_eq!((until(70, unread()), until(85, unread()).as_deref()), (None, is_late));
+        // A server of k3s starts, and each of its refusals costs one more attempt.
+        let refused = |times: u64, after: u64, message: &str| {
+            broken_by(|trace| {
+                without_renewals(trace, HEALED, HEALED + seconds(after));
+                let place = trace.iter().position(|entry| entry.at > HEALED).expect("an entry");
+                let answer = serde_json::json!({ "message": message });
+                let refusal = Exchange { code: 503, answer, ..Exchange::default() };
+                let refusal = entry(trace[place].at, What::Answer(Box::new(refusal)));
+                (0..times).for_each(|_| trace.insert(place, refusal.clone()));
+            })
+        };
+        assert_eq!(refused(3, 35, "starting"), None);
+        assert_eq!(refused(1, 35, "starting").as_deref(), is_late);
+        assert_eq!(refused(3, 35, "refused by the simulation").as_deref(), is_late);
         let unknown = broken_by(|trace| {
             let place = trace.iter().position(|entry| entry.at > HEALED).expect("an entry");
             let ready = What::Ready { status: "Unknown".to_owned() };

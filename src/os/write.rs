@@ -157,10 +157,12 @@ impl<T: PartialEq> Changes<T> {
 
 impl Op {
     /// The operation that follows if this one fails. A write to a full disk leaves a part of a
-    /// file, which would take up room for ever.
+    /// file, and a rename that fails leaves the whole new file, perhaps with a key. They would stay
+    /// until the next attempt.
     fn cleanup(&self) -> Option<Self> {
         match self {
             Self::Write(path, ..) => Some(Self::Remove(path.clone())),
+            Self::Rename(new, path) if *new == beside(path) => Some(Self::Remove(new.clone())),
             _ => None,
         }
     }
@@ -548,6 +550,29 @@ mod tests {
         let (purpose, failed) = changes.carry_out_next().unwrap();
         assert!(purpose == "a" && failed.unwrap_err().what.contains("a.new"));
         assert!(changes.is_empty() && names(tree.path().to_owned()).is_empty());
+    }
+
+    #[test]
+    fn a_new_file_that_cannot_take_its_place_is_removed() {
+        let tree = Tree::empty("write-changes-place");
+        let at = |name: &str| tree.path().join(name);
+        fs::create_dir_all(at("a/in-the-way")).unwrap();
+        fs::create_dir_all(at("link/in-the-way")).unwrap();
+        let is_removed = || names(tree.path().to_owned()) == ["a", "link"];
+        let mut changes = Changes::none();
+        changes.add("a", replace(&at("a"), 0o600, b"a".to_vec()));
+        assert_eq!((changes.carry_out_next(), is_removed()), (None, false));
+        // In a turn of its own.
+        assert_eq!((changes.carry_out_next(), is_removed()), (None, false));
+        let (purpose, failed) = changes.carry_out_next().unwrap();
+        assert!(purpose == "a" && failed.is_err() && is_removed());
+        assert!(Disk::default().carry_out(replace(&at("a"), 0o600, b"a".to_vec())).is_err());
+        assert!(is_removed());
+        // A link is not a new file: the next start completes an update that a kubelet began.
+        let (from, to) = (at("updated"), at("link"));
+        let ops = vec![Op::Link(at("a"), from.clone()), Op::Rename(from, to)];
+        assert!(Disk::default().carry_out(ops).is_err());
+        assert_eq!(names(tree.path().to_owned()), ["a", "link", "updated"]);
     }
 
     #[test]

@@ -178,7 +178,10 @@ impl World {
                 self.write_part(path, content);
             }
             let is_of_pair = shown.starts_with("/var/lib/nodelet/pki/");
-            self.people.has_lost_pair |= is_of_pair && !matches!(op, Op::Remove(_));
+            match op {
+                Op::Remove(_) => self.tell(What::File { op: format!("{op:?} fails") }),
+                _ => self.people.has_lost_pair |= is_of_pair,
+            }
             return (slow, Err(cause(&errno.into()).at(shown)));
         }
         self.card.pending = self.undo_of(op);

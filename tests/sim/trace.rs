@@ -51,7 +51,7 @@ pub(crate) enum What {
     Log { pid: Pid, level: log::Level, is_verbose: bool, text: String, place: String },
     /// A line on stdout or stderr.
     Print { pid: Pid, text: String },
-    /// An operation of a file change was carried out.
+    /// An operation of a file change was carried out, or the removal of a file failed.
     File { op: String },
     /// A read of a file or folder is slow, or fails.
     Reads { path: String, slow: Duration, failed: bool },
@@ -89,8 +89,8 @@ pub(crate) struct Got {
     pub(crate) is_of_server: bool,
     /// It says what is not so: what its client makes of it is open.
     pub(crate) is_odd: bool,
-    /// A chunk of it has no length: it is told only of a client that did not read to its end, and may
-    /// have read too little to see that.
+    /// A chunk of it has no length: it is told only of a client that did not read to its end, and
+    /// may have read too little to see that.
     pub(crate) is_broken: bool,
     pub(crate) has_retry_after: bool,
 }

@@ -1,10 +1,12 @@
 //! Sentence 6: after a loss of power the identity is the old or the new one, no file is a part of
 //! another, no file with a key is left behind, and files and folders do not grow.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
 use crate::sim::trace::{FileSeen, What};
+use crate::sim::world::relative;
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 6, name: "files", judge };
 
@@ -24,9 +26,14 @@ const PAIRS_AFTER_A_CUT: usize = 4;
 /// beside each of them.
 const OTHERS: usize = 6;
 
+/// A certificate is stored again after so long, and what could not be removed is written anew then.
+const STORED_AGAIN: Duration = Duration::from_secs(1000);
+
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
     let mut was_cut = false;
+    // Until when a file that could not be removed may stay.
+    let mut stays: BTreeMap<String, Duration> = BTreeMap::new();
     for entry in run.trace {
         match &entry.what {
             What::Ends { .. } => was_cut = true,
@@ -42,7 +49,16 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Files { seen, while_faulty } => {
                 judged.count += 1;
-                look(&mut judged, entry.at, seen, *while_faulty, was_cut);
+                stays.retain(|_, until| entry.at < *until);
+                look(&mut judged, entry.at, seen, &stays, *while_faulty, was_cut);
+            }
+            What::File { op } => {
+                if let Some((path, end)) =
+                    op.strip_prefix("Remove(\"").and_then(|op| op.split_once("\")"))
+                    && end == " fails"
+                {
+                    stays.insert(relative(path).to_owned(), entry.at + STORED_AGAIN);
+                }
             }
             _ => {}
         }
@@ -50,7 +66,14 @@ fn judge(run: &Run<'_>) -> Judged {
     judged
 }
 
-fn look(judged: &mut Judged, now: Duration, seen: &[FileSeen], while_faulty: bool, was_cut: bool) {
+fn look(
+    judged: &mut Judged,
+    now: Duration,
+    seen: &[FileSeen],
+    stays: &BTreeMap<String, Duration>,
+    while_faulty: bool,
+    was_cut: bool,
+) {
     let names = |seen: &[&FileSeen]| {
         seen.iter().map(|file| file.path.as_str()).collect::<Vec<_>>().join(" ")
     };
@@ -61,6 +84,7 @@ fn look(judged: &mut Judged, now: Duration, seen: &[FileSeen], while_faulty: boo
             () if is_foreign => continue,
             // What is written beside a file takes its place in a moment, if nothing fails.
             () if while_faulty && file.path.ends_with(".new") => continue,
+            () if stays.contains_key(&file.path) => continue,
             () if file.path.ends_with(".new") => "a part of a file with a key is left",
             () if is_pair(&file.path) || is_pending_key(&file.path) => continue,
             () if file.path == "var/lib/nodelet/kubeconfig" => continue,
@@ -126,7 +150,18 @@ mod tests {
         assert_eq!(files(&many, true), None);
         let new = format!("{one}.new");
         let left = [(new.as_str(), 0o600)];
-        assert_eq!(files(&left, false).as_deref(), Some("a part of a file with a key is left"));
+        let is_left = Some("a part of a file with a key is left");
+        assert_eq!(files(&left, false).as_deref(), is_left);
+        // Its removal failed: the next attempt writes it anew.
+        let unremoved = |end: &str, after: u64| {
+            let op = format!("Remove(\"/{new}\"){end}");
+            let seen = FileSeen { path: new.clone(), mode: 0o600, is_secret: true };
+            let seen = What::Files { while_faulty: false, seen: vec![seen] };
+            breaks(judge, &[at(9, What::File { op }), at(9 + after, seen)])
+        };
+        assert_eq!(unremoved(" fails", 999), None);
+        assert_eq!(unremoved(" fails", 1000).as_deref(), is_left);
+        assert_eq!(unremoved("", 9).as_deref(), is_left);
         let stray = [("tmp/key", 0o600)];
         assert_eq!(files(&stray, false).as_deref(), Some("a secret is where none belongs"));
     }

@@ -199,9 +199,10 @@ impl World {
             End::Lie(how) => {
                 if self.does_what_it_denies(&exchange) {
                     let model = &self.clusters[cluster].model;
-                    let (user, _) = model.answer(&request, certificates.as_deref());
+                    let (user, done) = model.answer(&request, certificates.as_deref());
                     exchange.user = user;
-                    exchange.is_carried_out = true;
+                    // The code of the lie is 200, also for what was refused.
+                    exchange.is_carried_out = done.code < 300;
                 }
                 self.lie(&exchange, *how)
             }

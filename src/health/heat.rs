@@ -4,7 +4,7 @@
 use super::condition_state::RuleResult;
 use super::reader::{CPUFREQ, HealthReader, MAX_DEVICES, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::kube::facts::Presence;
+use crate::kube::facts::{Presence, Read};
 use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
@@ -28,6 +28,8 @@ pub(super) struct Heat {
     pub(super) coolers: Vec<Cooler>,
     /// cpufreq policies.
     pub(super) policies: Vec<Policy>,
+    /// A policy exists whose cap is unknown, because a file could not be read.
+    pub(super) is_policy_unread: bool,
     /// A file that cannot be read now showed heat when it was last read.
     pub(super) is_hidden: bool,
 }
@@ -99,6 +101,8 @@ pub(super) struct ThermalThrottling {
     coolers: Vec<(i64, RereadFile)>,
     /// Each with its `scaling_max_freq`.
     policies: Vec<(Policy, RereadFile)>,
+    /// The policies, or the full speed of one, could not be read when they were searched for.
+    is_policy_unread: bool,
     pub(super) found: Presence<Heat>,
     /// The paths of the files that showed heat when they were last read.
     hot: Vec<String>,
@@ -124,13 +128,18 @@ impl Source for ThermalThrottling {
             let cooler = |name: &String| cooler_of(&join(THERMAL, name), reader);
             self.coolers = coolers.iter().filter_map(cooler).take(MAX_DEVICES).collect();
         }
-        let policies = match self.coolers.is_empty() {
+        let names = match self.coolers.is_empty() {
             true => Ok(Vec::new()),
             false => reader.list(CPUFREQ, &|name| is_numbered(name, "policy")),
         };
-        if let Ok(policies) = policies {
-            let policies = policies.into_iter().filter_map(|name| policy_of(name, reader));
-            self.policies = policies.take(MAX_DEVICES).collect();
+        self.is_policy_unread = names.is_err();
+        if let Ok(names) = names {
+            let policies = names.into_iter().map(|name| policy_of(name, reader));
+            let policies = policies.filter(|policy| {
+                self.is_policy_unread |= policy.as_ref().is_err_and(|unread| !unread.absent);
+                policy.is_ok()
+            });
+            self.policies = policies.flatten().flatten().take(MAX_DEVICES).collect();
         }
         let mut paths = self.paths();
         paths.extend(self.policies.iter().map(|(_, file)| file.path.clone()));
@@ -161,9 +170,11 @@ impl Source for ThermalThrottling {
             saw(file, state.map(|state| state > 0));
             heat.coolers.extend(state.map(|state| Cooler { state, max: *max }));
         }
+        heat.is_policy_unread = self.is_policy_unread;
         for (policy, file) in &mut self.policies {
-            let cap = reader.reread_number(file).ok().filter(|cap| *cap > 0);
-            let cap = cap.map(i64::unsigned_abs);
+            let cap = reader.reread_number(file);
+            heat.is_policy_unread |= cap.as_ref().is_err_and(|unread| !unread.absent);
+            let cap = cap.ok().filter(|cap| *cap > 0).map(i64::unsigned_abs);
             saw(file, cap.map(|cap| cap < policy.top));
             heat.policies.extend(cap.map(|cap| Policy { cap, ..policy.clone() }));
         }
@@ -227,6 +238,7 @@ impl Source for ThermalThrottling {
         match is_close {
             true => RuleResult::NearProblem,
             false if heat.is_hidden => RuleResult::Unread,
+            false if is_throttled && speed.is_none() && heat.is_policy_unread => RuleResult::Unread,
             false => RuleResult::NoProblem,
         }
     }
@@ -284,12 +296,13 @@ fn cooler_of(folder: &str, reader: &mut HealthReader) -> Option<(i64, RereadFile
     Some((max, RereadFile::new(join(folder, "cur_state"))))
 }
 
-/// A cpufreq policy, before its cap was read.
-fn policy_of(name: String, reader: &mut HealthReader) -> Option<(Policy, RereadFile)> {
+/// A cpufreq policy, before its cap was read; `None` if it has no full speed.
+fn policy_of(name: String, reader: &mut HealthReader) -> Read<Option<(Policy, RereadFile)>> {
     let folder = join(CPUFREQ, &name);
-    let top = reader.value(&folder, "cpuinfo_max_freq").filter(|top| *top > 0)?;
+    let top = reader.reread_number(&mut RereadFile::new(join(&folder, "cpuinfo_max_freq")))?;
     let policy = Policy { name, top: top.unsigned_abs(), cap: 0 };
-    Some((policy, RereadFile::new(join(&folder, "scaling_max_freq"))))
+    let file = RereadFile::new(join(&folder, "scaling_max_freq"));
+    Ok((top > 0).then_some((policy, file)))
 }
 
 /// While nothing throttles the CPU, the cap of a policy is the administrator's, and counts as full
@@ -308,6 +321,8 @@ fn learn_caps(free_caps: &mut Vec<(String, u64)>, heat: &Heat) {
 
 /// The speed of the most throttled policy, in percent of its full speed; without cpufreq, 75 if a
 /// cooling device is at a quarter of its range or above. Rounded up, so that 75.1 % is not 75 %.
+/// `None` also if the only policies could not be read: a cooling device at a quarter of its range
+/// may leave a policy 80 %.
 fn speed(free_caps: &[(String, u64)], heat: &Heat) -> Option<u64> {
     let percents = heat.policies.iter().map(|policy| {
         let free = free_caps.iter().find(|(name, _)| *name == policy.name);
@@ -315,6 +330,9 @@ fn speed(free_caps: &[(String, u64)], heat: &Heat) -> Option<u64> {
         policy.cap.saturating_mul(100).div_ceil(full)
     });
     percents.min().or_else(|| {
+        if heat.is_policy_unread {
+            return None;
+        }
         let is_slow =
             |cooler: &&Cooler| cooler.state > 0 && cooler.state.saturating_mul(4) >= cooler.max;
         heat.coolers.iter().find(is_slow).map(|_| 75)
@@ -523,6 +541,40 @@ mod tests {
         let mut board = new_board();
         board.look(60, &look(0, vec![big, little.clone()]));
         assert_eq!(board.looks(6, 10, &look(1, vec![little])), "False");
+    }
+
+    /// The cooling device is at a quarter of its range, and leaves the policy 83 %.
+    #[test]
+    fn a_policy_that_cannot_be_read_is_not_absent() {
+        let tree = Tree::new("health-policy");
+        let device = |file: &str, text: &[u8]| {
+            tree.write(&format!("sys/class/thermal/cooling_device0/{file}"), text);
+        };
+        let policy = |file: &str, text: &[u8]| {
+            tree.write(&format!("{CPUFREQ}/policy0/{file}"), text);
+        };
+        device("type", b"cpufreq-cpu0");
+        device("max_state", b"4");
+        device("cur_state", b"1");
+        let mut reader = HealthReader::new(HostRoot::new(tree.path()), Now::default);
+        // The full speed is unread when the devices are searched for, or later the cap.
+        for (top, cap) in [("no number", "1660000"), ("2000000", "no number")] {
+            policy("cpuinfo_max_freq", top.as_bytes());
+            policy("scaling_max_freq", cap.as_bytes());
+            let mut source = ThermalThrottling::default();
+            source.discover(&mut reader);
+            source.look(&mut reader);
+            let found = source.found.clone();
+            assert_eq!(after(6, &found).state(), "none", "{top}");
+            // A problem stays.
+            let mut board = after(4, &throttled(1, 1_500_000));
+            assert_eq!(board.looks(60, 60, &found), "CPUThrottledByHeat", "{top}");
+        }
+        let mut source = ThermalThrottling::default();
+        policy("scaling_max_freq", b"1660000");
+        source.discover(&mut reader);
+        source.look(&mut reader);
+        assert_eq!(after(6, &source.found).state(), "False");
     }
 
     #[test]

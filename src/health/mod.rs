@@ -135,8 +135,8 @@ struct RuleInput<'a> {
     /// Why the condition is True so far, also if an earlier process wrote it; `None` if it is not
     /// True.
     problem: Option<&'a Problem>,
-    /// Whether `problem` is of this boot. Absent: the kernel tells no id of the boot, or the clock
-    /// is wrong.
+    /// Whether `problem` is of this boot. Absent: the kernel tells no id of the boot, or the times
+    /// do not show it, because the clock is wrong or was set.
     is_of_this_boot: Presence<bool>,
     /// Number of the last discovery.
     discovery: u64,

@@ -231,12 +231,12 @@ impl Health {
         let devices_may_come = self.devices_may_come(now.mono);
         let (node, began) = (self.is_of_this_boot(), self.time.began(now));
         // An agent of this boot may only have kept an older condition, as the agent of an initramfs
-        // does. So the condition's own transition is compared with the boot.
+        // does. A transition before the boot does not show that: the clock may have been set since.
         let is_of_this_boot = |problem: &Problem| match &node {
             _ if !problem.is_adopted() => Presence::Found(true),
             Presence::Found(true) => {
-                let is_new = problem.since.zip(began).map(|(since, began)| since >= began);
-                is_new.map_or(Presence::Absent, Presence::Found)
+                let is_new = problem.since.zip(began).is_some_and(|(since, began)| since >= began);
+                if is_new { Presence::Found(true) } else { Presence::Absent }
             }
             node => node.clone(),
         };

@@ -562,21 +562,26 @@ fn a_condition_file_that_cannot_be_read_keeps_its_line() {
     assert_eq!(health.files[0].found().map(String::as_str), Some("OnBattery: 20 %"));
 }
 
-/// An agent in an initramfs writes the id of the boot, and keeps what the last boot left. The Node
-/// is known before the id of the boot is read, at the latest with the next look.
+/// A condition of a Node that was written in this boot may have an older time: the clock was set
+/// after it began, or the agent of an initramfs kept what the last boot left. It stays while the
+/// file system is read-only. The Node is known before the id of the boot is read, at the latest
+/// with the next look.
 #[test]
-fn a_condition_is_of_this_boot_if_it_began_since_and_the_node_was_written_in_it() {
+fn a_condition_is_of_a_former_boot_if_the_node_was_written_in_that() {
     let tree = Tree::new("health-of-this-boot");
     tree.write("proc/uptime", b"100.0 7.0\n");
-    tree.write(
-        "proc/self/mountinfo",
-        b"1 0 179:1 / /boot rw - vfat /dev/mmcblk0p1 ro\n\
-          2 0 179:2 / / rw - xfs /dev/mmcblk0p2 rw\n",
-    );
+    let mounts = |boot: &str| {
+        format!(
+            "1 0 179:1 / /boot rw - vfat /dev/mmcblk0p1 {boot}\n\
+             2 0 179:2 / / rw - xfs /dev/mmcblk0p2 rw\n"
+        )
+    };
+    tree.write("proc/self/mountinfo", mounts("ro").as_bytes());
+    tree.write("sys/dev/block/179:1/uevent", b"DEVNAME=mmcblk0p1\n");
     let id = tree.path().join("proc/sys/kernel/random/boot_id");
     for (own, node, seconds, want) in [
         ("abc", "abc", 50, true),
-        ("abc", "abc", 150, false),
+        ("abc", "abc", 150, true),
         ("abc", "former", 50, false),
         ("abc", "", 50, true),
         ("", "abc", 50, true),
@@ -605,6 +610,13 @@ fn a_condition_is_of_this_boot_if_it_began_since_and_the_node_was_written_in_it(
                 watch.look(second);
             }
             assert_eq!(watch.status("ReadonlyFilesystem"), Some(want), "{own} {node} {seconds}");
+            tree.write("proc/self/mountinfo", mounts("rw").as_bytes());
+            for second in [500, 560, 620] {
+                tree.write("proc/uptime", format!("{}.0 7.0\n", 100 + second).as_bytes());
+                watch.look(second);
+            }
+            assert_eq!(watch.status("ReadonlyFilesystem"), Some(false));
+            tree.write("proc/self/mountinfo", mounts("ro").as_bytes());
         }
     }
 }

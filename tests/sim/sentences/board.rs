@@ -93,7 +93,8 @@ const RULES: &[Rule] = &[
     Rule {
         kind: "ThermalThrottling",
         told: seconds(130),
-        stale: seconds(300),
+        // It ends with the first look after 5 min, and the server may hear of it only now.
+        stale: seconds(300 + 105),
         lasted: seconds(15),
         clear: seconds(300),
     },

@@ -46,7 +46,7 @@ struct Rule {
 }
 
 /// What grows, and makes KernelDeadlock True for ten minutes.
-const GROWTHS: [&str; 3] = ["SoftLockup", "RCUStall", "TaskHung"];
+pub(super) const GROWTHS: [&str; 3] = ["SoftLockup", "RCUStall", "TaskHung"];
 
 /// A pressure is True until 5 min after it was last seen; a new process does not know the last time.
 const PRESSURE: Rule = Rule {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::board::GROWTHS;
 use super::{Judged, Run, Sentence};
-use crate::sim::devices::KINDS;
+use crate::sim::devices::{KINDS, Truth};
 use crate::sim::plan::Plan;
 use crate::sim::process;
 use crate::sim::service::NO_RESTART;
@@ -84,6 +85,8 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                     && !is_of_boot(path, run.plan)
                     && !is_of_start(path, run.plan, &other)
                     && !is_of_driver(path, old, objects, lacks_driver(run.trace, begin.at))
+                    && !is_of_growth(path, &other, objects)
+                    && !is_of_limit(path, &other, objects, &within(run.trace, begin.at, entry.at))
                     && !is_of_backup(path, run.plan, begin.at)
                     && !is_of_unread_boots(path, run, begin.at)
                     && !is_of_left_out(path, run.trace, begin.at)
@@ -151,6 +154,42 @@ fn is_of_transition(path: &str, other: &Objects, new: &Objects) -> bool {
     }) || ["ThermalThrottling", "UnderVoltage"]
         .into_iter()
         .any(|kind| path.contains(kind) && !is_true(other, kind) && is_true(new, kind))
+}
+
+/// What grew makes KernelDeadlock True for ten minutes, which a process that starts counts from its
+/// start.
+fn is_of_growth(path: &str, other: &Objects, new: &Objects) -> bool {
+    let member = |objects: &Objects, name: &str| {
+        let path = format!("node.status.conditions.KernelDeadlock.{name}");
+        members(objects).remove(&path).unwrap_or_default()
+    };
+    let is_growth = GROWTHS.iter().any(|reason| member(new, "reason") == format!("{reason:?}"));
+    path.contains("KernelDeadlock") && is_growth && member(other, "status") == r#""False""#
+}
+
+/// An event of the health is sent once in ten minutes, which each process counts for itself:
+/// one that starts tells what happens next, though the one before it told the last one shortly
+/// before.
+fn is_of_limit(path: &str, other: &Objects, new: &Objects, truths: &[&Truth]) -> bool {
+    let Some(event) = path.strip_prefix("event Warning ") else { return false };
+    let reason = event.split(':').next().unwrap_or_default();
+    let count = |objects: &Objects| {
+        members(objects).remove(path).and_then(|count| count.parse::<u32>().ok()).unwrap_or(0)
+    };
+    let has_grown = truths.windows(2).any(|pair| pair[0].count(reason) < pair[1].count(reason));
+    has_grown && count(other) > 0 && count(new) == count(other) + 1
+}
+
+/// What was true of the board between two times.
+fn within(trace: &[Entry], from: Duration, until: Duration) -> Vec<&Truth> {
+    let truths = trace.iter().take_while(|entry| entry.at <= until);
+    let truths = truths.filter_map(|entry| match &entry.what {
+        What::Board(truth) => Some((entry.at, truth.as_ref())),
+        _ => None,
+    });
+    let truths: Vec<_> = truths.collect();
+    let first = truths.iter().rposition(|(at, _)| *at <= from).unwrap_or_default();
+    truths[first..].iter().map(|(_, truth)| *truth).collect()
 }
 
 /// A root that can block: `/etc/os-release` is read at the start alone, and a machine-id or a driver
@@ -377,6 +416,39 @@ mod tests {
         assert_eq!(found(&later, &moved), None);
         let kind = "event Warning Rebooted: again differs";
         assert_eq!(found(&told, &same).as_deref(), Some(kind));
+    }
+
+    #[test]
+    fn what_a_process_counts_from_its_start_may_differ() {
+        let deadlock = |status: &str, reason: &str| {
+            let mut objects = objects("2027-01-15T08:00:00Z", &[]);
+            let condition = &mut objects.node["status"]["conditions"][0];
+            *condition = json!({"type": "KernelDeadlock", "status": status, "reason": reason});
+            objects
+        };
+        let path = "node.status.conditions.KernelDeadlock.status";
+        let over = deadlock("False", "KernelKeepsRunning");
+        let is_growth = |other: &Objects, new: &Objects| is_of_growth(path, other, new);
+        assert!(is_growth(&over, &deadlock("True", "SoftLockup")));
+        assert!(!is_growth(&over, &deadlock("True", "KernelOops")));
+        assert!(!is_growth(&deadlock("True", "SoftLockup"), &over));
+        let path = "event Warning UnderVoltageDip: the supply voltage dropped";
+        let told = |times: usize| {
+            objects("", &vec!["Warning UnderVoltageDip: the supply voltage dropped"; times])
+        };
+        let is_limit = |drops: u64, other, new| {
+            let board = |second, drops| {
+                let mut hardware = crate::sim::devices::Hardware::default();
+                hardware.drops = drops;
+                at(second, What::Board(Box::new(hardware.truth(1, false))))
+            };
+            let trace = [board(1, 4), board(5, 5), board(15, drops), board(25, 9)];
+            let truths = within(&trace, Duration::from_secs(10), Duration::from_secs(20));
+            is_of_limit(path, &told(other), &told(new), &truths)
+        };
+        assert!(is_limit(6, 2, 3));
+        assert!(!is_limit(5, 2, 3), "nothing happened since the start");
+        assert!(!is_limit(6, 2, 4) && !is_limit(6, 0, 1) && !is_limit(6, 3, 2));
     }
 
     #[test]

@@ -506,8 +506,20 @@ impl<'a> Watch<'a> {
     fn turned_unseen(&self, since: Duration, rule: &Rule) -> bool {
         rule.kind == "ReadonlyFilesystem"
             && self.since(since).any(|(_, truth, _)| truth.count("recorded") == 0)
-            && self.agent_since.is_none_or(|agent| agent + FIRST_LOOK > since)
+            && self.agent_since.is_none_or(|agent| self.first_look(agent) > since)
             && self.is_disturbed(since, since + rule.told)
+    }
+
+    /// Until when an agent that started at a time has looked at all sources. A look that slow files
+    /// end sees none of the others, and the next one comes a minute later.
+    fn first_look(&self, agent: Duration) -> Duration {
+        let mut first = agent + FIRST_LOOK;
+        for (begin, end) in &self.unread {
+            if *begin <= first && *end >= agent {
+                first = first.max(*end + READ);
+            }
+        }
+        first
     }
 
     /// Whether the voltage driver was missing since the start of the agent. One that is bound again
@@ -794,7 +806,7 @@ mod tests {
     fn a_file_system_that_turned_unseen_needs_a_record() {
         const NODE: &str = "/api/v1/nodes/pi/status";
         let plan: Plan = "seed 1\nat 150.000 restart".parse().expect("a plan");
-        let finds = |fails: fn(&mut Hardware), failed: u64| {
+        let judges = |plan: &Plan, fails: fn(&mut Hardware), failed: u64| {
             let says = |second, status, before| {
                 writes(second, NODE, node(MEMORY, "ReadonlyFilesystem", status), before)
             };
@@ -803,12 +815,18 @@ mod tests {
             let ends = says(1500, "False", told);
             let mut trace = vec![board(1, |_| {}), starts(), board(failed, fails), restart, ends];
             trace.sort_by_key(|entry| entry.at);
-            judge(&Run { plan: &plan, trace: &trace }).broken.map(|broken| broken.kind)
+            judge(&Run { plan, trace: &trace }).broken.map(|broken| broken.kind)
         };
+        let finds = |fails, failed| judges(&plan, fails, failed);
         let early = Some("ReadonlyFilesystem ends too early".to_owned());
         assert_eq!(finds(|h| h.firmware.has_failed = true, 100), None);
         assert_eq!(finds(|h| h.firmware.has_failed = true, 200), early);
         assert_eq!(finds(|h| h.root.fail(9), 100), early);
+        // Slow files ended the looks before it failed.
+        let slow = "seed 1\nat 150.000 restart\nat 155.000 for 100.000 reads-slow size=1000";
+        let slow = slow.parse().expect("a plan");
+        assert_eq!(judges(&slow, |h| h.firmware.has_failed = true, 300), None);
+        assert_eq!(judges(&slow, |h| h.firmware.has_failed = true, 400), early);
         // Nor must it be told, until another one fails.
         let tells = |fails: fn(&mut Hardware), failed: u64, again: fn(&mut Hardware)| {
             let restart = at(500, What::Starts { pid: 2, name: "nodelet", line: String::new() });

@@ -68,6 +68,9 @@ struct Gaps {
     slow: Duration,
     /// What other harmless faults of this run may add.
     delay: Duration,
+    /// A join has removed the certificate since the last start: the next process asks for one, and
+    /// waits for its signer, as a kubelet does.
+    is_joined: bool,
     /// Faults for which a process that starts now waits for its files, as a kubelet does.
     dead_roots: u64,
 }
@@ -130,12 +133,13 @@ fn judge(run: &Run<'_>) -> Judged {
                     let mut own =
                         words.filter_map(|word| word.strip_prefix("--hostname-override="));
                     let own = own.next_back().map(str::to_owned);
-                    gaps.has_lease &= gaps.name == own;
+                    gaps.has_lease &= gaps.name == own && !std::mem::take(&mut gaps.is_joined);
                     gaps.name = own;
                 }
                 let is_judged = gaps.has_lease && entry.at >= gaps.from && gaps.dead_roots == 0;
                 gaps.last = Some(entry.at).filter(|_| is_judged);
             }
+            What::Ran(ran) if ran.command == "join" => gaps.is_joined = true,
             What::Ends { .. } => {
                 gaps.ends(entry.at, "the end of the process");
                 gaps.last = None;
@@ -162,7 +166,9 @@ fn judge(run: &Run<'_>) -> Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::process::Exit;
     use crate::sim::sentences::tests::{at, fault, renewal, run};
+    use crate::sim::trace::Ran;
 
     #[test]
     fn a_gap_beside_a_dead_webhook_is_found_and_one_without_a_server_is_not() {
@@ -203,18 +209,40 @@ mod tests {
         }
     }
 
+    fn ran(command: &'static str) -> Ran {
+        Ran {
+            pid: 9,
+            command,
+            began: Duration::ZERO,
+            exit: Exit::Code(true),
+            lines: Vec::new(),
+            name: String::new(),
+            flags: String::new(),
+            starts_as: None,
+            former: None,
+            has_lost_pair: false,
+            runs_since: None,
+            has_node: true,
+            ready: "True".to_owned(),
+            renewed: None,
+        }
+    }
+
     #[test]
     fn a_start_that_finds_its_lease_renews_it() {
-        let started = |line: &str| {
+        let started = |line: &str, command: &'static str| {
             let mut trace: Vec<_> = (0..20).map(|number| renewal(number * 10)).collect();
             let (name, line) = ("nodelet", line.to_owned());
+            // The process renews its Lease until it is restarted.
+            trace.insert(9, at(85, What::Ran(Box::new(ran(command)))));
             trace.push(at(200, What::Starts { pid: 2, name, line }));
             trace.push(renewal(281));
             let judged = run(&trace, judge);
             assert!(judged.count > 10);
             judged.broken.map(|broken| broken.at)
         };
-        assert_eq!(started(""), Some(Duration::from_secs(281)));
-        assert_eq!(started("--hostname-override=another"), None);
+        assert_eq!(started("", "check"), Some(Duration::from_secs(281)));
+        assert_eq!(started("", "join"), None);
+        assert_eq!(started("--hostname-override=another", "check"), None);
     }
 }

@@ -119,6 +119,8 @@ struct Watch<'a> {
     /// When files are slow, or cannot be read.
     unread: Vec<(Duration, Duration)>,
     suspended: Vec<(Duration, Duration)>,
+    /// Until when a counter of the kernel's faults is left out.
+    uncounted_until: Duration,
     agent_since: Option<Duration>,
     /// The board may be lost, for a reason that has a name.
     is_excused: bool,
@@ -165,6 +167,7 @@ fn judge(run: &Run<'_>) -> Judged {
         root_can_block: run.plan.root_can_block(),
         unread,
         suspended,
+        uncounted_until: Duration::ZERO,
         agent_since: None,
         is_excused: false,
         edited_in: None,
@@ -187,6 +190,9 @@ fn judge(run: &Run<'_>) -> Judged {
             What::Ends { name: "nodelet", .. } => watch.agent_since = None,
             What::Log { text, .. } if text.contains("it is left out for 50 minutes") => {
                 watch.disturbed.push((at, at + LEFT_OUT));
+                if text.contains("sys/kernel/") {
+                    watch.uncounted_until = at + LEFT_OUT;
+                }
             }
             What::Boots { is_written, text } => watch.take_boots(at, *is_written, text),
             What::Answer(answer) if is_of_agent(answer) => watch.answer(at, answer),
@@ -589,7 +595,11 @@ impl<'a> Watch<'a> {
         let Some(reason) = reason.as_deref() else { return };
         let Some(now) = self.now() else { return };
         if now.counters.contains_key(reason) {
-            let from = at.saturating_sub(seconds(1500));
+            let mut from = at.saturating_sub(seconds(1500));
+            // What grew meanwhile is told when the counter is read again.
+            if at < self.uncounted_until && GROWTHS.contains(&reason) {
+                from = from.saturating_sub(LEFT_OUT);
+            }
             self.judged.count += 1;
             // A Node of a backup has the id of a former boot.
             let since = self.boot_since().max(self.boot_written);
@@ -750,6 +760,7 @@ mod tests {
     use super::*;
     use crate::sim::devices::{Hardware, boot_id};
     use crate::sim::plan::Plan;
+    use crate::sim::sentences::tests::log_line;
     use crate::sim::trace::Entry;
 
     const MEMORY: &str = "1048576Ki";
@@ -798,6 +809,26 @@ mod tests {
         let judged = judged(trace);
         assert!(judged.count > 0);
         assert_eq!(judged.broken.map_or(String::new(), |broken| broken.kind), kind);
+    }
+
+    #[test]
+    fn a_stall_whose_counter_was_left_out_is_told_later() {
+        let told = |path: &str| {
+            let line = format!("{path}: its read took 2 s of 2 s; it is left out for 50 minutes");
+            let line = log_line(500, log::Level::Warn, "src/health/reader.rs:120", &line);
+            let event = json!({"reason": "RCUStall", "metadata": {"name": "a"}});
+            let event = writes(3500, "/api/v1/namespaces/default/events", event, Value::Null);
+            let mut stalls = board(600, |_| {});
+            if let What::Board(truth) = &mut stalls.what {
+                truth.counters.insert("RCUStall", 1);
+            }
+            judged(&[board(1, |_| {}), starts(), line, stalls, event])
+                .broken
+                .map(|broken| broken.kind)
+        };
+        assert_eq!(told("sys/kernel/rcu_stall_count"), None);
+        let without = Some("event RCUStall without ground".to_owned());
+        assert_eq!(told("sys/dev/block/8:1/uevent"), without);
     }
 
     /// Who could know a failure after a restart: the process that was there long enough, or that

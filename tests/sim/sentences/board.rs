@@ -136,6 +136,9 @@ struct Watch<'a> {
     refused_flaps: Vec<Duration>,
     /// When a write last changed the boot id of the Node.
     boot_written: Duration,
+    /// When a server last showed the Node with another boot id: it lags, or another board of this
+    /// name has written it.
+    other_boot_shown: Duration,
     /// The reasons of the events by their names.
     event_names: BTreeMap<String, String>,
     /// The lines of the history of boots.
@@ -176,6 +179,7 @@ fn judge(run: &Run<'_>) -> Judged {
         events: Vec::new(),
         refused_flaps: Vec::new(),
         boot_written: Duration::ZERO,
+        other_boot_shown: Duration::ZERO,
         event_names: BTreeMap::new(),
         boots: Vec::new(),
     };
@@ -195,7 +199,10 @@ fn judge(run: &Run<'_>) -> Judged {
                 }
             }
             What::Boots { is_written, text } => watch.take_boots(at, *is_written, text),
-            What::Answer(answer) if is_of_agent(answer) => watch.answer(at, answer),
+            What::Answer(answer) if is_of_agent(answer) => {
+                watch.takes_boot_id(at, answer);
+                watch.answer(at, answer);
+            }
             What::Answer(answer) if is_refused_flapping(answer) => watch.refused_flaps.push(at),
             What::Judged(state) => {
                 watch.is_excused |= state.excuse.is_some();
@@ -327,6 +334,15 @@ impl<'a> Watch<'a> {
         if self.told.get(rule.kind) != Some(&true) {
             let text = format!("{} is not True though it holds since {since:?}", rule.kind);
             self.breaks(at, &format!("{} is not told", rule.kind), text);
+        }
+    }
+
+    /// The agent has only the Node to know whether an earlier process of this boot wrote it.
+    fn takes_boot_id(&mut self, at: Duration, answer: &Exchange) {
+        let id = answer.answer["status"]["nodeInfo"]["bootID"].as_str();
+        let is_other = |now: &Truth| id.is_some_and(|id| id != now.fact("bootID"));
+        if answer.method == "GET" && self.now().is_some_and(is_other) {
+            self.other_boot_shown = at;
         }
     }
 
@@ -602,7 +618,7 @@ impl<'a> Watch<'a> {
             }
             self.judged.count += 1;
             // A Node of a backup has the id of a former boot.
-            let since = self.boot_since().max(self.boot_written);
+            let since = self.boot_since().max(self.boot_written).max(self.other_boot_shown);
             // Without an id of the boot each start is the first one of a boot.
             let is_by_boot = reason == "WatchdogReset";
             let has_no_id = now.fact("bootID").is_empty();
@@ -616,7 +632,7 @@ impl<'a> Watch<'a> {
                 self.breaks(at, "WatchdogReset again", text);
             }
             // A Node that this boot writes for the first time, perhaps that of another cluster.
-            let is_first = has_no_id || self.boot_written >= from;
+            let is_first = has_no_id || self.boot_written >= from || self.other_boot_shown >= from;
             let is_old = is_by_boot && is_first && now.count(reason) > 0;
             if !self.has_grown(reason, from) && !is_old && reason != "KernelOops" {
                 let text = format!("an event {reason}, and nothing of that kind happened");
@@ -959,7 +975,20 @@ mod tests {
         let late = || event(2000, "WatchdogReset");
         finds(&with(vec![reset(), late()]), "event WatchdogReset without ground");
         let of_boot = json!({"status": {"nodeInfo": {"bootID": boot_id(1)}}});
-        let moves = writes(1999, NODE, of_boot, json!({}));
-        finds(&with(vec![reset(), moves, late()]), "");
+        let moves = |second| writes(second, NODE, of_boot.clone(), json!({}));
+        finds(&with(vec![reset(), moves(1999), late()]), "");
+        // A server that lags shows the Node of a former boot.
+        let shows = |boot| {
+            let mut read = writes(1999, NODE, none(), none());
+            if let What::Answer(answer) = &mut read.what {
+                answer.method = "GET".to_owned();
+                answer.answer = json!({"status": {"nodeInfo": {"bootID": boot_id(boot)}}});
+            }
+            read
+        };
+        let twice =
+            |boot| with(vec![reset(), moves(8), event(9, "WatchdogReset"), shows(boot), late()]);
+        finds(&twice(0), "");
+        finds(&twice(1), "WatchdogReset again");
     }
 }

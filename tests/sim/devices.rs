@@ -89,6 +89,8 @@ pub(crate) struct Disk {
     pub(crate) last_error: u64,
     /// That time is one of this boot, by the clock as it is now.
     pub(crate) is_dated: bool,
+    /// Or it will be within a minute, which the agent may count as now (`CLOCK_STEP`).
+    pub(crate) is_soon_dated: bool,
 }
 
 /// The highest frequency of the CPU, in kHz.
@@ -142,7 +144,7 @@ impl Disk {
     pub(crate) fn fail(&mut self, wall: u64) {
         if self.is_ext4() && self.is_mounted && !self.is_read_only {
             self.errors += 1;
-            (self.last_error, self.is_dated) = (wall, true);
+            (self.last_error, self.is_dated, self.is_soon_dated) = (wall, true, true);
             self.has_failed |= self.stops;
         }
     }
@@ -700,7 +702,8 @@ impl Hardware {
         // By its time an error of this boot is of another one, or the other way round: the clock was
         // set between, or begins at the same time with each boot.
         let is_misdated = |disk: &Disk| {
-            disk.is_ext4() && disk.stops && disk.errors > 0 && disk.has_failed != disk.is_dated
+            let is_open = [disk.is_dated, disk.is_soon_dated].contains(&!disk.has_failed);
+            disk.is_ext4() && disk.stops && disk.errors > 0 && is_open
         };
         let level = |holds: bool| if holds { 2 } else { 0 };
         let available = self.memory_free_kib() * 1024;

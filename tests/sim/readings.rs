@@ -165,6 +165,7 @@ impl World {
         let hardware = &mut self.board.hardware;
         for disk in [&mut hardware.root, &mut hardware.data] {
             disk.is_dated = (booted..=wall).contains(&disk.last_error);
+            disk.is_soon_dated = (booted..=wall + 60).contains(&disk.last_error);
         }
         let truth = self.board.truth();
         if self.board.is_on && self.told.as_deref() != Some(&truth) {

@@ -488,7 +488,8 @@ mod tests {
         assert!(!is_left_out(path, 3001) && !is_left_out(path, 3200));
         let board = |fs: &str, second, has_failed| {
             let mut hardware = crate::sim::devices::Hardware::default();
-            (hardware.root.has_failed, hardware.root.is_dated) = (has_failed, true);
+            let root = &mut hardware.root;
+            (root.has_failed, root.is_dated, root.is_soon_dated) = (has_failed, true, true);
             hardware.root.fs = fs.into();
             at(second, What::Board(Box::new(hardware.truth(1, false))))
         };

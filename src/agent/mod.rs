@@ -255,7 +255,12 @@ impl Agent {
     }
 
     fn stop(mut self) {
+        /// Seconds that the write may take on a root that can block: a third of `TimeoutStopSec=`.
+        const LAST_WRITE: u32 = 10;
         if let Some(ops) = self.health.record_stop() {
+            if guard::root_can_block() {
+                command::end_after(LAST_WRITE);
+            }
             self.health.on_boot_recorded(Disk::default().carry_out(ops));
         }
         self.notify.stopping();

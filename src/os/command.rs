@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::sys::prctl;
+use nix::unistd::alarm;
 
 use super::logging;
 #[cfg(test)]
@@ -59,6 +60,16 @@ pub fn no_core_file() {
     }
     // PR_SET_DUMPABLE with 0 cannot fail.
     let _ = prctl::set_dumpable(false);
+}
+
+/// Ends this process by SIGALRM after so many seconds, also while it waits for a file system whose
+/// server is dead: the kernel interrupts such a wait only by a signal that ends the process.
+pub fn end_after(seconds: u32) {
+    #[cfg(test)]
+    if sim::end_after(seconds).is_some() {
+        return;
+    }
+    alarm::set(seconds);
 }
 
 /// A variable of the environment.

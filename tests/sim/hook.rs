@@ -52,6 +52,11 @@ pub(crate) fn pause(time: Duration) -> Option<()> {
     me(|me| me.pass(time))
 }
 
+/// `os::command::end_after`.
+pub(crate) fn end_after(seconds: u32) -> Option<()> {
+    me(|me| me.world().ends_in(me.pid, Duration::from_secs(u64::from(seconds))))
+}
+
 /// `os::random`.
 pub(crate) fn random() -> Option<u64> {
     me(|me| me.world().random())

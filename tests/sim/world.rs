@@ -736,6 +736,11 @@ impl World {
         self.plan_at(self.now + Duration::from_secs(30), Event::Kills(pid));
     }
 
+    /// An alarm ends the process, unless it has ended before.
+    pub(crate) fn ends_in(&mut self, pid: Pid, time: Duration) {
+        self.plan_at(self.now + time, Event::Kills(pid));
+    }
+
     /// systemctl reboot: SIGUSR1 and SIGTERM, the end, and `seconds` later the kernel.
     pub(crate) fn reboot(&mut self, seconds: u64) {
         if !self.board.is_on {

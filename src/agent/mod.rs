@@ -123,7 +123,7 @@ impl Agent {
                 access.endpoint
             );
         }
-        if setup.facts.storage().is_some_and(|fs| fs.is_ok_and(|fs| fs.asked_once)) {
+        if setup.facts.storage().is_some_and(|fs| fs.is_ok_and(|fs| fs.is_old)) {
             let (effect, remedy) = FsStats::ASKED_ONCE;
             log::warn!("--root-dir: {effect}; {remedy}");
         }

@@ -96,13 +96,7 @@ impl ReadCache {
             self.network_changed |= !network_is_watched || is_unread(&self.facts.network);
         }
         if now >= self.all_read.after(period) && !self.host.root_can_block() {
-            let old = std::mem::replace(&mut self.facts, self.host.read(&node.name));
-            self.facts.health = old.health;
-            // The paths of --ready-when-exists are read last. If the time was over before, the old
-            // result stays.
-            if self.host.root.may_read().is_err() {
-                self.facts.unhealthy = old.unhealthy;
-            }
+            self.network_changed = !self.host.refresh_all(&mut self.facts, &node.name);
             self.all_read = now;
         } else {
             self.host.refresh_mounts();
@@ -110,11 +104,12 @@ impl ReadCache {
                 self.host.refresh_unannounced(&mut self.facts, &node.name);
             }
             if self.network_changed {
-                self.host.refresh_network(&mut self.facts, &node.name);
+                // A change is announced once: what the look had no time for is read with the next
+                // status.
+                self.network_changed = !self.host.refresh_network(&mut self.facts, &node.name);
             }
             self.host.refresh_usage(&mut self.facts);
         }
-        self.network_changed = false;
         let change = self.runtime.as_mut().and_then(|file| {
             let (runtime, change) = file.facts(now, since_boot());
             let folder = runtime.image_folder();
@@ -164,9 +159,9 @@ mod tests {
     /// A cache whose facts are all of another machine.
     fn spoilt(root: &HostRoot) -> ReadCache {
         let mut host = Host::new(root.clone(), "/");
-        let asked_once = host.read("localhost").node_fs.unwrap().unwrap().asked_once;
+        let is_old = host.read("localhost").node_fs.unwrap().unwrap().is_old;
         let mut cache = ReadCache::new(host, "localhost", spoilt_facts());
-        cache.facts.node_fs.as_mut().unwrap().as_mut().unwrap().asked_once = asked_once;
+        cache.facts.node_fs.as_mut().unwrap().as_mut().unwrap().is_old = is_old;
         cache
     }
 
@@ -230,7 +225,7 @@ mod tests {
     fn of_a_root_on_a_network_no_file_is_read_after_the_start() {
         pretend("1 0 0:1 / / rw - nfs4 server:/ rw\n");
         let mut cache = spoilt(&HostRoot::default());
-        assert!(cache.facts.storage().unwrap().unwrap().asked_once);
+        assert!(cache.facts.storage().unwrap().unwrap().is_old);
         for second in [1, 61, 3600, 7200] {
             cache.facts.network.hosts = Ok(vec![Ipv4Addr::LOCALHOST.into()]);
             cache.facts.network.dns = Ok(vec![Ipv4Addr::BROADCAST.into()]);
@@ -293,24 +288,22 @@ mod tests {
         assert!(read(&mut cache, true, 181).contains("interfaces"), "it was unread");
     }
 
-    /// The first answer begins the look, and the next one is after its end.
     #[test]
-    fn a_read_of_the_hour_that_ends_early_keeps_the_paths() {
+    fn a_read_of_the_hour_that_ends_early_keeps_the_facts_and_the_paths() {
         let mut cache = spoilt(&HostRoot::default());
         cache.host.ready_when_exists = vec!["/no/such".into()];
         read(&mut cache, true, 1);
         let at = Mono::START.after(Duration::from_secs(3600));
         cache.facts.unhealthy = cache.host.unhealthy();
-        let is_over = std::cell::Cell::new(false);
-        let clock = move || match is_over.replace(true) {
-            false => at,
-            true => at.after(Duration::from_secs(1)),
-        };
-        let _look = cache.host.root.begin_look(clock);
+        let look = cache.host.root.look_of(0);
         cache.refresh(&config(), false, true, || at);
-        assert!(cache.facts().memory.is_err(), "the look was over");
+        assert!(cache.facts().pids.is_err(), "the look was over");
         assert_eq!(cache.facts().unhealthy, cache.host.unhealthy());
-        assert!(cache.facts().network.hosts.is_err());
+        let dns = cache.facts().network.dns.clone();
+        assert_eq!(cache.facts().network, Network { dns, ..spoilt_facts().network });
+        drop(look);
+        assert!(read(&mut cache, true, 3601).contains("interfaces"), "a change may have been lost");
+        assert!(!read(&mut cache, true, 3602).contains("interfaces"));
     }
 
     /// After a restart of the agent the folder may not be known for a while. Only without a runtime
@@ -343,16 +336,17 @@ mod tests {
     #[test]
     fn below_another_root_all_facts_are_read_each_minute() {
         let tree = Tree::new("cache");
-        tree.write("sys/devices/system/cpu/cpu0/online", b"");
+        let boot_id = "proc/sys/kernel/random/boot_id";
+        tree.write(boot_id, b"first\n");
         let mut host = Host::new(HostRoot::new(tree.path()), "/");
         let first = host.read("localhost");
         let mut cache = ReadCache::new(host, "localhost", first);
-        let mut cpus = |second| {
+        let mut boot_id_at = |second| {
             let at = Mono::START.after(Duration::from_secs(second));
             cache.refresh(&config(), false, true, || at);
-            cache.facts().cpus.clone()
+            cache.facts().boot_id.clone().unwrap()
         };
-        tree.write("sys/devices/system/cpu/cpu1/online", b"");
-        assert_eq!([cpus(59), cpus(60)], [Ok(1), Ok(2)]);
+        tree.write(boot_id, b"second\n");
+        assert_eq!([boot_id_at(59), boot_id_at(60)], ["first", "second"]);
     }
 }

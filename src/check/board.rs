@@ -119,7 +119,7 @@ pub fn root_dir(
         (Some(Err(unread)), _) => {
             Finding::failed("root-dir", unread.to_string(), "give --root-dir a local file system")
         }
-        (Some(Ok(fs)), _) if fs.asked_once => {
+        (Some(Ok(fs)), _) if fs.is_old => {
             let (effect, remedy) = FsStats::ASKED_ONCE;
             Finding::note("root-dir", format!("{path}: {effect}"), remedy)
         }
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn each_thing_of_the_board_has_a_line() {
         let sized = Ok(FsStats::default());
-        let once = Ok(FsStats { asked_once: true, ..FsStats::default() });
+        let once = Ok(FsStats { is_old: true, ..FsStats::default() });
         let unread = || Unread::new("proc/x", "permission denied");
         let machine = |id: &str| machine_id(&Ok(id.to_owned()));
         let uuid = |uuid| system_uuid(&uuid, &Ok("m".into()));

@@ -374,7 +374,6 @@ mod tests {
     use crate::kube::facts::Unread;
     use crate::kube::instant::Now;
     use crate::os::root::HostRoot;
-    use crate::os::root::NOT_REACHED;
     use crate::os::tree::Tree;
 
     fn new_board() -> Board<ThermalThrottling, Presence<Heat>> {
@@ -664,7 +663,7 @@ mod tests {
         clock.0.set((Duration::ZERO, Duration::from_millis(600)));
         let look = reader.begin();
         source.look(&mut reader);
-        assert_eq!(source.found, Presence::Unread(Unread::new(THERMAL, NOT_REACHED)));
+        assert_eq!(source.found, Presence::Unread(Unread::new(THERMAL, Unread::NOT_REACHED)));
         reader.end(look, true);
     }
 }

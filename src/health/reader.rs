@@ -19,7 +19,7 @@ use crate::kube::instant::{Mono, Now};
 use crate::os::guard;
 use crate::os::read::{Enough, LARGE, SMALL, is_end};
 use crate::os::reread_file::RereadFile;
-use crate::os::root::{HostRoot, Look, NOT_REACHED, READ_BUDGET, text, unread};
+use crate::os::root::{HostRoot, Look, READ_BUDGET, text, unread};
 use crate::os::scan;
 
 /// Least time between two looks: one a minute. It is a little less than 60 s, because a status can
@@ -128,7 +128,7 @@ impl HealthReader {
 
     /// Why `source` is unread, if this look ended before it reached a file of `source`.
     pub(super) fn cut_off(&self, source: &str) -> Option<Unread> {
-        self.is_cut_off.then(|| Unread::new(source, NOT_REACHED))
+        self.is_cut_off.then(|| Unread::new(source, Unread::NOT_REACHED))
     }
 
     /// The current time.

@@ -5,7 +5,7 @@
 //! offline CPU. A count of zero is unread. `proc/cpuinfo` is not used: on old ARM kernels its lines
 //! are wrong.
 
-use crate::kube::facts::{Facts, Presence, Read, Unread};
+use crate::kube::facts::{Facts, Presence, Read, Unread, renew};
 use crate::os::read::SMALL;
 use crate::os::reread_file::RereadFile;
 use crate::os::root::HostRoot;
@@ -17,8 +17,9 @@ const CPUS: &str = "sys/devices/system/cpu";
 #[derive(Debug)]
 pub(super) struct Online {
     file: RereadFile,
-    /// Its text when the CPUs were last counted; `None` if it was missing.
-    counted: Option<String>,
+    /// Its text when the CPUs were counted, or `Some(None)` if it was missing; `None` if the last
+    /// count failed.
+    counted: Option<Option<String>>,
 }
 
 impl Online {
@@ -30,9 +31,12 @@ impl Online {
     /// Counts the CPUs anew if another set is online, or if the last count failed.
     pub(super) fn refresh(&mut self, root: &HostRoot, facts: &mut Facts) {
         let list = self.file.text(root);
-        if facts.cpus.is_err() || list.as_ref().ok() != self.counted.as_ref() {
-            facts.cpus = count(root, &list);
-            self.counted = list.ok();
+        let is_counted =
+            self.counted.as_ref().is_some_and(|text| text.as_ref() == list.as_ref().ok());
+        if facts.cpus.is_err() || !is_counted {
+            let cpus = count(root, &list);
+            self.counted = cpus.is_ok().then(|| list.ok());
+            renew(&mut facts.cpus, cpus);
         }
     }
 }

@@ -89,7 +89,7 @@ impl DiskAccess {
                 return file.map(Self::Open).map_err(|error| unread(&source(folder), &error));
             }
             let sizes = Self::Path(path).measure(folder)?;
-            let once = |fs| FsStats { asked_once: true, ..fs };
+            let once = |fs| FsStats { is_old: true, ..fs };
             Ok(Self::Asked(sizes.map(|fs| fs.map(once))))
         });
         // A failure is kept, too: the path is not looked for again.
@@ -174,7 +174,7 @@ fn sizes(stat: &Statvfs, folder: &Path) -> Read<Option<FsStats>> {
             available_bytes,
             inodes,
             inodes_free,
-            asked_once: false,
+            is_old: false,
         })),
         _ => Err(Unread::new(source(folder), "more than 2^64 bytes")),
     }
@@ -247,12 +247,12 @@ mod tests {
         for find in [ancestor as Find, mount_point] {
             let mut measured = MeasuredPath::default();
             let fs = measured.read(&root, Path::new("/proc/.."), &mounts, find).unwrap().unwrap();
-            assert!(fs.asked_once && fs.capacity_bytes > 0);
+            assert!(fs.is_old && fs.capacity_bytes > 0);
             assert!(matches!(measured.access, Some(DiskAccess::Asked(Ok(_)))));
             let mut measured = MeasuredPath::default();
             for _ in 0..2 {
                 let fs = measured.read(&root, tree.path(), &mounts, find).unwrap().unwrap();
-                assert!(!fs.asked_once && fs.capacity_bytes > 0);
+                assert!(!fs.is_old && fs.capacity_bytes > 0);
                 assert!(matches!(measured.access, Some(DiskAccess::Open(_))));
             }
         }

@@ -8,7 +8,7 @@
 use nix::errno::Errno;
 use nix::sys::sysinfo::SysInfo;
 
-use crate::kube::facts::{Facts, HugePages, Memory, Presence, Read, Unread};
+use crate::kube::facts::{Facts, HugePages, Memory, Presence, Read, Unread, renew};
 use crate::os::read::SMALL;
 use crate::os::reread_file::RereadFile;
 use crate::os::root::{HostRoot, unread};
@@ -28,6 +28,8 @@ const PRESSURE: &str = "proc/pressure/memory";
 pub(super) struct Meminfo {
     pub(super) file: RereadFile,
     last: Option<LastRead>,
+    /// The sizes of huge pages, which stay until a reboot; `None` if they were not listed.
+    page_sizes: Option<Vec<u64>>,
 }
 
 /// The last read.
@@ -53,7 +55,7 @@ pub struct MeminfoValues {
 impl Meminfo {
     /// Opens nothing.
     pub(super) fn new() -> Self {
-        Self { file: RereadFile::new(MEMINFO), last: None }
+        Self { file: RereadFile::new(MEMINFO), last: None, page_sizes: None }
     }
 
     /// The totals and the pools of huge pages are read anew by the next call.
@@ -69,15 +71,15 @@ impl Meminfo {
         used: Option<u64>,
         facts: &mut Facts,
     ) {
-        let meminfo = self.values(root, sysinfo, used.is_none());
-        facts.memory = meminfo.memory.clone();
-        facts.working_set_bytes = used.map_or_else(|| meminfo.working_set_bytes.clone(), Ok);
+        let meminfo = self.values(root, sysinfo, used.is_none()).clone();
+        renew(&mut facts.memory, meminfo.memory);
+        facts.working_set_bytes = used.map_or(meminfo.working_set_bytes, Ok);
         let had_huge_pages = match &facts.huge_pages {
             Ok(sizes) => sizes.iter().any(|size| size.count > 0),
             Err(_) => true,
         };
-        if had_huge_pages || meminfo.has_huge_pages {
-            facts.huge_pages = huge_pages(root, &facts.huge_pages);
+        if had_huge_pages || meminfo.has_huge_pages || self.page_sizes.is_none() {
+            renew(&mut facts.huge_pages, huge_pages(root, &mut self.page_sizes));
         }
     }
 
@@ -90,7 +92,7 @@ impl Meminfo {
         sysinfo: Option<SysInfo>,
         counters: bool,
     ) -> &MeminfoValues {
-        let Self { file, last } = self;
+        let Self { file, last, .. } = self;
         let totals = sysinfo.map(|info| [info.ram_total(), info.swap_total()]);
         let is_current = |last: &LastRead| {
             totals.is_some() && last.totals == totals && last.values.memory.is_ok()
@@ -163,24 +165,24 @@ pub(super) fn line_bytes<const N: usize>(meminfo: &[u8], names: [&str; N]) -> [O
 
 /// Every size of huge pages, ascending, from the folders `hugepages-<n>kB`. A kernel without
 /// hugetlbfs has none, which is no error. An unreadable count makes the whole fact unread, so that
-/// no size is dropped silently. Sizes that are known are not listed again, because they stay until
-/// a reboot.
-fn huge_pages(root: &HostRoot, known: &Read<Vec<HugePages>>) -> Read<Vec<HugePages>> {
-    let mut sizes: Vec<u64> = match known {
-        Ok(sizes) => sizes.iter().map(|size| size.page_bytes).collect(),
-        Err(_) => {
+/// no size is dropped silently. The sizes are listed if they are `None`.
+fn huge_pages(root: &HostRoot, sizes: &mut Option<Vec<u64>>) -> Read<Vec<HugePages>> {
+    let sizes = match sizes {
+        Some(sizes) => sizes,
+        None => {
             let names = Presence::from(root.list(HUGE_PAGES)).present()?.unwrap_or_default();
-            names.iter().filter_map(|name| page_bytes(name)).collect()
+            let mut listed: Vec<u64> = names.iter().filter_map(|name| page_bytes(name)).collect();
+            listed.sort_unstable();
+            sizes.insert(listed)
         }
     };
-    sizes.sort_unstable();
-    let count = |page_bytes: u64| {
+    let count = |&page_bytes: &u64| {
         let path = format!("{HUGE_PAGES}/hugepages-{}kB/nr_hugepages", page_bytes / 1024);
         let text = root.text(&path, SMALL)?;
         let count = text.trim().parse().map_err(|_| Unread::new(path, "not a number"))?;
         Ok(HugePages { page_bytes, count })
     };
-    sizes.into_iter().map(count).collect()
+    sizes.iter().map(count).collect()
 }
 
 /// `hugepages-2048kB` is 2 MiB.

@@ -1,10 +1,12 @@
 //! The facts of the kernel: one file per subsystem, each with a pure `parse` and a `read` below a
 //! [`HostRoot`]. An unreadable file makes only its own fact unread.
 //!
-//! [`Host::read`] reads all facts. [`Host::refresh_usage`] reads the facts that each status needs,
-//! [`Host::refresh_unannounced`] the facts whose change the kernel does not announce, and
-//! [`Host::refresh_network`] those whose change it announces; `agent::read_cache` calls these
-//! three. They call the `refresh` of each subsystem, which sets its facts.
+//! [`Host::read`] and [`Host::refresh_all`] read all facts. [`Host::refresh_usage`] reads the facts
+//! that each status needs, [`Host::refresh_unannounced`] the facts whose change the kernel does not
+//! announce, and [`Host::refresh_network`] those whose change it announces; `agent::read_cache`
+//! calls these. They call the `refresh` of each subsystem, which sets its facts by `renew`: a fact
+//! that a look had no time for keeps its value. What eviction alone uses is unread then, because an
+//! old amount is no observation.
 
 pub mod cgroup;
 pub mod cpu;
@@ -18,7 +20,7 @@ pub mod usage;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use crate::kube::facts::{Facts, FsStats, Network, Read};
+use crate::kube::facts::{Facts, FsStats, Read, renew};
 use crate::os::guard::{self, Resolved};
 use crate::os::mounts::{MOUNTINFO, Mount, all_mounts, parse_mountinfo, parse_mounts};
 use crate::os::read::cause;
@@ -94,15 +96,23 @@ impl Host {
         self.sources.get_or_insert_with(|| Sources::new(root)).root_can_block
     }
 
-    /// Reads all facts, each file once.
+    /// The facts of the first read.
     pub fn read(&mut self, hostname: &str) -> Facts {
-        self.sources = None;
-        let hosts = network::hosts(&self.root, hostname);
-        let mut facts = Facts::unread(network::read(&self.root, hosts));
-        system::refresh(&self.root, &mut facts);
-        self.read_unannounced(&mut facts);
-        self.refresh_usage(&mut facts);
+        let mut facts = Facts::unread();
+        self.refresh_all(&mut facts, hostname);
         facts
+    }
+
+    /// Reads all facts, each file once; the files on a card after those of the kernel. Returns
+    /// whether the look had time for the network.
+    pub fn refresh_all(&mut self, facts: &mut Facts, hostname: &str) -> bool {
+        self.sources = None;
+        let is_reached = network::refresh(&self.root, &mut facts.network);
+        self.read_unannounced(facts);
+        system::refresh(&self.root, facts, true);
+        self.refresh_hosts(facts, hostname);
+        self.refresh_usage(facts);
+        is_reached
     }
 
     /// Closes all files if a mount changed, because the same paths can then lead to other files.
@@ -125,7 +135,12 @@ impl Host {
         let used = sources.working_set.read(root);
         sources.meminfo.refresh(root, sysinfo, used, facts);
         let (folder, mounts) = (&self.node_root_dir, &sources.mounts);
-        facts.node_fs = sources.node_fs.read(root, folder, mounts, disk::ancestor);
+        let node_fs = sources.node_fs.read(root, folder, mounts, disk::ancestor);
+        if !renew(&mut facts.node_fs, node_fs)
+            && let Ok(Some(kept)) = &mut facts.node_fs
+        {
+            kept.is_old = true;
+        }
         facts.pids = sources.threads.read(root);
         // If the time of this look is over, the lines of the last look are kept.
         if root.may_read().is_ok() {
@@ -140,11 +155,15 @@ impl Host {
     pub fn refresh_unannounced(&mut self, facts: &mut Facts, hostname: &str) {
         self.read_unannounced(facts);
         if self.root_can_block() {
-            system::refresh_kernel(&self.root, facts);
+            system::refresh_kernel(&self.root, facts, false);
         } else {
-            system::refresh(&self.root, facts);
-            facts.network.hosts = network::hosts(&self.root, hostname);
+            system::refresh(&self.root, facts, false);
+            self.refresh_hosts(facts, hostname);
         }
+    }
+
+    fn refresh_hosts(&self, facts: &mut Facts, hostname: &str) {
+        renew(&mut facts.network.hosts, network::hosts(&self.root, hostname));
     }
 
     fn read_unannounced(&mut self, facts: &mut Facts) {
@@ -159,14 +178,14 @@ impl Host {
         sources.online.refresh(root, facts);
     }
 
-    /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes.
-    pub fn refresh_network(&mut self, facts: &mut Facts, hostname: &str) {
-        let hosts = match self.root_can_block() {
-            true => facts.network.hosts.clone(),
-            false => network::hosts(&self.root, hostname),
-        };
-        let dns = facts.network.dns.clone();
-        facts.network = Network { dns, ..network::read(&self.root, hosts) };
+    /// Reads routes, interfaces and etc/hosts. A netlink socket announces their changes. Returns
+    /// whether the look had time for routes and interfaces.
+    pub fn refresh_network(&mut self, facts: &mut Facts, hostname: &str) -> bool {
+        let is_reached = network::refresh(&self.root, &mut facts.network);
+        if !self.root_can_block() {
+            self.refresh_hosts(facts, hostname);
+        }
+        is_reached
     }
 
     /// Reads the sizes of the file system with the images of the container runtime in `folder`.
@@ -252,26 +271,39 @@ mod tests {
         assert!(!stay_open(&mut host, |_| {}));
     }
 
+    /// A Node that is registered again needs the values. A file system without a size, as /proc,
+    /// must not become one whose capacity is missing.
     #[test]
-    fn what_a_look_did_not_come_to_is_read_by_the_next_one() {
-        let mut host = Host::new(HostRoot::default(), "/");
-        let mut facts = host.read("localhost");
-        host.sources = None;
-        // It ends before its first read.
-        let asked = std::cell::Cell::new(0);
-        let look = host.root.begin_look(move || {
-            let second = asked.replace(asked.get() + 1);
-            crate::kube::instant::Mono::START.after(std::time::Duration::from_secs(second))
-        });
-        host.refresh_mounts();
-        host.refresh_usage(&mut facts);
-        let unread = facts.node_fs.clone().unwrap_err();
-        assert!(unread.cause.contains("a look may take"), "{unread:?}");
-        assert!(facts.memory.is_err());
-        drop(look);
-        host.refresh_mounts();
-        host.refresh_usage(&mut facts);
-        assert!(facts.node_fs.is_ok() && facts.memory.is_ok());
+    fn what_a_look_had_no_time_for_keeps_its_value_and_is_read_by_the_next_one() {
+        for folder in ["/", "/proc"] {
+            let mut host = Host::new(HostRoot::default(), folder);
+            host.ready_when_exists = vec!["/no/such".into()];
+            let mut facts = host.read("localhost");
+            (facts.cpus, facts.machine_id) = (Ok(9999), Ok("uninitialized".to_owned()));
+            let mut all = facts.clone();
+            let mut kept = facts.clone();
+            host.sources = None;
+            let look = host.root.look_of(0);
+            assert!(!host.refresh_network(&mut facts, "localhost"));
+            host.refresh_unannounced(&mut facts, "localhost");
+            host.refresh_usage(&mut facts);
+            assert!(!host.refresh_all(&mut all, "localhost"));
+            drop(look);
+            assert!(facts.working_set_bytes.as_ref().is_err_and(Unread::is_not_reached));
+            assert!(facts.pids.as_ref().is_err_and(Unread::is_not_reached));
+            kept.working_set_bytes.clone_from(&facts.working_set_bytes);
+            kept.pids.clone_from(&facts.pids);
+            if let Ok(Some(fs)) = &mut kept.node_fs {
+                fs.is_old = true;
+            }
+            assert_eq!([&facts, &all], [&kept; 2]);
+            assert!(host.refresh_network(&mut facts, "localhost"));
+            host.refresh_unannounced(&mut facts, "localhost");
+            host.refresh_usage(&mut facts);
+            assert_ne!(facts.cpus, Ok(9999));
+            assert!(facts.pids.is_ok() && facts.working_set_bytes.is_ok());
+            assert!(!facts.node_fs.unwrap().is_some_and(|fs| fs.is_old));
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 
-use crate::kube::facts::{DefaultRoute, Interface, Network, Presence, Read, Unread};
+use crate::kube::facts::{DefaultRoute, Interface, Network, Presence, Read, Unread, renew};
 use crate::os::hosts;
 use crate::os::root::{HostRoot, unread};
 #[cfg(test)]
@@ -23,10 +23,14 @@ const HOSTS: &str = "etc/hosts";
 const ROUTE: &str = "proc/net/route";
 const IPV6_ROUTE: &str = "proc/net/ipv6_route";
 
-/// All inputs but the addresses from DNS; `hosts` are those of `etc/hosts`.
-pub(super) fn read(root: &HostRoot, hosts: Read<Vec<IpAddr>>) -> Network {
-    let dns = Err(Unread::new("DNS", "not asked yet"));
-    Network { default_routes: routes(root), interfaces: interfaces(), hosts, dns }
+/// Sets routes and interfaces, which belong together: new interfaces do not stand beside old
+/// routes. Returns whether the look had time for them.
+pub(super) fn refresh(root: &HostRoot, network: &mut Network) -> bool {
+    let is_reached = renew(&mut network.default_routes, routes(root));
+    if is_reached {
+        network.interfaces = interfaces();
+    }
+    is_reached
 }
 
 /// The addresses of `hostname` in `etc/hosts`; none without the file.
@@ -78,7 +82,7 @@ pub fn routes(root: &HostRoot) -> Read<Option<Vec<DefaultRoute>>> {
     // The kubelet ignores every error here, such as the missing file of a kernel without IPv6. But
     // if the look ended before the file was read, the file is not missing.
     match default_routes(root, IPV6_ROUTE, parse_v6) {
-        Err(unread) if root.may_read().is_err() => return Err(unread),
+        Err(unread) if unread.is_not_reached() => return Err(unread),
         v6 => routes.extend(v6.unwrap_or_default()),
     }
     Ok(Some(routes))
@@ -142,10 +146,7 @@ fn hex(text: &str, digits: usize) -> Option<u128> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::kube::instant::Mono;
     use crate::os::tree::Tree;
 
     #[test]
@@ -230,7 +231,6 @@ mod tests {
         }
     }
 
-    /// The first answer begins the look, and the time of each later one is a second after it.
     #[test]
     fn what_a_look_did_not_come_to_is_no_empty_file() {
         let tree = Tree::new("network-cut-off");
@@ -239,15 +239,7 @@ mod tests {
         tree.write(IPV6_ROUTE, line.as_bytes());
         tree.write(HOSTS, b"192.0.2.7 pi\n");
         let root = HostRoot::new(tree.path());
-        let ends_after = |reads: u64| {
-            let asked = std::cell::Cell::new(0);
-            root.begin_look(move || {
-                let answer = asked.replace(asked.get() + 1);
-                let second = if answer > reads { 1 } else { 0 };
-                Mono::START.after(Duration::from_secs(second))
-            })
-        };
-        let look = ends_after(1);
+        let look = root.look_of(1);
         assert!(routes(&root).is_err());
         drop(look);
         assert_eq!(routes(&root).unwrap().unwrap().len(), 1);
@@ -256,11 +248,12 @@ mod tests {
         let mut facts = host.read("pi");
         let hosts: Vec<IpAddr> = vec![[192, 0, 2, 7].into()];
         assert_eq!(facts.network.hosts, Ok(hosts));
-        let look = ends_after(0);
+        facts.network.interfaces = Ok(Vec::new());
+        let former = facts.network.clone();
+        let look = root.look_of(0);
         host.refresh_unannounced(&mut facts, "pi");
-        assert!(facts.network.hosts.is_err());
         host.refresh_network(&mut facts, "pi");
-        assert!(facts.network.hosts.is_err());
+        assert_eq!(facts.network, former);
         drop(look);
         tree.write(HOSTS, b"");
         host.refresh_network(&mut facts, "pi");

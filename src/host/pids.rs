@@ -52,6 +52,8 @@ impl Threads {
         });
         match limits {
             [Ok(a), Ok(b)] => Ok(u64::min(a, b)),
+            // It may be the lower one.
+            [Err(unread), _] | [_, Err(unread)] if unread.is_not_reached() => Err(unread),
             [Err(_), other] => other,
             [one, Err(_)] => one,
         }
@@ -87,6 +89,9 @@ mod tests {
         tree.write(LIMITS[1], b"200\n");
         assert_eq!(threads.read(&root), Ok(Pids { max: 300, running: 9 }));
         threads.forget();
+        let look = root.look_of(1);
+        assert!(threads.read(&root).unwrap_err().is_not_reached(), "only the higher limit");
+        drop(look);
         assert_eq!(threads.read(&root), Ok(Pids { max: 200, running: 9 }));
     }
 

@@ -3,33 +3,36 @@
 //! The order of the sources is cAdvisor's. If no source exists, an identity is `""`, as in a
 //! kubelet. If one exists but none is readable, it is unread.
 
-use crate::kube::facts::{Facts, Read, Unread, is_machine_id};
+use crate::kube::facts::{Facts, Read, Unread, is_machine_id, renew};
 use crate::os::host_name;
 use crate::os::read::SMALL;
 use crate::os::root::{HostRoot, text, unread};
 
-/// Sets the facts that a boot or an administrator changes.
-pub(super) fn refresh(root: &HostRoot, facts: &mut Facts) {
-    facts.os_image = os_image(root);
+/// Sets the facts that a boot or an administrator changes: `all`, or those that may have changed.
+pub(super) fn refresh(root: &HostRoot, facts: &mut Facts, all: bool) {
+    refresh_kernel(root, facts, all);
     // The first boot of an image writes machine-id, perhaps after the last read.
     let has_id = facts.machine_id.as_deref().is_ok_and(is_machine_id);
-    if !has_id || is_missing(&facts.system_uuid) {
-        (facts.machine_id, facts.system_uuid) = identities(root);
+    if all || !has_id || is_missing(&facts.system_uuid) {
+        let (machine_id, system_uuid) = identities(root);
+        renew(&mut facts.machine_id, machine_id);
+        renew(&mut facts.system_uuid, system_uuid);
     }
-    refresh_kernel(root, facts);
+    renew(&mut facts.os_image, os_image(root));
 }
 
 fn is_missing(text: &Read<String>) -> bool {
     text.as_deref().unwrap_or_default().is_empty()
 }
 
-/// Sets the facts that are only in kernel files, which never block.
-pub(super) fn refresh_kernel(root: &HostRoot, facts: &mut Facts) {
-    if is_missing(&facts.boot_id) {
-        facts.boot_id = line(root, "proc/sys/kernel/random/boot_id");
+/// Sets the facts that are only in kernel files, which never block: `all`, or those that are
+/// missing.
+pub(super) fn refresh_kernel(root: &HostRoot, facts: &mut Facts, all: bool) {
+    if all || is_missing(&facts.boot_id) {
+        renew(&mut facts.boot_id, line(root, "proc/sys/kernel/random/boot_id"));
     }
-    if is_missing(&facts.kernel_version) {
-        facts.kernel_version = kernel_version(root);
+    if all || is_missing(&facts.kernel_version) {
+        renew(&mut facts.kernel_version, kernel_version(root));
     }
 }
 
@@ -46,13 +49,15 @@ fn identities(root: &HostRoot) -> (Read<String>, Read<String>) {
     (machine, system)
 }
 
-/// The first readable source, even if it is empty; empty if none exists.
+/// The first readable source, even if it is empty; empty if none exists. No later source stands for
+/// one that the look had no time for.
 fn first(sources: &[&dyn Fn() -> Read<String>]) -> Read<String> {
     let mut result = Ok(String::new());
     for source in sources {
         match source() {
             Ok(text) => return Ok(text),
             Err(unread) if unread.absent => {}
+            Err(unread) if unread.is_not_reached() => return Err(unread),
             broken => result = broken,
         }
     }
@@ -175,5 +180,10 @@ mod tests {
         assert!(identities().1.is_err());
         tree.write("sys/class/dmi/id/product_uuid", b"dmi\n");
         assert_eq!(identities(), (ok(""), ok("dmi")));
+        // The look ends while the machine-id is read.
+        tree.write("etc/machine-id", b"etc\n");
+        let _look = root.look_of(1);
+        let unread = Unread::new("sys/class/dmi/id/product_uuid", Unread::NOT_REACHED);
+        assert_eq!(identities(), (ok("etc"), Err(unread)));
     }
 }

@@ -50,8 +50,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// The facts before the first read: nothing but `network` is known.
-    pub fn unread(network: Network) -> Self {
+    /// The facts before the first read.
+    pub fn unread() -> Self {
         fn not_read<T>() -> Read<T> {
             Err(Unread::new("host", "not read yet"))
         }
@@ -67,7 +67,12 @@ impl Facts {
             boot_id: not_read(),
             kernel_version: not_read(),
             os_image: not_read(),
-            network,
+            network: Network {
+                default_routes: not_read(),
+                interfaces: not_read(),
+                hosts: not_read(),
+                dns: not_read(),
+            },
             unhealthy: Vec::new(),
             runtime: None,
             image_fs: None,
@@ -112,10 +117,29 @@ pub struct Unread {
 }
 
 impl Unread {
+    /// The cause for a file that a look had no time for.
+    pub const NOT_REACHED: &str = "not read: other files took the second that a look may take";
+
     /// A file that exists and lacks the fact.
     pub fn new(source: impl Into<String>, cause: impl Into<String>) -> Unread {
         Unread { source: source.into(), cause: cause.into(), absent: false }
     }
+
+    /// Whether the look had no time for the file. Then nothing is known of it, also not that a read
+    /// fails.
+    pub fn is_not_reached(&self) -> bool {
+        self.cause == Self::NOT_REACHED
+    }
+}
+
+/// Replaces a fact by what was read, and returns true. If the look had no time for it, the value of
+/// an earlier look stays, and this returns false.
+pub fn renew<T>(fact: &mut Read<T>, read: Read<T>) -> bool {
+    let is_reached = !read.as_ref().is_err_and(Unread::is_not_reached);
+    if is_reached || fact.is_err() {
+        *fact = read;
+    }
+    is_reached
 }
 
 impl fmt::Display for Unread {
@@ -236,13 +260,14 @@ pub struct FsStats {
     pub inodes: u64,
     /// f_ffree.
     pub inodes_free: u64,
-    /// The file system is this machine's root, and is on a network. A question to a dead server
-    /// would block, so the file system was asked once, and the free amounts are old.
-    pub asked_once: bool,
+    /// The free amounts are old: the last look had no time for them, or the file system is this
+    /// machine's root, and is on a network. A question to a dead server would block, so that file
+    /// system is asked once.
+    pub is_old: bool,
 }
 
 impl FsStats {
-    /// What follows from [`Self::asked_once`], and its remedy.
+    /// What follows from [`Self::is_old`] of a root on a network, and its remedy.
     pub const ASKED_ONCE: (&str, &str) = (
         "it is on the root file system, which can block for ever: its size is read only at the \
          start, and DiskPressure is not checked",
@@ -408,7 +433,7 @@ impl Facts {
                 available_bytes: 24 << 30,
                 inodes: 2_000_000,
                 inodes_free: 1_500_000,
-                asked_once: false,
+                is_old: false,
             })),
             pids: Ok(Pids { max: 32_768, running: 120 }),
             machine_id: text("0123456789abcdef0123456789abcdef"),

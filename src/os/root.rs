@@ -36,9 +36,6 @@ const MAX_ENTRIES: usize = 65_536;
 /// because nothing can divide a read.
 pub const READ_BUDGET: Duration = Duration::from_secs(1);
 
-/// Why a file is unread that a look had no time for.
-pub(crate) const NOT_REACHED: &str = "not read: other files took the second that a look may take";
-
 /// The folder of /proc, /sys and /etc. Its clones share the look that is under way.
 #[derive(Clone)]
 pub struct HostRoot {
@@ -90,10 +87,20 @@ impl HostRoot {
         Look(Rc::clone(&self.look))
     }
 
+    /// Begins a look that has time for so many reads.
+    #[cfg(test)]
+    pub(crate) fn look_of(&self, reads: u64) -> Look {
+        let asked = std::cell::Cell::new(0);
+        self.begin_look(move || {
+            let answer = asked.replace(asked.get() + 1);
+            if answer > reads { Mono::START.after(READ_BUDGET) } else { Mono::START }
+        })
+    }
+
     /// Fails if the time of the look is over.
     pub(crate) fn may_read(&self) -> io::Result<()> {
         match &*self.look.borrow() {
-            Some(look) if (look.clock)() >= look.at => Err(io::Error::other(NOT_REACHED)),
+            Some(look) if (look.clock)() >= look.at => Err(io::Error::other(Unread::NOT_REACHED)),
             _ => Ok(()),
         }
     }
@@ -300,7 +307,7 @@ mod tests {
         });
         assert_eq!(clone.text("file", SMALL).as_deref(), Ok("1"));
         assert!(root.list("").is_ok());
-        let unread = Unread::new("file", NOT_REACHED);
+        let unread = Unread::new("file", Unread::NOT_REACHED);
         assert_eq!(clone.text("file", SMALL), Err(unread.clone()));
         assert_eq!(root.list("file"), Err(unread));
         drop(look);

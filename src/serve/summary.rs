@@ -15,7 +15,7 @@ use crate::kube::time::Wall;
 const NODE_INTERFACE: &str = "eth0";
 
 /// The summary. `is_short`: CPU, memory and swap alone. What cannot be read is left out, and so is
-/// a file system whose amounts are old (`asked_once`). A time that cannot be right is null.
+/// a file system whose amounts are old (`is_old`). A time that cannot be right is null.
 pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> String {
     let (usage, age) = readings.usage(now.mono);
     let time = |wall: Option<Wall>| wall.map(|wall| wall.time());
@@ -48,7 +48,7 @@ pub(super) fn summary(readings: &mut Readings, is_short: bool, now: Now) -> Stri
             set("network", network(&traffic, &now));
         }
         if let Ok(Some(fs)) = readings.host.node_fs()
-            && !fs.asked_once
+            && !fs.is_old
         {
             set("fs", file_system(&fs, &now));
         }

@@ -607,7 +607,7 @@ impl Hardware {
             available_bytes: self.disk_free_bytes,
             inodes: 1_000_000,
             inodes_free: self.inodes_free,
-            asked_once: false,
+            is_old: false,
         }
     }
 

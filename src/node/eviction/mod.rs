@@ -157,7 +157,7 @@ fn observe(signal: Signal, facts: &Facts) -> Option<(u64, u64)> {
         _ => match file_system(signal, facts).as_ref().ok()? {
             // Without a size, as a ramfs: it never meets a threshold.
             None => Some((u64::MAX, u64::MAX)),
-            Some(fs) if fs.asked_once => None,
+            Some(fs) if fs.is_old => None,
             Some(fs) => Some(match signal {
                 Signal::NodefsInodesFree | Signal::ImagefsInodesFree => (fs.inodes_free, fs.inodes),
                 _ => (fs.available_bytes, fs.capacity_bytes),

@@ -285,7 +285,7 @@ fn free_space_that_is_not_known_is_neither_pressure_nor_its_absence() {
     let missing = Unread { absent: true, ..Unread::new("mount of /x", "no such file") };
     for (node_fs, disk) in [
         (Ok(Some(full)), Some(true)),
-        (Ok(Some(FsStats { asked_once: true, ..full })), None),
+        (Ok(Some(FsStats { is_old: true, ..full })), None),
         (unread(), None),
         // Of a folder that is missing.
         (Err(missing), None),

@@ -95,10 +95,11 @@ pub(crate) fn certified(certificate: &ClientCertificate) -> Result<(CertifiedKey
     Ok((CertifiedKey::new(certificates, signing), leaf))
 }
 
-/// The time at which the server's certificate must be valid: that of the board's clock, as
-/// [`clock::of_certificates`] takes it.
+/// The time at which the certificate of the other side must be valid: that of the board's clock, as
+/// [`clock::of_certificates`] takes it. rustls' own provider reads the clock that [`clock::wall`]
+/// says not to use.
 #[derive(Debug)]
-struct VerifiedAt;
+pub(crate) struct VerifiedAt;
 
 impl TimeProvider for VerifiedAt {
     fn current_time(&self) -> Option<UnixTime> {

@@ -26,7 +26,7 @@ use super::head::{self, Head};
 use super::journal::Journal;
 use super::tls::{Certificates, server_config};
 use crate::client::api_config::{ClientCertificate, Pem};
-use crate::client::tls::Verifier;
+use crate::client::tls::{VerifiedAt, Verifier};
 use crate::config::Config;
 use crate::config::flags::Flags;
 use crate::kube::instant::Mono;
@@ -157,12 +157,13 @@ impl Pair {
         let provider = ring::default_provider();
         let signatures = provider.signature_verification_algorithms;
         let any_server = Verifier { authorities: None, signatures };
-        let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(versions)
-            .unwrap()
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(any_server))
-            .with_no_client_auth();
+        let mut config =
+            ClientConfig::builder_with_details(Arc::new(provider), Arc::new(VerifiedAt))
+                .with_protocol_versions(versions)
+                .unwrap()
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(any_server))
+                .with_no_client_auth();
         if let Some((certificate, key)) = client {
             // Also a key of another certificate.
             let key = sign::any_supported_type(&PrivateKeyDer::Pkcs8(key.into())).unwrap();

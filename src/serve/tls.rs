@@ -17,7 +17,7 @@ use super::cluster_certificate::ClusterCertificate;
 use super::config::ServeConfig;
 use super::reviews::Reviews;
 use crate::client::api_config::{ClientCertificate, Pem};
-use crate::client::tls::{certified, check_certificate};
+use crate::client::tls::{VerifiedAt, certified, check_certificate};
 use crate::config::Config;
 use crate::credentials::credential_files::StampedFiles;
 use crate::credentials::kubeconfig::{read_certificate, read_pem};
@@ -205,7 +205,8 @@ pub(super) fn server_config(
     let (certified, _) = certified(certificate)?;
     let versions: &[&SupportedProtocolVersion] =
         if only_tls13 { &[&TLS13] } else { &[&TLS13, &TLS12] };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let mut config = ServerConfig::builder_with_details(provider, Arc::new(VerifiedAt))
         .with_protocol_versions(versions)
         .map_err(|e| format!("tls: {e}"))?
         .with_client_cert_verifier(Arc::new(ca.any_client()))

@@ -281,11 +281,12 @@ impl Agent {
         }
         let clock = self.clock;
         let _look = self.facts.host.root.begin_look(move || clock.now().mono);
-        self.health.read_files();
-        self.facts.set_health(self.health.conditions());
         let (node, may_wait) = (self.kubelet.node_config(), self.kubelet.has_no_lease());
         let watched = self.wakeup.watches_network();
         let change = self.facts.refresh(node, may_wait, watched, || clock.now().mono);
+        // Later: a file of --node-condition on a slow card can take the whole time of the look.
+        self.health.read_files();
+        self.facts.set_health(self.health.conditions());
         self.kubelet.on_facts(change, self.clock.now().mono);
         // After a failure the next report writes the file again. If the root can block, it is not
         // tried again: the root's server may have died.

@@ -13,9 +13,10 @@ use serde_json::Value;
 
 use super::access::{BUDGET, ReviewContext as _, ReviewTime};
 use super::reviews::Reviews;
-use crate::client::api_config::ClientCertificate;
+use crate::client::api_config::{ApiConfig, ClientCertificate};
 use crate::config::Config;
 use crate::credentials::certificate::{Certificate, CertificateKind};
+use crate::credentials::pki::is_of_cluster;
 use crate::credentials::pki::serving::ServingPki;
 use crate::credentials::rotation::{Rotation, RotationStep};
 use crate::kube::delay::Jitter;
@@ -25,6 +26,7 @@ use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
+use crate::kube::time::Wall;
 use crate::kube::x509::{AltName, Subject};
 
 /// How often the Node's addresses are read.
@@ -103,7 +105,7 @@ impl ClusterCertificate {
             }
             Ok(RotationStep::Send(request)) => {
                 let answer = if self.kind.is_at_supervisor() {
-                    let client = reviews.serving_client(&ips(&self.pki.subject));
+                    let client = reviews.serving_client(&ips(self.pki.subject()));
                     client.and_then(|mut api| {
                         api.connect(BUDGET)?;
                         api.call(&request, BUDGET)
@@ -130,12 +132,18 @@ impl ClusterCertificate {
         let names = response
             .map_err(|error| error.why.to_string())
             .and_then(|response| names(&json::parse(&response.body).unwrap_or_default()));
-        self.take_names(names, reviews.now());
+        self.take_names(names, reviews.kubeconfig(), reviews.now());
     }
 
-    /// Takes the names of the Node. If the names have changed, a new rotation begins, for a
-    /// certificate with the new names.
-    fn take_names(&mut self, names: Result<Vec<AltName>, String>, now: Mono) {
+    /// Takes the names of the Node, which the server of this kubeconfig has told. If the names have
+    /// changed, a new rotation begins, for a certificate with the new names. So it does if the
+    /// certificate is of another cluster than the kubeconfig: clients of this one refuse it.
+    fn take_names(
+        &mut self,
+        names: Result<Vec<AltName>, String>,
+        kubeconfig: &ApiConfig,
+        now: Mono,
+    ) {
         self.read_log.ended(names.as_ref().err().map(String::as_str), now);
         self.read_at = now.after(if names.is_ok() { READ_EVERY } else { RETRY });
         let Ok(names) = names else { return };
@@ -153,11 +161,17 @@ impl ClusterCertificate {
         } else {
             Subject { alt_names: names, ..Subject::of_node(node_name) }
         };
-        if self.rotation.deadline().is_none() || self.pki.subject != subject {
-            let held = self.pki.current().map(|(_, leaf)| leaf);
+        let held = self.pki.current();
+        let replace_now = held.as_ref().is_some_and(|(pair, _)| !is_of_cluster(pair, kubeconfig));
+        let is_replaced = self.rotation.deadline() == Some(Wall::default());
+        if self.rotation.deadline().is_none()
+            || *self.pki.subject() != subject
+            || replace_now && !is_replaced
+        {
+            let held = held.map(|(_, leaf)| leaf);
             let certificate =
-                Certificate::new(self.kind, subject.clone(), held, false, self.jitter);
-            self.pki.subject = subject;
+                Certificate::new(self.kind, subject.clone(), held, replace_now, self.jitter);
+            self.pki.request_for(subject, kubeconfig);
             self.rotation = Rotation::new(Some(certificate));
         }
     }
@@ -201,7 +215,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::client::api_config::Pem;
+    use crate::credentials::certificate::{FileTask, TaskResult};
+    use crate::credentials::pki::tests::Signer;
+    use crate::credentials::pki::tests::serving::work;
+    use crate::credentials::rotation::CertificateFiles as _;
+    use crate::kube::instant::Now;
     use crate::os::tree::Tree;
+
+    fn kubeconfig(ca: Option<&str>) -> ApiConfig {
+        let pem = |ca: &str| Pem { file: None, source: "ca".into(), bytes: ca.into() };
+        ApiConfig { ca: ca.map(pem), ..ApiConfig::of("https://10.0.0.1:6443").unwrap() }
+    }
 
     fn node(addresses: &[(&str, &str)]) -> Value {
         let addresses: Vec<Value> = addresses
@@ -249,6 +274,68 @@ mod tests {
         assert_eq!(ips(&subject), "192.0.2.7,fd00::7");
     }
 
+    /// Each step of a stored certificate and of one that could not be stored.
+    #[test]
+    fn a_certificate_of_a_former_cluster_is_replaced_at_once_and_only_once() {
+        let day = |day: u64| Duration::from_secs(86_400 * day);
+        let at = Wall::from_epoch(day(10));
+        let [old, new] = [Signer::new(), Signer::new()];
+        let both = [old.ca.as_str(), &new.ca].concat();
+        let [old_ca, new_ca, both] = [&old.ca, &new.ca, &both].map(|ca| kubeconfig(Some(ca)));
+        for is_stored in [true, false] {
+            let folder = Tree::empty("serving-cluster");
+            let open = || {
+                let config = Config::default();
+                ClusterCertificate::open(&config, folder.path(), Jitter::NONE).unwrap()
+            };
+            let takes = |certificate: &mut ClusterCertificate, kubeconfig: &ApiConfig| {
+                // The signer signs no names.
+                certificate.take_names(Ok(Vec::new()), kubeconfig, Mono::START);
+                certificate.rotation.deadline() == Some(Wall::default())
+            };
+            let install = |certificate: &mut ClusterCertificate, signer: &Signer| {
+                let sign =
+                    FileTask::Sign { new_key: false, with_bootstrap: false, is_first: false };
+                let TaskResult::Signed(request) = work(&mut certificate.pki, &sign, at) else {
+                    panic!("no request");
+                };
+                let key = &request.info.public_key;
+                let chain = signer.chain("system:node:", key, day(1), day(365));
+                let install = FileTask::Install(chain.trim_end().to_owned());
+                let result = if is_stored {
+                    work(&mut certificate.pki, &install, at)
+                } else {
+                    certificate.pki.result(&install, Err("full".into()), at)
+                };
+                let (TaskResult::InUse(leaf) | TaskResult::NotStored(leaf, _)) = result else {
+                    panic!("{result:?}");
+                };
+                let now = Now { mono: Mono::START, wall: at };
+                certificate.rotation.on_replaced(leaf, now.into());
+            };
+            let mut certificate = open();
+            assert!(takes(&mut certificate, &old_ca), "there is none");
+            install(&mut certificate, &old);
+            for (kubeconfig, is_replaced) in
+                [(&old_ca, false), (&kubeconfig(None), false), (&both, false), (&new_ca, true)]
+            {
+                assert_eq!(takes(&mut certificate, kubeconfig), is_replaced);
+                if is_stored {
+                    assert_eq!(takes(&mut open(), kubeconfig), is_replaced, "a restart");
+                }
+            }
+            let state = format!("{:?}", certificate.rotation);
+            assert!(takes(&mut certificate, &new_ca));
+            assert_eq!(format!("{:?}", certificate.rotation), state, "it is under way");
+            // The search for a certificate does not find it.
+            let found = work(&mut certificate.pki, &FileTask::Find, at);
+            assert_eq!(found, TaskResult::NotFound);
+            install(&mut certificate, &new);
+            assert!(!takes(&mut certificate, &new_ca));
+            assert!(takes(&mut certificate, &old_ca), "and back");
+        }
+    }
+
     /// The controller of k3s makes them from annotations that only a k3s agent removes.
     #[test]
     fn no_name_is_asked_for_that_a_supervisor_never_signs() {
@@ -259,8 +346,9 @@ mod tests {
         certificate.kind = CertificateKind::ServingAtSupervisor;
         let ip = AltName::Ip([192, 0, 2, 7].into());
         let [own, other] = ["pi", "pi.example"].map(|name| AltName::Dns(name.to_owned()));
-        certificate.take_names(Ok(vec![own.clone(), other, ip.clone()]), Mono::START);
-        assert_eq!(certificate.pki.subject.alt_names, [own, ip]);
+        let names = Ok(vec![own.clone(), other, ip.clone()]);
+        certificate.take_names(names, &kubeconfig(None), Mono::START);
+        assert_eq!(certificate.pki.subject().alt_names, [own, ip]);
     }
 
     /// Else the same reason would not be logged again in the life of the process.
@@ -275,7 +363,7 @@ mod tests {
             (Ok(vec![AltName::Dns("pi".into())]), at(701)),
             (Err("no answer".to_owned()), at(161)),
         ] {
-            certificate.take_names(read.clone(), at(101));
+            certificate.take_names(read.clone(), &kubeconfig(None), at(101));
             assert_eq!(certificate.read_log.last_error(), read.err().as_deref());
             assert_eq!(certificate.read_at, read_at);
         }

@@ -10,7 +10,7 @@ use ring::rand::SystemRandom;
 use super::access::{AccessConfig, BUDGET, ReviewContext, ReviewTime};
 use super::client_ca::issuers;
 use crate::client::api::Api;
-use crate::client::api_config::Pem;
+use crate::client::api_config::{ApiConfig, Pem};
 use crate::credentials::{Credentials, IdentitySource};
 use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::message::{Answer, Request};
@@ -103,11 +103,16 @@ impl Reviews {
         clock::of_certificates(self.seen().now.wall)
     }
 
+    /// Where the API server is, and its CA.
+    pub(super) fn kubeconfig(&self) -> &ApiConfig {
+        &self.credentials.current.api.config
+    }
+
     /// The CA that has signed the board's own client certificate, if the current credentials have
     /// it: in the kubeconfig, or in the chain behind the certificate, as k3s sends it. Any other CA
     /// of the kubeconfig only verifies servers, and may sign for everybody.
     pub(super) fn client_ca(&self) -> Option<Pem> {
-        let config = &self.credentials.current.api.config;
+        let config = self.kubeconfig();
         let chain = &config.certificate.as_ref()?.chain;
         let ca = config.ca.iter();
         issuers(&chain.bytes, ca.chain([chain]).map(|pem| pem.bytes.as_slice()))

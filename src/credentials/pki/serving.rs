@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::marks::PairMarks;
 use super::store::{SERVER, Store};
-use crate::client::api_config::ClientCertificate;
+use crate::client::api_config::{ApiConfig, ClientCertificate};
 use crate::credentials::certificate::{CertificateKind, FileTask, TaskResult};
 use crate::credentials::rotation::CertificateFiles;
 use crate::kube::text::Fault;
@@ -20,9 +20,10 @@ use crate::os::write::{Disk, Op};
 pub struct ServingPki {
     store: Store,
     kind: CertificateKind,
-    /// The subject of the certificates to request.
-    pub subject: Subject,
-    /// The last certificate, if it could not be stored. It is in use all the same.
+    subject: Subject,
+    /// The marks of the cluster that the next certificate is requested of.
+    marks: PairMarks,
+    /// The last certificate, if it could not be stored, with its marks. It is in use all the same.
     unstored: Option<(ClientCertificate, Leaf)>,
     /// The operations that remove what the last certificate replaced.
     clean: Vec<Op>,
@@ -40,7 +41,25 @@ impl ServingPki {
         if let Err(why) = store.recover().and_then(|ops| Disk::default().carry_out(ops)) {
             log::warn!("{why}");
         }
-        Ok(Self { store, kind, subject: Subject::default(), unstored: None, clean: Vec::new() })
+        Ok(Self {
+            store,
+            kind,
+            subject: Subject::default(),
+            marks: PairMarks::default(),
+            unstored: None,
+            clean: Vec::new(),
+        })
+    }
+
+    /// The subject of the certificates to request.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// The next certificates are requested for this subject, of the cluster of this kubeconfig.
+    pub fn request_for(&mut self, subject: Subject, kubeconfig: &ApiConfig) {
+        self.subject = subject;
+        self.marks = PairMarks::authorities(kubeconfig);
     }
 
     /// The certificate to use.
@@ -73,17 +92,19 @@ impl CertificateFiles for ServingPki {
         match task {
             FileTask::Find => Ok(Vec::new()),
             FileTask::Sign { new_key, .. } => self.store.pending_key(*new_key, None),
-            FileTask::Install(chain) => self.store.install(chain, &PairMarks::default(), now),
+            FileTask::Install(chain) => self.store.install(chain, &self.marks, now),
         }
     }
 
     fn result(&mut self, task: &FileTask, written: Result<(), Fault>, now: Wall) -> TaskResult {
         let result = match task {
             FileTask::Find => {
-                let stored = self.stored().map(|(_, leaf)| leaf);
-                let usable = stored
-                    .filter(|leaf| now <= leaf.not_after && leaf.subject.satisfies(&self.subject));
-                Ok(usable.map_or(TaskResult::NotFound, |leaf| {
+                let usable = self.stored().filter(|(pair, leaf)| {
+                    now <= leaf.not_after
+                        && leaf.subject.satisfies(&self.subject)
+                        && !PairMarks::of_stored(pair).differs(&self.marks)
+                });
+                Ok(usable.map_or(TaskResult::NotFound, |(_, leaf)| {
                     self.unstored = None;
                     TaskResult::InUse(leaf)
                 }))
@@ -96,9 +117,11 @@ impl CertificateFiles for ServingPki {
                 .map(TaskResult::Signed),
             FileTask::Install(chain) => match self.store.issued(chain, now) {
                 Err(why) => Ok(TaskResult::Unusable(why)),
-                Ok((certificate, leaf)) => match written.and_then(|()| self.installed()) {
+                Ok((mut certificate, leaf)) => match written.and_then(|()| self.installed()) {
                     Ok(leaf) => Ok(TaskResult::InUse(leaf)),
                     Err(why) => {
+                        let marks = format!("\n{}", self.marks.lines());
+                        certificate.chain.bytes.extend_from_slice(marks.as_bytes());
                         self.unstored = Some((certificate, leaf.clone()));
                         Ok(TaskResult::NotStored(leaf, format!("in use, but not stored: {why}")))
                     }

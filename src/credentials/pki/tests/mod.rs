@@ -2,7 +2,7 @@
 
 mod clusters;
 mod crash;
-pub(in crate::credentials) mod serving;
+pub(crate) mod serving;
 mod upstream;
 
 use std::fs;

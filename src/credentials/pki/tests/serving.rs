@@ -8,11 +8,7 @@ use crate::credentials::rotation::CertificateFiles;
 const SIGN: FileTask = FileTask::Sign { new_key: false, with_bootstrap: false, is_first: true };
 
 /// The whole task at once.
-pub(in crate::credentials) fn work(
-    files: &mut dyn CertificateFiles,
-    task: &FileTask,
-    now: Wall,
-) -> TaskResult {
+pub(crate) fn work(files: &mut dyn CertificateFiles, task: &FileTask, now: Wall) -> TaskResult {
     let mut disk = Disk::default();
     let written = files.operations(task, now).and_then(|ops| disk.carry_out(ops));
     let result = files.result(task, written, now);
@@ -26,7 +22,8 @@ pub(in crate::credentials) fn work(
 
 fn open(folder: &Folder, node: &str) -> ServingPki {
     let mut pki = ServingPki::open(&folder.0, CertificateKind::Serving).unwrap();
-    pki.subject = Subject::of_node(node);
+    let kubeconfig = ApiConfig::of("https://10.0.0.1:6443").unwrap();
+    pki.request_for(Subject::of_node(node), &kubeconfig);
     pki
 }
 

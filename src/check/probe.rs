@@ -25,8 +25,9 @@ use crate::kube::object::LEASES;
 use crate::kube::text::{Fault, FaultKind};
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
+use crate::node::pods::{self, ListSize};
+use crate::node::server_version;
 use crate::node::wall_clock::boot_of;
-use crate::node::{pods, server_version};
 use crate::os::clock::{self, Clock};
 use crate::os::command::credentials_folder;
 use crate::os::guard::writable;
@@ -413,7 +414,7 @@ impl ServerProbe<'_> {
             // Below another root, the time of that machine's boot is not known.
             let is_here = self.setup.host.root.is_real();
             let boot = |server_time| boot_of(server_time, clock.now().mono, clock.boot_to_start());
-            let list = self.call(Request::get(pods::list_path(&config.node.name), Accept::List));
+            let list = self.call(pods::list(&config.node.name, ListSize::Page));
             let date = list.as_ref().ok().and_then(|list| list.date).filter(|_| is_here);
             guest::pods(&config.node, list, date.map(boot))
         } else {

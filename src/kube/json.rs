@@ -2,8 +2,8 @@
 //!
 //! A parsed value may take 25 times the bytes of its text: 1 MiB of `[0,0,…]` would take 27 MB.
 //! Parts that nothing here reads, and that anybody may fill, are skipped and not counted:
-//! managedFields, annotations that [`is_read_annotation`] does not name, and images beyond
-//! `MAX_IMAGES`.
+//! `fieldsV1` of managedFields, annotations that [`is_read_annotation`] does not name, and images
+//! beyond `MAX_IMAGES`.
 
 use std::cell::Cell;
 use std::fmt;
@@ -133,7 +133,7 @@ impl<'de> Visitor<'de> for Place<'_> {
             let value = if is_foreign || self.skipped.contains(&key.as_str()) {
                 map.next_value::<IgnoredAny>()?;
                 continue;
-            } else if key == "managedFields" {
+            } else if key == "fieldsV1" {
                 map.next_value::<IgnoredAny>()?;
                 Value::Null
             } else {
@@ -195,7 +195,7 @@ mod tests {
             "metadata": {
                 "name": "pi",
                 "annotations": annotations,
-                "managedFields": [vec![0; 100_000]],
+                "managedFields": [{"fieldsV1": vec![0; 100_000]}],
                 "labels": {"managed": "yes"},
             },
             "status": {"images": vec![json!({"names": ["a"], "sizeBytes": 1}); 10_000]},
@@ -205,7 +205,7 @@ mod tests {
             node["metadata"]["annotations"][name] = value.clone();
         }
         let mut want = node.clone();
-        want["metadata"]["managedFields"] = Value::Null;
+        want["metadata"]["managedFields"] = json!([{"fieldsV1": null}]);
         want["metadata"]["annotations"] = kept;
         want["status"]["images"].as_array_mut().unwrap().truncate(MAX_IMAGES);
         let bytes = node.to_string().into_bytes();

@@ -41,7 +41,8 @@ fn a_board_becomes_a_ready_node_and_stays_one() {
     let Some(double) = cluster.double() else { return };
     double.assert_members_are_known();
     assert_eq!(double.connections(), 1, "one connection for everything");
-    // Five requests of a new board, and then one for each renewal. Events have the lowest priority.
+    // Four requests of a new board, one for each renewal, and after the third one the list of pods.
+    // Events have the lowest priority.
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
     let renewal = format!("PATCH {leases}/{name} 200");
     assert_eq!(
@@ -51,9 +52,9 @@ fn a_board_becomes_a_ready_node_and_stays_one() {
             "POST /api/v1/nodes 201".to_owned(),
             format!("GET {leases}/{name} 404"),
             format!("POST {leases} 201"),
-            format!("GET {} 200", look_at(&name)),
             renewal.clone(),
             renewal,
+            format!("GET {} 200", look_at(&name)),
         ]
     );
 }

@@ -364,9 +364,9 @@ impl Kubelet {
             // It is rarely due, and after its expiry every request fails.
             (certificate, other_work.credentials_due.filter(|_| !ends)),
             (node, node_due),
-            // Not before the first renewal: stray pods must not delay the time at which the board
-            // is Ready.
-            (RequestKind::Pods, self.renewed.and_then(|_| self.pods.due())),
+            // Not before the third renewal: a kubelet of this name on another machine writes its
+            // boot id to the Node every 10 s, and its pods are no strays.
+            (RequestKind::Pods, self.pods.due().filter(|_| self.renewals > 2)),
             (RequestKind::Event, self.events.due(now)),
         ]
     }
@@ -604,7 +604,7 @@ impl Kubelet {
                 self.node_log.gone(&format!("deleted on the server; {next}"), now);
             }
             Ok(Progress::Read) => {
-                self.pods.node_answered(now);
+                self.pods.node_answered(self.node.shared(), now);
                 // The version that an earlier process has reported stays, like a fact that was not
                 // read.
                 if !self.registered
@@ -621,7 +621,7 @@ impl Kubelet {
             }
             Ok(Progress::Created | Progress::Adopted | Progress::Done) => {
                 self.node_log.succeeded(now);
-                self.pods.node_answered(now);
+                self.pods.node_answered(self.node.shared(), now);
                 if let Some(shutdown) = &mut self.shutdown {
                     shutdown.is_reported = true;
                 }

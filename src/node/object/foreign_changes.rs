@@ -13,7 +13,7 @@ impl Node {
     pub(super) fn detect_foreign_changes(&mut self, config: &Config, node: &Value, now: Mono) {
         self.detect_cordon(config, node);
         self.detect_pod_cidrs(node, now);
-        self.detect_name_conflict(config, node);
+        self.detect_name_conflict(config, node, now);
     }
 
     /// The events of the change from the cached Node to `after`.
@@ -62,22 +62,25 @@ impl Node {
         }
     }
 
-    /// Records an event if another board writes to this Node: copies of one SD card have the same
-    /// host name. A boot id is foreign if it is neither the cached Node's nor this board's. If the
-    /// Node that was read has an older heartbeat than the cached Node, its boot id is that of an
-    /// earlier boot, because a backup of etcd was restored or the server lags. Then there is no
-    /// event.
-    fn detect_name_conflict(&mut self, config: &Config, node: &Value) {
+    /// Notes that another machine writes to this Node, and records one event about it: copies of
+    /// one SD card have the same host name. A boot id is foreign if it is neither the cached Node's
+    /// nor this board's. If the Node that was read has an older heartbeat than the cached Node, its
+    /// boot id is that of an earlier boot, because a backup of etcd was restored or the server
+    /// lags. Then there is no event.
+    fn detect_name_conflict(&mut self, config: &Config, node: &Value, now: Mono) {
         let theirs = boot_id(node);
         let ours = self.seen.as_ref().map(boot_id).unwrap_or_default();
         let is_foreign = self.is_registered()
             && !ours.is_empty()
-            && !["", ours, &self.own_boot_id, &self.foreign_boot_id].contains(&theirs);
-        if is_foreign {
-            theirs.clone_into(&mut self.foreign_boot_id);
-            if self.seen.as_ref().map(heartbeat) <= Some(heartbeat(node)) {
-                self.events.push(Event::name_conflict(&config.node.name, theirs));
-            }
+            && !["", ours, &self.own_boot_id].contains(&theirs);
+        if !is_foreign {
+            return;
+        }
+        self.shared = Some(now);
+        let is_new = self.foreign_boot_id != theirs;
+        theirs.clone_into(&mut self.foreign_boot_id);
+        if is_new && self.seen.as_ref().map(heartbeat) <= Some(heartbeat(node)) {
+            self.events.push(Event::name_conflict(&config.node.name, theirs));
         }
     }
 }

@@ -81,6 +81,8 @@ pub struct Node {
     own_boot_id: String,
     /// Boot id of another board that writes to this Node; empty if there is none.
     foreign_boot_id: String,
+    /// When a foreign boot id was last read.
+    shared: Option<Mono>,
     /// The uid of a Node that could not be read as a whole.
     partial_uid: Option<String>,
     /// The last read did not get the whole Node. If no uid is known, the next read is only of the
@@ -116,6 +118,7 @@ impl Node {
             new_pod_cidrs: None,
             own_boot_id: String::new(),
             foreign_boot_id: String::new(),
+            shared: None,
             partial_uid: None,
             wants_uid: false,
             refused_create: None,
@@ -160,6 +163,11 @@ impl Node {
     /// Whether the Node is registered and only its status is left to update.
     pub fn is_registered(&self) -> bool {
         self.seen.is_some() && !self.state.registers()
+    }
+
+    /// When another machine was last seen to write to this Node.
+    pub fn shared(&self) -> Option<Mono> {
+        self.shared
     }
 
     /// The events since the last call.

@@ -727,14 +727,17 @@ fn new_pod_cidrs_are_returned_once_and_force_one_patch() {
 fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
     let mut test = NodeTest::registered();
     let boot_id = ["status", "nodeInfo", "bootID"];
+    assert_eq!(test.node.shared(), None);
     for (theirs, want) in [
         ("theirs", vec!["NodeNameConflict"]),
         ("theirs", vec![]),
         // The other board was rebooted.
         ("another", vec!["NodeNameConflict"]),
     ] {
+        test.node.shared = None;
         test.read_with(&boot_id, theirs.into());
         assert_eq!(test.reasons(), want);
+        assert!(test.node.shared().is_some(), "{theirs}: each time");
         assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
         assert_eq!(test.reasons(), [""; 0], "no reboot");
     }

@@ -9,8 +9,6 @@ use crate::kube::names::is_dns_subdomain;
 use crate::kube::object::{self, MIRROR};
 use crate::kube::time::Wall;
 
-use super::PODS_A_LIST;
-
 /// The folder of the namespaces' objects.
 const NAMESPACES: &str = "/api/v1/namespaces";
 
@@ -19,9 +17,15 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 const MESSAGE: &str = "Pod was rejected: Node didn't have enough resource: pods, requested: 1, \
                        used: 0, capacity: 0";
 
-/// Tolerance of the comparison of a kubelet's time with the server's time. A kubelet's clock may
-/// be behind, and `Date` has whole seconds.
-const TOLERANCE: Duration = Duration::from_secs(60);
+/// Tolerance of the comparison of a kubelet's time with the server's time: a kubelet's clock may be
+/// behind.
+const KUBELET_TOLERANCE: Duration = Duration::from_secs(60);
+/// Tolerance of the comparison of two times of API servers. They have whole seconds, and the clocks
+/// of two servers differ.
+const SERVER_TOLERANCE: Duration = Duration::from_secs(10);
+/// The field manager of a kubelet. In k3s the controllers have the kubelet's name, `k3s`, and write
+/// the status of pods of a dead Node, too.
+const KUBELET: &str = "kubelet";
 
 /// The stray pods of a list, without those that are not bound to this Node, have ended, or have no
 /// valid name.
@@ -86,13 +90,13 @@ impl PodChange {
 }
 
 impl StrayPods {
-    /// Judges the first [`PODS_A_LIST`] pods. `None` if `list` is no PodList. `boot` is the time of
+    /// Judges all pods. `None` if `list` is no PodList. `boot` is the time of
     /// this boot by the server's clock. If it is unknown, each pod that a kubelet may have started
     /// is kept.
     pub(super) fn of_list(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<Self> {
         let is_list = object::text(list, &["kind"]) == "PodList";
         let mut strays = Self::default();
-        for pod in object::list(list, &["items"]).iter().take(PODS_A_LIST) {
+        for pod in object::list(list, &["items"]) {
             strays.add(pod, node_name, boot);
         }
         is_list.then_some(strays)
@@ -154,13 +158,23 @@ fn may_run(pod: &Value, boot: Option<Wall>) -> bool {
     } else if !has_containers && started.is_empty() {
         return false;
     }
-    // The server writes creationTimestamp: a pod that was created after the boot was also started
-    // after it, whatever the clock of its kubelet said.
-    let created = Wall::parse(object::text(pod, &["metadata", "creationTimestamp"]));
     let times: Option<Vec<Wall>> = started.into_iter().map(Wall::parse).collect();
-    let latest = times.and_then(|times| times.into_iter().max().max(created));
-    match (latest, boot) {
-        (Some(latest), Some(boot)) if !start.is_empty() => latest.after(TOLERANCE) >= boot,
-        _ => true,
-    }
+    let Some(boot) = boot.filter(|_| !start.is_empty()) else {
+        return true;
+    };
+    let is_since =
+        |time: Option<Wall>, tolerance| time.is_none_or(|at| at.after(tolerance) >= boot);
+    // The clock of the kubelet may have been wrong. The server writes creationTimestamp and the
+    // times of managedFields: a pod that was created, or whose status a kubelet wrote, after the
+    // boot was also started after it.
+    let created = object::text(pod, &["metadata", "creationTimestamp"]);
+    let of_kubelets = object::list(pod, &["metadata", "managedFields"]).iter().filter(|entry| {
+        let text = |member| object::text(entry, &[member]);
+        text("subresource") == "status" && text("manager") == KUBELET
+    });
+    let written = of_kubelets.map(|entry| object::text(entry, &["time"])).chain([created]);
+    is_since(times.and_then(|times| times.into_iter().max()), KUBELET_TOLERANCE)
+        || written
+            .filter(|time| !time.is_empty())
+            .any(|time| is_since(Wall::parse(time), SERVER_TOLERANCE))
 }

@@ -4,8 +4,9 @@
 //! kubelet had this name before. Without a kubelet it would wait for ever, and after a delete it
 //! would terminate for ever. As a kubelet with maxPods 0 does, a guest rejects such a pod, and it
 //! completes the deletion of a pod that terminates. After a request of the Node one bounded list is
-//! sent, so a healthy board sends one list with each report. With `--max-pods` above 0, or
-//! `--reject-pods=false`, nothing is sent.
+//! sent, so a healthy board sends one list with each report. While another machine writes to the
+//! Node, its pods are left alone. With `--max-pods` above 0, or `--reject-pods=false`, nothing is
+//! sent.
 //! Upstream: `pkg/kubelet/kubelet.go` HandlePodAdditions, `pkg/kubelet/lifecycle/predicate.go`.
 
 mod judge;
@@ -30,17 +31,17 @@ use self::judge::{ChangeKind, PodChange, StrayPods};
 /// All pods.
 const PODS: &str = "/api/v1/pods";
 
-/// Most pods of one list: its `limit`. The list has no `resourceVersion=0`, with which the server
-/// would ignore the limit.
+/// Most changes that follow a list, and the `limit` of a page.
 const PODS_A_LIST: usize = 8;
 /// Members of a pod that nothing here reads, and that may have any number of values.
-const UNREAD: [&str; 4] = ["containers", "initContainers", "ephemeralContainers", "volumes"];
+const UNREAD: [&str; 5] =
+    ["containers", "initContainers", "ephemeralContainers", "volumes", "labels"];
 /// Shortest time between two lists. A status that changes all the time causes no more of them.
 const LIST_SPACING: Duration = Duration::from_secs(15);
-/// Shortest time between two lists in two cases. In the first, eight pods are too large for a list,
-/// and each list has one pod. In the second, the server forbids the list: it is tried again because
-/// a role may be added later, and because an API server that starts forbids everything until it has
-/// read the roles.
+/// Shortest time between two lists in three cases. In the first, eight pods are too large for a
+/// list, and each list has one pod. In the second, the server forbids the list: it is tried again
+/// because a role may be added later, and because an API server that starts forbids everything
+/// until it has read the roles. In the third, another machine writes to the Node.
 const RARE_LIST_SPACING: Duration = Duration::from_secs(3600);
 /// Period of the lists that follow a change.
 const LIST_PERIOD: Duration = Duration::from_secs(30);
@@ -53,21 +54,49 @@ const REJECTIONS: u32 = 10;
 const REJECTION_PERIOD: Duration = Duration::from_secs(600);
 
 /// A finalizer or an admission plugin may keep a pod as it is. The next attempt for the same pod
-/// follows after this time. Eight such pods fill the list and hide all others.
+/// follows after this time. Eight such pods fill a page and hide all others.
 const RETRY_PERIOD: Duration = Duration::from_secs(3600);
 /// Most pods whose last attempt is known.
 const MAX_TRIED: usize = 64;
 
-/// The path of the list of the pods that are bound to the Node and have not ended.
-pub fn list_path(node_name: &str) -> String {
-    limited_path(node_name, PODS_A_LIST)
+/// Which pods a list has: all from the server's cache, or as many as `limit` says.
+///
+/// Without `resourceVersion=0` an API server before 1.33 reads all pods of the cluster from etcd
+/// for each list: `shouldDelegateList` of `apiserver/pkg/storage/cacher/cacher.go`. With it the
+/// server ignores the limit. The cache may be behind by seconds; each change carries the uid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListSize {
+    /// All pods of the Node.
+    All,
+    /// At most eight, where all are too large for one answer.
+    Page,
+    /// One, where eight are too large. It may have any size.
+    One,
 }
 
-fn limited_path(node_name: &str, limit: usize) -> String {
-    format!(
+impl ListSize {
+    /// The smaller size, after an answer that is too large.
+    fn smaller(self) -> Option<Self> {
+        match self {
+            Self::All => Some(Self::Page),
+            Self::Page => Some(Self::One),
+            Self::One => None,
+        }
+    }
+}
+
+/// The list of the pods that are bound to the Node and have not ended.
+pub fn list(node_name: &str, size: ListSize) -> Request {
+    let (size, accept) = match size {
+        ListSize::All => ("8&resourceVersion=0", Accept::List),
+        ListSize::Page => ("8", Accept::List),
+        ListSize::One => ("1", Accept::Object),
+    };
+    let path = format!(
         "{PODS}?fieldSelector=spec.nodeName%3D{node_name}%2Cstatus.phase%21%3DFailed%2C\
-         status.phase%21%3DSucceeded&limit={limit}"
-    )
+         status.phase%21%3DSucceeded&limit={size}"
+    );
+    Request::get(path, accept)
 }
 
 /// How many of the pods in a list would be ended, and how many kept; `None` if `body`
@@ -99,8 +128,8 @@ pub struct Pods {
     is_forbidden: bool,
     /// The log has said that the server forbids the list, and no list was allowed since.
     is_told: bool,
-    /// `limit` of the next list: [`PODS_A_LIST`], or 1 after an answer that is too large.
-    limit: usize,
+    /// Of the next list.
+    size: ListSize,
 }
 
 /// A pod that a change was accepted or forbidden for.
@@ -124,7 +153,7 @@ impl Pods {
             tried: VecDeque::new(),
             is_forbidden: false,
             is_told: false,
-            limit: PODS_A_LIST,
+            size: ListSize::All,
         }
     }
 
@@ -138,13 +167,19 @@ impl Pods {
     }
 
     /// The server answered a request of the Node: a list now costs no further wakeup of the radio.
-    pub fn node_answered(&mut self, now: Mono) {
-        let is_rare = self.limit == 1 || self.is_forbidden;
+    /// `shared` is when another machine was last seen to write to the Node: the pods may run there,
+    /// so nothing is sent until it was not seen for an hour.
+    pub fn node_answered(&mut self, shared: Option<Mono>, now: Mono) {
+        let is_rare = self.size == ListSize::One || self.is_forbidden;
         let spacing = if is_rare { RARE_LIST_SPACING } else { LIST_SPACING };
-        let is_recent = |then: Mono| now.since(then) < spacing;
-        if !self.listed_at.is_some_and(is_recent) {
+        let is_recent =
+            |then: Option<Mono>, spacing| then.is_some_and(|at| now.since(at) < spacing);
+        if is_recent(shared, RARE_LIST_SPACING) {
+            self.due = None;
+            self.changes.clear();
+        } else if !is_recent(self.listed_at, spacing) {
             self.due = Some(now);
-            self.limit = PODS_A_LIST;
+            self.size = ListSize::All;
         }
     }
 
@@ -163,19 +198,11 @@ impl Pods {
     /// The next request: a list, or a change of a pod of the last one.
     pub fn request(&mut self, now: Mono) -> Request {
         match self.changes.front() {
-            Some(change) => {
-                if let ChangeKind::Reject(_) = change.kind {
-                    self.rejections.take(now);
-                }
-                change.request()
-            }
+            Some(change) => change.request(),
             None => {
                 self.due = None;
                 self.listed_at = Some(now);
-                let path = limited_path(&self.node_name, self.limit);
-                // One pod may have any size.
-                let accept = if self.limit == 1 { Accept::Object } else { Accept::List };
-                Request::get(path, accept)
+                list(&self.node_name, self.size)
             }
         }
     }
@@ -191,7 +218,9 @@ impl Pods {
     ) -> Result<Progress, RequestError> {
         let sent = self.changes.pop_front();
         let answer = accepted(answer).and_then(|response| match &sent {
-            Some(_) => Ok(message::parse_without(&response.body, &UNREAD).unwrap_or_default()),
+            Some(_) => message::parse_without(&response.body, &UNREAD)
+                .filter(Value::is_object)
+                .ok_or_else(|| Refused::nonsense("a Pod").into()),
             None => match json::parse_without(&response.body, &UNREAD) {
                 Err(Unparsed::TooLarge) => Err(Refused::useless(format!(
                     "the pods in the answer have more than {MAX_VALUES} values"
@@ -200,6 +229,15 @@ impl Pods {
                 list => Ok(list.unwrap_or_default()),
             },
         });
+        let is_refused = |error: &RequestError| {
+            error.refused.as_ref().is_some_and(|refused| refused.code >= 400)
+        };
+        if let (Some(PodChange { kind: ChangeKind::Reject(_), .. }), false) =
+            (&sent, answer.as_ref().is_err_and(is_refused))
+        {
+            // Also after silence: the server may have carried it out.
+            self.rejections.take(now);
+        }
         let error = match (sent, answer) {
             (None, Ok(list)) => {
                 let strays = StrayPods::of_list(&list, &self.node_name, boot);
@@ -212,26 +250,34 @@ impl Pods {
                     self.is_forbidden = true;
                     return Ok(self.on_forbidden(refused));
                 }
-                // The list is too large.
-                (None, Some(Refused { code: 200..300, .. })) if self.limit > 1 => {
-                    self.limit = 1;
+                (None, Some(Refused { code: 200..300, .. })) if self.size != ListSize::One => {
+                    self.size = self.size.smaller().unwrap_or(ListSize::One);
                     self.due = Some(now);
                     return Ok(Progress::Continue);
                 }
                 // The pod is gone, or another pod has its name.
-                (Some(_), Some(Refused { code: 404 | 409 | 422, .. })) => {
-                    return Ok(Progress::Continue);
-                }
-                (Some(change), Some(Refused { code: 403, .. })) => {
+                (Some(_), Some(Refused { code: 404 | 409, .. })) => return Ok(Progress::Continue),
+                // An admission plugin or policy denies it, or another pod has its name.
+                (Some(change), Some(refused @ Refused { code: 403 | 422, .. }))
+                    if refused.is_final() =>
+                {
+                    let Fault { what, .. } = Fault::from(refused);
+                    let line = format!("{} cannot be ended: {what}", change.name);
                     self.remember(change.uid, now);
-                    error
+                    return Ok(Progress::Note(line));
+                }
+                // A webhook fails for this pod, and not for pods of other namespaces. The refusal
+                // of the last pod is told.
+                (Some(_), Some(refused)) if refused.code == 500 && !self.changes.is_empty() => {
+                    return Ok(Progress::Continue);
                 }
                 _ => error,
             },
         };
         self.changes.clear();
         let is_large = |refused: &Refused| (200..300).contains(&refused.code);
-        if self.limit == 1 && error.refused.as_deref().is_some_and(|refused| !is_large(refused)) {
+        let is_one = self.size == ListSize::One;
+        if is_one && error.refused.as_deref().is_some_and(|refused| !is_large(refused)) {
             self.listed_at = None;
         }
         Err(error)
@@ -254,7 +300,7 @@ impl Pods {
         (self.is_forbidden, self.is_told) = (false, false);
         let StrayPods { mut changes, kept } = strays;
         if changes.is_empty() && kept.is_empty() {
-            self.limit = PODS_A_LIST;
+            self.size = ListSize::All;
         }
         let waits =
             |tried: &Tried, uid: &str| tried.uid == uid && now.since(tried.at) < RETRY_PERIOD;
@@ -271,10 +317,8 @@ impl Pods {
             }
         });
         let waiting = found - changes.len();
+        changes.truncate(PODS_A_LIST);
         self.changes = changes.into();
-        if !self.changes.is_empty() {
-            self.lists_until = now.after(LISTS_AFTER_A_CHANGE);
-        }
         if now < self.lists_until && tokens > 0 {
             self.due = Some(now.after(LIST_PERIOD));
         }
@@ -289,9 +333,13 @@ impl Pods {
             }
             ([], 0) => return Ok(Progress::Done),
             ([], waiting) => {
-                let what =
-                    format!("{waiting} wait to be rejected, because a controller creates new ones");
-                let remedy = format!("remove nodeName {} from its template", self.node_name);
+                let what = format!(
+                    "{waiting} wait to be rejected: 10 are at once, and one more each 10 minutes"
+                );
+                let remedy = format!(
+                    "if a controller creates new ones, remove nodeName {} from its template",
+                    self.node_name
+                );
                 Fault::new(what, remedy).into()
             }
         })
@@ -301,6 +349,10 @@ impl Pods {
     fn on_changed(&mut self, change: PodChange, pod: &Value, now: Mono) -> Progress {
         let PodChange { name, kind, uid, .. } = change;
         let is_repeated = self.remember(uid, now);
+        self.lists_until = now.after(LISTS_AFTER_A_CHANGE);
+        if self.rejections.tokens(now) > 0 {
+            self.due = Some(now.after(LIST_PERIOD));
+        }
         let finalizers = object::list(pod, &["metadata", "finalizers"]);
         Progress::Note(match (kind, finalizers) {
             (ChangeKind::Reject(_), _) => format!(

@@ -6,7 +6,6 @@ use super::*;
 use crate::config::Config;
 use crate::kube::message::tests::partial;
 use crate::kube::message::{Method, Response, answered};
-use crate::kube::text::Fault;
 use crate::node::patch::tests::apply;
 
 /// The boot by the server's clock.
@@ -76,7 +75,7 @@ fn a_stray_pod_is_rejected_as_a_kubelet_with_max_pods_0_does_it() {
     let mut pods = guest();
     assert_eq!(pods.due(), Some(Mono::START));
     let path = "/api/v1/pods?fieldSelector=spec.nodeName%3Dpi%2Cstatus.phase%21%3DFailed%2C\
-                status.phase%21%3DSucceeded&limit=8";
+                status.phase%21%3DSucceeded&limit=8&resourceVersion=0";
     assert_eq!(pods.request(at(1)), Request::get(path.to_owned(), Accept::List));
     let found = [pod("web", json!({}))];
     assert_eq!(pods.on_response(list(&found), None, at(1)), Ok(Progress::Done));
@@ -151,7 +150,24 @@ fn a_pod_that_a_kubelet_started_since_the_boot_is_left() {
             );
         }
     }
-    // The clock of the kubelet was in 1970; the server's time of the pod is not.
+    // The clock of a kubelet that wrote the status was in 1970; the server's was not. What others
+    // wrote says nothing.
+    let hour = "2026-11-21T07:00:00Z";
+    for (manager, subresource, time, acts) in [
+        ("kubelet", "status", hour, 0),
+        ("kubelet", "status", "2026-11-21T05:59:55Z", 0),
+        ("kubelet", "status", "2026-11-21T05:59:30Z", 1),
+        ("kubelet", "", hour, 1),
+        ("kube-controller-manager", "status", hour, 1),
+    ] {
+        let entry = json!({"manager": manager, "subresource": subresource, "time": time});
+        let fields = json!({"metadata": {"managedFields": [entry]}});
+        let start = json!({"status": {"startTime": "1970-01-01T00:05:00Z"}});
+        let found = json!({"kind": "PodList", "items": [pod("web", apply(fields, &start))]});
+        let counts = count(found.to_string().as_bytes(), "pi", Some(boot()));
+        assert_eq!(counts, Some((acts, 1 - acts)), "{manager} {subresource} {time}");
+    }
+    // The server's time of the pod is not in 1970 either.
     let mut young = pod("web", json!({"status": {"startTime": "1970-01-01T00:05:00Z"}}));
     young["metadata"]["creationTimestamp"] = "2026-11-21T07:00:00Z".into();
     let mut pods = guest();
@@ -190,7 +206,7 @@ fn other_pods_and_invalid_names_are_ignored() {
 }
 
 #[test]
-fn the_oldest_of_at_most_8_pods_comes_first() {
+fn the_8_oldest_pods_of_a_list_come_first() {
     let mut pods = guest();
     let aged = |hour: u32| {
         let created = format!("2026-11-20T{hour:02}:00:00Z");
@@ -199,7 +215,7 @@ fn the_oldest_of_at_most_8_pods_comes_first() {
     let found: Vec<Value> = (0..20).rev().map(aged).collect();
     listed(&mut pods, &found, at(1));
     let sent = changes(&mut pods, at(1));
-    let want = (12..20).map(|hour| format!("Patch ~default/pods/p{hour}/status"));
+    let want = (0..8).map(|hour| format!("Patch ~default/pods/p{hour}/status"));
     assert_eq!(sent, want.collect::<Vec<String>>());
 }
 
@@ -209,10 +225,10 @@ fn lists_come_with_requests_of_the_node_and_follow_a_change_every_30_s_for_5_min
     assert_eq!(listed(&mut pods, &[], at(0)), Ok(Progress::Done));
     assert_eq!(pods.due(), None);
     // The read and the patch of one report.
-    pods.node_answered(at(10));
+    pods.node_answered(None, at(10));
     assert_eq!(pods.due(), None, "too early");
-    pods.node_answered(at(300));
-    pods.node_answered(at(301));
+    pods.node_answered(None, at(300));
+    pods.node_answered(None, at(301));
     assert_eq!(pods.due(), Some(at(301)));
     listed(&mut pods, &[pod("web", json!({}))], at(301));
     assert_eq!(changes(&mut pods, at(301)).len(), 1);
@@ -255,7 +271,7 @@ fn twelve_hours(found: &mut Vec<Value>, replicas: usize) -> Vec<String> {
     for second in 0..12 * 3600 {
         let now = at(second);
         if second % 300 == 0 {
-            pods.node_answered(now);
+            pods.node_answered(None, now);
         }
         while pods.due().is_some_and(|due| due <= now) {
             let request = pods.request(now);
@@ -284,7 +300,8 @@ fn twelve_hours(found: &mut Vec<Value>, replicas: usize) -> Vec<String> {
 }
 
 fn serve(found: &[Value], request: &Request) -> Answer {
-    let limit = request.path.split_once("&limit=").unwrap().1.parse().unwrap();
+    // The cache ignores the limit.
+    let limit = limit(request).parse().unwrap_or(found.len());
     let page: Vec<&Value> = found.iter().take(limit).collect();
     let list = json!({"kind": "PodList", "items": page});
     let limit = request.accept.body_limit();
@@ -292,6 +309,11 @@ fn serve(found: &[Value], request: &Request) -> Answer {
         return Ok(Response { exceeds: Some(limit), ..Response::test(200, "") });
     }
     answered(200, list)
+}
+
+/// `8&resourceVersion=0`: from the cache.
+fn limit(request: &Request) -> &str {
+    request.path.split_once("&limit=").unwrap().1
 }
 
 /// As many values take too much memory as text.
@@ -304,11 +326,12 @@ fn a_pod_of_too_many_values_does_not_hide_the_others() {
     assert_eq!(changes(&mut pods, at(1)).len(), 1, "nothing reads its arguments");
     large["spec"]["tolerations"] = vec![json!({}); MAX_VALUES].into();
     let found = [pod("a", json!({})), large, pod("c", json!({}))];
-    let limit = |request: &Request| request.path.split_once("&limit=").unwrap().1.to_owned();
     let mut pods = guest();
-    assert_eq!(limit(&pods.request(at(1))), "8");
-    assert_eq!(pods.on_response(list(&found), Some(boot()), at(1)), Ok(Progress::Continue));
-    assert_eq!(pods.due(), Some(at(1)));
+    for size in ["8&resourceVersion=0", "8"] {
+        assert_eq!(limit(&pods.request(at(1))), size);
+        assert_eq!(pods.on_response(list(&found), Some(boot()), at(1)), Ok(Progress::Continue));
+        assert_eq!(pods.due(), Some(at(1)));
+    }
     assert_eq!(limit(&pods.request(at(1))), "1");
     assert_eq!(pods.on_response(list(&found[..1]), Some(boot()), at(1)), Ok(Progress::Done));
     assert_eq!(changes(&mut pods, at(1)), ["Patch ~default/pods/a/status"]);
@@ -317,9 +340,9 @@ fn a_pod_of_too_many_values_does_not_hide_the_others() {
     let told = pods.on_response(list(&found[1..2]), Some(boot()), at(31)).unwrap_err();
     let why = "200: the pods in the answer have more than 32768 values";
     assert_eq!(told.why.to_string(), why);
-    pods.node_answered(at(3630));
+    pods.node_answered(None, at(3630));
     assert_eq!(pods.due(), None);
-    pods.node_answered(at(3631));
+    pods.node_answered(None, at(3631));
     assert_eq!(pods.due(), Some(at(3631)));
 }
 
@@ -333,10 +356,10 @@ fn each_stray_pod_is_ended_and_the_number_of_requests_is_limited() {
     let stuck = (0..7).map(|n| pod(&format!("a{n}"), stays.clone())).collect();
     let both = apply(large.clone(), &stays);
     for (case, mut found, replicas, left, rejected, deletes, lists) in [
-        ("large", vec![large], 0, 0, 2, 0, 155),
+        ("large", vec![large], 0, 0, 2, 0, 156),
         ("stay", stuck, 0, 7, 1, 12 * 7, 252),
-        ("large, and stays", vec![both], 0, 2, 0, 12, 143),
-        ("controller", vec![], 2, 82, 81, 0, 147),
+        ("large, and stays", vec![both], 0, 2, 0, 12, 155),
+        ("controller", vec![], 2, 82, 81, 0, 148),
     ] {
         found.push(pod("stray", json!({})));
         let lines = twelve_hours(&mut found, replicas);
@@ -348,30 +371,77 @@ fn each_stray_pod_is_ended_and_the_number_of_requests_is_limited() {
 }
 
 #[test]
-fn another_pod_of_the_name_is_no_error_and_an_error_ends_the_list() {
+fn a_refused_change_hides_no_other_pod() {
     let found = [pod("a", json!({})), pod("b", json!({}))];
-    for code in [404, 409, 422] {
+    for code in [404, 409] {
         let mut pods = guest();
         listed(&mut pods, &found, at(1));
         assert_eq!(answer(&mut pods, refused(code, "x"), at(1)), Ok(Progress::Continue));
         assert_eq!(changes(&mut pods, at(1)).len(), 1, "{code}: the other pod");
     }
-    for code in [401, 403, 429, 500, 503] {
+    // An admission plugin, or a policy, denies it: it is told, and tried again after an hour.
+    for (code, reason) in [(403, "Forbidden"), (422, "Invalid")] {
         let mut pods = guest();
         listed(&mut pods, &found, at(1));
-        let error = answer(&mut pods, refused(code, "x"), at(1)).unwrap_err();
-        assert!(error.refused.is_some(), "{code}");
-        assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0], "{code}");
-        listed(&mut pods, &found, at(40));
-        // An admission plugin refuses one with 403.
-        let expected = if code == 403 { 1 } else { 2 };
-        assert_eq!(changes(&mut pods, at(40)).len(), expected, "{code}");
+        let line = format!("default/a cannot be ended: {code} {reason}: no");
+        assert_eq!(answer(&mut pods, refused(code, reason), at(1)), Ok(Progress::Note(line)));
+        assert_eq!(changes(&mut pods, at(1)), ["Patch ~default/pods/b/status"], "{code}");
+        listed(&mut pods, &found[..1], at(40));
+        assert_eq!(changes(&mut pods, at(40)), [] as [&str; 0], "{code}");
+        listed(&mut pods, &found[..1], at(3601));
+        assert_eq!(changes(&mut pods, at(3601)).len(), 1, "{code}");
     }
+    // The webhook of a namespace is dead.
     let mut pods = guest();
-    listed(&mut pods, &found, at(1));
-    let silent = answer(&mut pods, Err("slow".into()), at(1));
-    assert_eq!(silent, Err(Fault::from("slow").into()));
-    assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0]);
+    for time in (1..10).map(|n| n * 300) {
+        listed(&mut pods, &found, at(time));
+        let next = answer(&mut pods, refused(500, "InternalError"), at(time));
+        assert_eq!(next, Ok(Progress::Continue));
+        let last = answer(&mut pods, refused(500, "InternalError"), at(time)).unwrap_err();
+        assert!(last.why.to_string().starts_with("500 InternalError: no; "), "{}", last.why);
+        assert_eq!(pods.due(), None, "no list follows, because nothing has changed");
+    }
+    assert_eq!(pods.rejections.tokens(at(3000)), REJECTIONS, "none was rejected");
+}
+
+/// What others say about a change is not about its pod alone.
+#[test]
+fn a_change_without_an_answer_of_the_server_ends_the_list() {
+    let found = [pod("a", json!({})), pod("b", json!({}))];
+    let page = || Ok(Response::test(200, "<html>"));
+    let answers = [
+        refused(401, "Unauthorized"),
+        refused(403, ""),
+        refused(429, "TooManyRequests"),
+        refused(503, "ServiceUnavailable"),
+        Err("slow".into()),
+        page(),
+    ];
+    for (number, outcome) in answers.into_iter().enumerate() {
+        let mut pods = guest();
+        listed(&mut pods, &found, at(1));
+        answer(&mut pods, outcome, at(1)).unwrap_err();
+        assert_eq!(changes(&mut pods, at(1)), [] as [&str; 0], "{number}");
+        // The server may have carried it out.
+        let left = if number < 4 { REJECTIONS } else { REJECTIONS - 1 };
+        assert_eq!(pods.rejections.tokens(at(1)), left, "{number}");
+        listed(&mut pods, &found, at(40));
+        assert_eq!(changes(&mut pods, at(40)).len(), 2, "{number}");
+    }
+}
+
+/// A kubelet on another machine has the name of this board: the pods run there.
+#[test]
+fn the_pods_of_another_machine_are_left_alone() {
+    let mut pods = guest();
+    listed(&mut pods, &[pod("a", json!({}))], at(1));
+    assert_eq!(pods.due(), Some(Mono::START));
+    pods.node_answered(Some(at(10)), at(10));
+    assert_eq!(pods.due(), None, "the change is dropped, too");
+    pods.node_answered(Some(at(10)), at(3609));
+    assert_eq!(pods.due(), None);
+    pods.node_answered(Some(at(10)), at(3610));
+    assert_eq!(pods.due(), Some(at(3610)));
 }
 
 #[test]
@@ -380,28 +450,28 @@ fn a_403_is_told_once_and_tried_again_after_an_hour_or_with_other_credentials() 
     let forbid = |pods: &mut Pods, now| answer(pods, refused(403, "Forbidden"), now);
     assert!(matches!(forbid(&mut pods, at(1)), Ok(Progress::Note(_))));
     for seconds in 1..12 {
-        pods.node_answered(at(seconds * 300));
+        pods.node_answered(None, at(seconds * 300));
         assert_eq!(pods.due(), None);
     }
-    pods.node_answered(at(3900));
+    pods.node_answered(None, at(3900));
     assert_eq!(pods.due(), Some(at(3900)), "a role may have been given");
     assert_eq!(forbid(&mut pods, at(3900)), Ok(Progress::Continue), "told before");
-    pods.node_answered(at(4200));
+    pods.node_answered(None, at(4200));
     assert_eq!(pods.due(), None);
     pods.credentials_changed();
-    pods.node_answered(at(4500));
+    pods.node_answered(None, at(4500));
     assert_eq!(pods.due(), Some(at(4500)));
     assert_eq!(forbid(&mut pods, at(4500)), Ok(Progress::Continue), "told before");
     assert!(pods.is_forbidden());
     // The page of a gateway says nothing about roles.
     let mut pods = guest();
     assert!(answer(&mut pods, refused(403, ""), at(1)).is_err() && !pods.is_forbidden());
-    pods.node_answered(at(300));
+    pods.node_answered(None, at(300));
     assert_eq!(pods.due(), Some(at(300)));
     // A list that is refused for another reason is tried again with the next report.
     let mut pods = guest();
     assert!(answer(&mut pods, refused(500, "x"), at(1)).unwrap_err().refused.is_some());
-    pods.node_answered(at(300));
+    pods.node_answered(None, at(300));
     assert_eq!(pods.due(), Some(at(300)));
 }
 
@@ -410,7 +480,7 @@ fn a_node_with_pods_and_reject_pods_false_never_list() {
     for flag in ["--max-pods=1", "--reject-pods=false"] {
         let mut pods = Pods::new(&Config::of(&[flag]).node);
         assert_eq!(pods.due(), None);
-        pods.node_answered(at(300));
+        pods.node_answered(None, at(300));
         pods.credentials_changed();
         assert_eq!(pods.due(), None);
     }

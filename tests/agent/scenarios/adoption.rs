@@ -124,8 +124,8 @@ fn an_upgrade_makes_a_guest_without_a_moment_of_not_ready() {
             format!("GET {lease} 200"),
             renewal,
             format!("PATCH {node}/status 200"),
-            format!("GET {} 200", look_at(&site.name)),
             "POST /api/v1/namespaces/default/events 201".to_owned(),
+            format!("GET {} 200", look_at(&site.name)),
         ];
         assert_eq!(sent, restart);
         assert!(renewals > 3, "{renewals} renewals");

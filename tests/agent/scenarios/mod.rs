@@ -129,7 +129,7 @@ impl Site {
 pub(crate) fn look_at(node: &str) -> String {
     format!(
         "/api/v1/pods?fieldSelector=spec.nodeName%3D{node}%2Cstatus.phase%21%3DFailed%2C\
-         status.phase%21%3DSucceeded&limit=8"
+         status.phase%21%3DSucceeded&limit=8&resourceVersion=0"
     )
 }
 

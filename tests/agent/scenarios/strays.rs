@@ -13,7 +13,7 @@ use support::eventually;
 
 /// A kubelet that ran since this boot started the one that is left.
 #[test]
-fn a_stray_pod_is_rejected_after_the_first_lease_and_a_running_one_is_left() {
+fn a_stray_pod_is_rejected_after_the_third_renewal_and_a_running_one_is_left() {
     let site = Site::of(Cluster::start(SHORT_GRACE), "stray-before");
     site.bind("running");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -50,7 +50,7 @@ fn a_pod_that_comes_later_is_rejected_with_a_report_and_a_terminating_one_is_end
     let board = site.start(&["--node-status-report-frequency=1s"]);
     site.ready();
     site.renewed();
-    // The look that follows the first Lease finds nothing.
+    // The first look finds nothing.
     match site.cluster.double() {
         Some(_) => eventually("the first look", SOON, || {
             let mut requests = site.about_pods().into_iter();

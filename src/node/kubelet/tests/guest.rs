@@ -15,14 +15,19 @@ fn reported(world: &World) -> &str {
     object::text(node, &["status", "nodeInfo", "kubeletVersion"])
 }
 
+/// A kubelet of the same name on another machine has 20 s to be seen.
 #[test]
-fn stray_pods_are_ended_after_the_first_lease_one_request_a_turn() {
+fn stray_pods_are_ended_after_the_third_renewal_one_request_a_turn() {
     let mut world = world(&[]);
+    run(&mut world, 19);
+    assert_eq!(world.count(RequestKind::Pods, ""), 0);
     run(&mut world, 8);
     let work: Vec<RequestKind> = world.sent.iter().map(|(work, _)| *work).collect();
     assert_eq!(work[..2], [RequestKind::ReadNode, RequestKind::WriteNode]);
-    assert_eq!(work[2..4], [RequestKind::Lease; 2]);
-    assert_eq!(work[4..8], [RequestKind::Pods; 4]);
+    let first = work.iter().position(|work| *work == RequestKind::Pods).unwrap();
+    let renewals = work[..first].iter().filter(|work| **work == RequestKind::Lease).count();
+    assert!(renewals >= 3, "{work:?}");
+    assert_eq!(work[first..first + 4], [RequestKind::Pods; 4]);
     assert_eq!(world.cluster.pi.pods, [] as [Value; 0]);
 }
 

@@ -455,14 +455,14 @@ impl Node {
                 Ok(Progress::Continue)
             }
             NodeState::Patching { round, want, content } => {
-                self.record_events(config, &want, now);
-                let node = body.and_then(|body| patched(body, want));
-                self.state = match node {
-                    Some(_) => NodeState::Patch(Round::default()),
-                    // The patch was accepted, but the response does not identify the Node.
-                    None => NodeState::Read(Round::default()),
+                let Some(body) = body else {
+                    // As after silence: the server may have applied it.
+                    self.on_silence(NodeState::Patching { round, want, content }, now);
+                    return Err(not_whole(&response.body).into());
                 };
-                self.seen = node.or(self.seen.take());
+                self.record_events(config, &want, now);
+                self.seen = Some(patched(body, want));
+                self.state = NodeState::Patch(Round::default());
                 let is_changed = content == Content::Change;
                 if is_changed {
                     self.times.change_limit.take(now);
@@ -652,14 +652,14 @@ fn uid(body: &[u8], name: &str) -> Option<String> {
 }
 
 /// The Node after a patch: the metadata of the response and the rest as sent.
-fn patched(mut body: Value, sent: Value) -> Option<Value> {
+fn patched(mut body: Value, sent: Value) -> Value {
     if object::text(&body, &["kind"]) == "Node" {
-        return Some(body);
+        return body;
     }
     let mut node = sent;
-    let metadata = object::members(&mut body, &[]).remove("metadata")?;
+    let metadata = object::members(&mut body, &[]).remove("metadata").unwrap_or_default();
     object::set(&mut node, &["metadata"], metadata);
-    Some(node)
+    node
 }
 
 /// Whether a body is our Node, or its metadata, with a uid and a resourceVersion.

@@ -472,15 +472,22 @@ fn invalid_bodies_change_nothing() {
         assert_eq!(test.turn(|_| invalid()), Some(Err(nonsense)), "{body}");
         assert_eq!(test.node.uid(), None);
 
-        // A patch counts as accepted, so the Lease keeps its owner; then the Node is read.
+        // A patch may have been applied, so the Node is read. The Lease keeps its owner.
         let mut test = NodeTest::registered();
         test.facts.cpus = Ok(2);
-        assert_eq!(test.turn(|_| invalid()), Some(Ok(Progress::Done)));
+        assert!(is_refused(test.turn(|_| invalid())));
         assert_eq!(test.node.uid(), Some("u1"));
         assert!(test.node.next() == RequestKind::ReadNode);
         assert!(is_refused(test.turn(|_| invalid())));
         assert_eq!(test.node.uid(), Some("u1"));
     }
+    // An adoption is made until it is confirmed.
+    let mut test = NodeTest::found(foreign(json!({}), json!({})));
+    assert!(is_refused(test.turn(|_| Ok(Response::test(200, "<html>")))));
+    assert_eq!(test.reasons(), [""; 0], "nothing is known to have changed");
+    assert!(!test.node.is_registered());
+    test.read_with(&["status", "nodeInfo", "bootID"], "yesterday".into());
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Adopted)));
     // Members with unexpected types.
     let odd = foreign(json!({}), json!({"conditions": 7, "capacity": []}));
     let mut test = NodeTest::found(odd);

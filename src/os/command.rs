@@ -87,10 +87,11 @@ pub fn logs_to_journal() -> bool {
     env("JOURNAL_STREAM").is_some()
 }
 
-/// The folder that systemd makes for this unit and names in `variable`; the first one of several.
+/// The folder that systemd makes for this unit and names in `variable`; the last one of several,
+/// which systemd sorts. The unit of the port has the agent's before its own.
 pub fn systemd_folder(variable: &str) -> Option<PathBuf> {
     let folders = env(variable)?.into_string().ok()?;
-    folders.split(':').next().filter(|folder| !folder.is_empty()).map(PathBuf::from)
+    folders.split(':').next_back().filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
 /// The folder of the credentials that systemd passes to this unit.

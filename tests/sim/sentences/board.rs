@@ -532,6 +532,18 @@ impl<'a> Watch<'a> {
             && self.is_disturbed(since, since + rule.told)
     }
 
+    /// Whether a source may be unread for an hour at a time: a slow file is left out, and when it is
+    /// read again, a slow file before it is left out. The condition then ends, as `systemd/health.md`
+    /// says.
+    fn is_unread_for_an_hour(&self, at: Duration) -> bool {
+        let hour = seconds(3600);
+        let began = |(begin, end): &(Duration, Duration)| {
+            *begin + hour <= at && *end + hour + LEFT_OUT >= at
+        };
+        let goes_on = |(begin, end): &(Duration, Duration)| *begin <= at && *end + LEFT_OUT >= at;
+        self.unread.iter().any(began) && self.unread.iter().any(goes_on)
+    }
+
     /// Until when an agent that started at a time has looked at all sources. A look that slow files
     /// end sees none of the others, and the next one comes a minute later.
     fn first_look(&self, agent: Duration) -> Duration {
@@ -590,7 +602,8 @@ impl<'a> Watch<'a> {
             |(_, truth, _): (Duration, &Truth, Duration)| !truth.sources.contains(&rule.kind);
         // A driver that was bound again has another number, which only a list would find.
         let is_lost = rule.kind == "UnderVoltage" && self.root_can_block;
-        if is_pressure || !(is_lost || self.since(from).any(is_absent)) {
+        let is_known = is_lost || self.is_unread_for_an_hour(at) || self.since(from).any(is_absent);
+        if is_pressure || !is_known {
             let text = format!("{} was {was} and is deleted; the board has its source", rule.kind);
             self.breaks(at, &format!("{} is deleted", rule.kind), text);
         }

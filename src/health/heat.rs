@@ -1,7 +1,7 @@
 //! ThermalThrottling: temperatures and what limits the CPU, of `sys/class/thermal` and
 //! `sys/devices/system/cpu/cpufreq`.
 
-use super::condition_state::RuleResult;
+use super::condition_state::{Problem, RuleResult};
 use super::reader::{CPUFREQ, HealthReader, MAX_DEVICES, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::kube::facts::{Presence, Read};
@@ -103,6 +103,8 @@ pub(super) struct ThermalThrottling {
     policies: Vec<(Policy, RereadFile)>,
     /// The policies, or the full speed of one, could not be read when they were searched for.
     is_policy_unread: bool,
+    /// A zone or a cooling device could not be read in any discovery.
+    is_device_unread: bool,
     pub(super) found: Presence<Heat>,
     /// The paths of the files that showed heat when they were last read.
     hot: Vec<String>,
@@ -120,13 +122,14 @@ pub(super) struct ThermalThrottling {
 impl Source for ThermalThrottling {
     fn discover(&mut self, reader: &mut HealthReader) {
         // Of a folder that cannot be read the files stay.
-        if let Ok(zones) = reader.list(THERMAL, &|name| is_numbered(name, "thermal_zone")) {
-            let zone = |name: &String| zone_of(&join(THERMAL, name), reader);
-            self.zones = zones.iter().filter_map(zone).take(MAX_DEVICES).collect();
+        let zones = reader.list(THERMAL, &|name| is_numbered(name, "thermal_zone"));
+        let coolers = reader.list(THERMAL, &|name| is_numbered(name, "cooling_device"));
+        self.is_device_unread = zones.is_err() || coolers.is_err();
+        if let Ok(names) = zones {
+            self.is_device_unread |= find_again(&mut self.zones, &names, zone_of, reader);
         }
-        if let Ok(coolers) = reader.list(THERMAL, &|name| is_numbered(name, "cooling_device")) {
-            let cooler = |name: &String| cooler_of(&join(THERMAL, name), reader);
-            self.coolers = coolers.iter().filter_map(cooler).take(MAX_DEVICES).collect();
+        if let Ok(names) = coolers {
+            self.is_device_unread |= find_again(&mut self.coolers, &names, cooler_of, reader);
         }
         let names = match self.coolers.is_empty() {
             true => Ok(Vec::new()),
@@ -191,7 +194,7 @@ impl Source for ThermalThrottling {
         true
     }
 
-    fn judge(&mut self, _: &mut RuleInput<'_>) -> RuleResult {
+    fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
         self.is_suspect = false;
         let heat = match value_or_result(&self.found) {
             Ok(heat) => heat,
@@ -238,6 +241,10 @@ impl Source for ThermalThrottling {
         match is_close {
             true => RuleResult::NearProblem,
             false if heat.is_hidden => RuleResult::Unread,
+            // An earlier process may have seen the heat of the device that is unread.
+            false if self.is_device_unread && input.problem.is_some_and(Problem::is_adopted) => {
+                RuleResult::Unread
+            }
             false if is_throttled && speed.is_none() && heat.is_policy_unread => RuleResult::Unread,
             false => RuleResult::NoProblem,
         }
@@ -252,6 +259,32 @@ impl Source for ThermalThrottling {
         let coolers = self.coolers.iter().map(|(_, file)| file);
         zones.chain(coolers).map(|file| file.path.clone()).collect()
     }
+}
+
+/// Finds the devices in the folders `names` anew. A device that is known stays as it is if one of
+/// its files cannot be read now. Returns whether a device is unknown because of such a file.
+fn find_again<T>(
+    known: &mut Vec<(T, RereadFile)>,
+    names: &[String],
+    find: fn(&str, &mut HealthReader) -> Option<(T, RereadFile)>,
+    reader: &mut HealthReader,
+) -> bool {
+    let (mut found, mut is_unread) = (Vec::new(), false);
+    for folder in names.iter().map(|name| join(THERMAL, name)) {
+        let mut device = None;
+        if reader.whole(|reader| device = find(&folder, reader)).is_err() {
+            let is_same = |(_, file): &(T, RereadFile)| file.path.starts_with(&join(&folder, ""));
+            let same = known.iter().position(is_same).map(|index| known.swap_remove(index));
+            device = same.or(device);
+            is_unread |= device.is_none();
+        }
+        found.extend(device);
+        if found.len() == MAX_DEVICES {
+            break;
+        }
+    }
+    *known = found;
+    is_unread
 }
 
 /// A zone that is not disabled, with a limit.
@@ -369,6 +402,8 @@ fn is_within(zone: &Zone, temp: i64, margin: i64) -> bool {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    use serde_json::json;
 
     use crate::health::tests::{Board, FakeClock};
     use crate::kube::facts::Unread;
@@ -627,6 +662,45 @@ mod tests {
         assert_eq!(board.look(3000, &hidden), "CPUThrottledByHeat");
         board.look(10, &hot(pi(40_000, None)));
         board.ends(300, &hot(pi(40_000, None)));
+    }
+
+    /// The slow files of a hot zone are left out one after the other, and then it is searched for.
+    #[test]
+    fn a_device_that_cannot_be_read_when_it_is_searched_for_stays() {
+        let tree = Tree::new("health-again");
+        let zone = "sys/class/thermal/thermal_zone0";
+        let kind = format!("{zone}/trip_point_0_type");
+        tree.write(&kind, b"critical");
+        tree.write(&format!("{zone}/trip_point_0_temp"), b"110000");
+        tree.write(&format!("{zone}/temp"), b"108000");
+        tree.write("sys/class/thermal/cooling_device0/type", b"cpufreq-cpu0");
+        tree.write("sys/class/thermal/cooling_device0/max_state", b"4");
+        let mut reader = HealthReader::new(HostRoot::new(tree.path()), Now::default);
+        let mut source = ThermalThrottling::default();
+        source.discover(&mut reader);
+        let known = source.paths();
+        assert_eq!((known.len(), source.is_device_unread), (2, false));
+        for file in [kind.as_str(), "sys/class/thermal/cooling_device0/type"] {
+            let path = tree.path().join(file);
+            std::fs::remove_file(&path).unwrap();
+            std::fs::create_dir(&path).unwrap();
+        }
+        source.discover(&mut reader);
+        assert_eq!((source.paths(), source.is_device_unread), (known, false));
+        // A new process knows none of them.
+        let mut source = ThermalThrottling::default();
+        source.discover(&mut reader);
+        assert_eq!((source.paths().len(), source.is_device_unread), (0, true));
+        let adopted = json!({"type": "ThermalThrottling", "status": "True",
+            "reason": "TemperatureNearCritical", "message": "cpu is close to its shutdown at 110 °C"});
+        let cool = hot(pi(40_000, None));
+        for (is_unread, want) in [(true, "TemperatureNearCritical"), (false, "False")] {
+            let mut board = Board::new(&KIND, |source: &mut ThermalThrottling, found| {
+                (source.is_device_unread, source.found) = Clone::clone(found);
+            });
+            board.adopt(&adopted);
+            assert_eq!(board.looks(20, 60, &(is_unread, cool.clone())), want);
+        }
     }
 
     #[test]

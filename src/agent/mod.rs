@@ -102,7 +102,7 @@ impl Agent {
         let wakeup = Wakeup::new().map_err(|e| CommandFailure::Other(format!("signalfd: {e}")))?;
         let mut setup = Setup::for_a_run(*flags)?;
         if setup.config.state_file.is_none() {
-            let folder = command::systemd_folder("RUNTIME_DIRECTORY");
+            let folder = command::systemd_folders("RUNTIME_DIRECTORY").into_iter().next();
             setup.config.state_file = folder.map(|folder| folder.join("state"));
         }
         let path = setup.config.kubeconfig.as_ref().ok_or_else(|| {

@@ -245,7 +245,7 @@ impl Source for ThermalThrottling {
             false if self.is_device_unread && input.problem.is_some_and(Problem::is_adopted) => {
                 RuleResult::Unread
             }
-            false if is_throttled && speed.is_none() && heat.is_policy_unread => RuleResult::Unread,
+            false if is_throttled && heat.is_policy_unread => RuleResult::Unread,
             false => RuleResult::NoProblem,
         }
     }
@@ -604,6 +604,14 @@ mod tests {
             let mut board = after(4, &throttled(1, 1_500_000));
             assert_eq!(board.looks(60, 60, &found), "CPUThrottledByHeat", "{top}");
         }
+        // The other policy is not capped.
+        for file in ["cpuinfo_max_freq", "scaling_max_freq"] {
+            tree.write(&format!("{CPUFREQ}/policy1/{file}"), b"2000000");
+        }
+        let mut source = ThermalThrottling::default();
+        source.discover(&mut reader);
+        source.look(&mut reader);
+        assert_eq!(after(6, &source.found).state(), "none");
         let mut source = ThermalThrottling::default();
         policy("scaling_max_freq", b"1660000");
         source.discover(&mut reader);

@@ -62,8 +62,9 @@ pub fn no_core_file() {
     let _ = prctl::set_dumpable(false);
 }
 
-/// Ends this process by SIGALRM after so many seconds, also while it waits for a file system whose
-/// server is dead: the kernel interrupts such a wait only by a signal that ends the process.
+/// Ends this process by SIGALRM after so many seconds, also while it waits for an NFS server that
+/// is dead: the kernel interrupts such a wait only by a signal that ends the process. A wait for
+/// FUSE, virtiofs or 9p may go on.
 pub fn end_after(seconds: u32) {
     #[cfg(test)]
     if sim::end_after(seconds).is_some() {
@@ -87,11 +88,11 @@ pub fn logs_to_journal() -> bool {
     env("JOURNAL_STREAM").is_some()
 }
 
-/// The folder that systemd makes for this unit and names in `variable`; the last one of several,
-/// which systemd sorts. The unit of the port has the agent's before its own.
-pub fn systemd_folder(variable: &str) -> Option<PathBuf> {
-    let folders = env(variable)?.into_string().ok()?;
-    folders.split(':').next_back().filter(|folder| !folder.is_empty()).map(PathBuf::from)
+/// The folders that systemd makes for this unit and names in `variable`, in the order of their
+/// names.
+pub fn systemd_folders(variable: &str) -> Vec<PathBuf> {
+    let folders = env(variable).and_then(|folders| folders.into_string().ok()).unwrap_or_default();
+    folders.split(':').filter(|folder| !folder.is_empty()).map(PathBuf::from).collect()
 }
 
 /// The folder of the credentials that systemd passes to this unit.

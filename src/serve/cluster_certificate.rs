@@ -171,9 +171,10 @@ impl ClusterCertificate {
             let held = held.map(|(_, leaf)| leaf);
             let certificate =
                 Certificate::new(self.kind, subject.clone(), held, replace_now, self.jitter);
-            self.pki.request_for(subject, kubeconfig);
             self.rotation = Rotation::new(Some(certificate));
         }
+        // Also where no rotation begins: the CAs of the kubeconfig may have changed.
+        self.pki.request_for(subject, kubeconfig);
     }
 }
 

@@ -38,7 +38,9 @@ use crate::credentials::IdentitySource;
 use crate::credentials::kubeconfig::find;
 use crate::host::Host;
 use crate::os::clock;
-use crate::os::command::{CommandFailure, End, credentials_folder, own_credential, systemd_folder};
+use crate::os::command::{
+    CommandFailure, End, credentials_folder, own_credential, systemd_folders,
+};
 use crate::os::read::cause;
 use crate::os::root::HostRoot;
 
@@ -80,7 +82,8 @@ fn open(mut flags: Box<Flags>) -> Result<Box<Port>, CommandFailure> {
     let source = IdentitySource::new(&config, path, credentials);
     log_ignored(ignored);
     // The unit has a folder of its own, because this process may not write to the agent's folder.
-    let own = systemd_folder("STATE_DIRECTORY");
+    // It is named after the agent's.
+    let own = systemd_folders("STATE_DIRECTORY").pop();
     let cert_dir = own.as_ref().unwrap_or(&config.cert_dir);
     let port = Port::open(&config, &serve, &source, host, cert_dir);
     port.map(Box::new).map_err(|why| CommandFailure::Other(why.to_string()))

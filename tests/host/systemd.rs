@@ -417,9 +417,9 @@ fn the_units_of_the_port_are_valid_and_hardened() {
     has_lines("nodelet-serve.socket", &lines);
     // Its end with each stop and each start of the agent: afterwards it reads the credentials anew.
     has_lines("nodelet-serve.service", &["PartOf=nodelet.service"]);
-    // systemd_folder() takes the last one.
+    // `nodelet serve` takes the last one.
     let folders =
-        ["StateDirectory=nodelet nodelet-serve", "ReadOnlyPaths=/var/lib/private/nodelet"];
+        ["StateDirectory=nodelet nodelet-serve", "ReadOnlyPaths=-/var/lib/private/nodelet"];
     has_lines("nodelet-serve.service", &folders);
     let stop = "systemctl --no-block stop nodelet-serve.service";
     let mut before = agent.lines().filter(|line| line.starts_with("ExecStartPre="));

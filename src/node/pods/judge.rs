@@ -165,13 +165,12 @@ fn may_run(pod: &Value, boot: Option<Wall>) -> bool {
     let is_since =
         |time: Option<Wall>, tolerance| time.is_none_or(|at| at.after(tolerance) >= boot);
     // The clock of the kubelet may have been wrong. The server writes creationTimestamp and the
-    // times of managedFields: a pod that was created, or whose status a kubelet wrote, after the
-    // boot was also started after it.
+    // times of managedFields: a pod that was created, or that a kubelet wrote, after the boot was
+    // also started after it.
     let created = object::text(pod, &["metadata", "creationTimestamp"]);
-    let of_kubelets = object::list(pod, &["metadata", "managedFields"]).iter().filter(|entry| {
-        let text = |member| object::text(entry, &[member]);
-        text("subresource") == "status" && text("manager") == KUBELET
-    });
+    let of_kubelets = object::list(pod, &["metadata", "managedFields"])
+        .iter()
+        .filter(|entry| object::text(entry, &["manager"]) == KUBELET);
     let written = of_kubelets.map(|entry| object::text(entry, &["time"])).chain([created]);
     is_since(times.and_then(|times| times.into_iter().max()), KUBELET_TOLERANCE)
         || written

@@ -54,8 +54,11 @@ const REJECTIONS: u32 = 10;
 const REJECTION_PERIOD: Duration = Duration::from_secs(600);
 
 /// A finalizer or an admission plugin may keep a pod as it is. The next attempt for the same pod
-/// follows after this time. Eight such pods fill a page and hide all others.
+/// follows after this time. If the pods are listed by pages, eight such pods hide all others.
 const RETRY_PERIOD: Duration = Duration::from_secs(3600);
+/// The same, if the server failed or was silent: the webhook of the pod's namespace may be dead.
+/// The others come first.
+const FAILED_RETRY_PERIOD: Duration = Duration::from_secs(600);
 /// Most pods whose last attempt is known.
 const MAX_TRIED: usize = 64;
 
@@ -132,11 +135,12 @@ pub struct Pods {
     size: ListSize,
 }
 
-/// A pod that a change was accepted or forbidden for.
+/// A pod that a change was sent for.
 #[derive(Debug)]
 struct Tried {
     uid: String,
-    at: Mono,
+    /// When the next change may be sent for it.
+    again: Mono,
 }
 
 impl Pods {
@@ -179,7 +183,9 @@ impl Pods {
             self.changes.clear();
         } else if !is_recent(self.listed_at, spacing) {
             self.due = Some(now);
-            self.size = ListSize::All;
+            if self.size == ListSize::One {
+                self.size = ListSize::All;
+            }
         }
     }
 
@@ -263,13 +269,20 @@ impl Pods {
                 {
                     let Fault { what, .. } = Fault::from(refused);
                     let line = format!("{} cannot be ended: {what}", change.name);
-                    self.remember(change.uid, now);
+                    self.remember(change.uid, now.after(RETRY_PERIOD));
                     return Ok(Progress::Note(line));
                 }
-                // A webhook fails for this pod, and not for pods of other namespaces. The refusal
-                // of the last pod is told.
-                (Some(_), Some(refused)) if refused.code == 500 && !self.changes.is_empty() => {
-                    return Ok(Progress::Continue);
+                (Some(change), refused) => {
+                    let is_of_pod = refused.is_none_or(|refused| refused.code == 500);
+                    if is_of_pod {
+                        self.remember(change.uid, now.after(FAILED_RETRY_PERIOD));
+                    }
+                    // A webhook fails for this pod, and not for pods of other namespaces. The
+                    // refusal of the last pod is told.
+                    if is_of_pod && refused.is_some() && !self.changes.is_empty() {
+                        return Ok(Progress::Continue);
+                    }
+                    error
                 }
                 _ => error,
             },
@@ -299,11 +312,14 @@ impl Pods {
     fn on_list(&mut self, strays: StrayPods, now: Mono) -> Result<Progress, RequestError> {
         (self.is_forbidden, self.is_told) = (false, false);
         let StrayPods { mut changes, kept } = strays;
-        if changes.is_empty() && kept.is_empty() {
+        let is_complete = match self.size {
+            ListSize::All | ListSize::Page => changes.len() + kept.len() < PODS_A_LIST,
+            ListSize::One => changes.is_empty() && kept.is_empty(),
+        };
+        if is_complete {
             self.size = ListSize::All;
         }
-        let waits =
-            |tried: &Tried, uid: &str| tried.uid == uid && now.since(tried.at) < RETRY_PERIOD;
+        let waits = |tried: &Tried, uid: &str| tried.uid == uid && now < tried.again;
         changes.retain(|change| !self.tried.iter().any(|tried| waits(tried, &change.uid)));
         changes.sort_by(|one, other| one.created.cmp(&other.created));
         let mut tokens = self.rejections.tokens(now);
@@ -319,6 +335,9 @@ impl Pods {
         let waiting = found - changes.len();
         changes.truncate(PODS_A_LIST);
         self.changes = changes.into();
+        if !self.changes.is_empty() {
+            self.lists_until = now.after(LISTS_AFTER_A_CHANGE);
+        }
         if now < self.lists_until && tokens > 0 {
             self.due = Some(now.after(LIST_PERIOD));
         }
@@ -348,11 +367,7 @@ impl Pods {
     /// `pod` is the pod after the change, as far as the server shows it.
     fn on_changed(&mut self, change: PodChange, pod: &Value, now: Mono) -> Progress {
         let PodChange { name, kind, uid, .. } = change;
-        let is_repeated = self.remember(uid, now);
-        self.lists_until = now.after(LISTS_AFTER_A_CHANGE);
-        if self.rejections.tokens(now) > 0 {
-            self.due = Some(now.after(LIST_PERIOD));
-        }
+        let is_repeated = self.remember(uid, now.after(RETRY_PERIOD));
         let finalizers = object::list(pod, &["metadata", "finalizers"]);
         Progress::Note(match (kind, finalizers) {
             (ChangeKind::Reject(_), _) => format!(
@@ -369,12 +384,12 @@ impl Pods {
         })
     }
 
-    /// Remembers the time of an attempt for the pod. Returns whether an earlier attempt was
-    /// remembered.
-    fn remember(&mut self, uid: String, now: Mono) -> bool {
+    /// Remembers when the next change may be sent for the pod. Returns whether an earlier attempt
+    /// was remembered.
+    fn remember(&mut self, uid: String, again: Mono) -> bool {
         let last = self.tried.iter().position(|tried| tried.uid == uid);
         let is_repeated = last.and_then(|index| self.tried.remove(index)).is_some();
-        self.tried.push_back(Tried { uid, at: now });
+        self.tried.push_back(Tried { uid, again });
         if self.tried.len() > MAX_TRIED {
             self.tried.pop_front();
         }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
+use crate::sim::process::Exit;
 use crate::sim::trace::What;
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 13, name: "kubelet-gap", judge };
@@ -139,7 +140,9 @@ fn judge(run: &Run<'_>) -> Judged {
                 let is_judged = gaps.has_lease && entry.at >= gaps.from && gaps.dead_roots == 0;
                 gaps.last = Some(entry.at).filter(|_| is_judged);
             }
-            What::Ran(ran) if ran.command == "join" => gaps.is_joined = true,
+            What::Ran(ran) if ran.command == "join" && ran.exit == Exit::Code(true) => {
+                gaps.is_joined = true;
+            }
             What::Ends { .. } => {
                 gaps.ends(entry.at, "the end of the process");
                 gaps.last = None;
@@ -166,7 +169,7 @@ fn judge(run: &Run<'_>) -> Judged {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::process::Exit;
+
     use crate::sim::sentences::tests::{at, fault, renewal, run};
     use crate::sim::trace::Ran;
 

@@ -74,7 +74,7 @@ struct Agent {
     health: Health,
     credentials: Credentials,
     changes: Changes<FilePurpose>,
-    /// `spec.podCIDRs` that the file `podcidr` does not have yet.
+    /// `spec.podCIDRs` that the file `podcidr` does not have yet; empty if it is to be removed.
     unwritten_cidrs: Option<String>,
     /// The next turn for a file change queues the file `podcidr`.
     cidrs_due: bool,
@@ -406,7 +406,9 @@ impl Agent {
         match (purpose, result) {
             (FilePurpose::Boots, result) => self.health.on_boot_recorded(result),
             (FilePurpose::PodCidrs, result) => {
-                let remedy = |why| format!("cannot be written: {why}; make --root-dir writable");
+                let is_removal = self.unwritten_cidrs.as_ref().is_some_and(String::is_empty);
+                let verb = if is_removal { "removed" } else { "written" };
+                let remedy = |why| format!("cannot be {verb}: {why}; make --root-dir writable");
                 let error = result.err().map(remedy);
                 if error.is_none() {
                     self.unwritten_cidrs = None;
@@ -433,7 +435,9 @@ impl Agent {
     }
 
     fn take_pod_cidrs(&mut self, cidrs: String) {
-        log::info!("node {}: podCIDR {cidrs}", &self.kubelet.node_config().name);
+        if !cidrs.is_empty() {
+            log::info!("node {}: podCIDR {cidrs}", &self.kubelet.node_config().name);
+        }
         self.unwritten_cidrs = Some(cidrs);
         self.cidrs_due = true;
     }
@@ -445,13 +449,17 @@ impl Agent {
         }
     }
 
-    /// Queues the file that a CNI plugin or another program on this board reads. This looks for
-    /// the folder, and so it is a turn of its own.
+    /// Queues the file that a CNI plugin or another program on this board reads, or its removal.
+    /// This looks for the folder or the file, and so it is a turn of its own.
     fn queue_pod_cidrs(&mut self) {
         if let Some(cidrs) = &self.unwritten_cidrs {
             let path = self.facts.host.node_root_dir.join("podcidr");
-            self.changes
-                .add(FilePurpose::PodCidrs, write::publication(&path, format!("{cidrs}\n")));
+            let ops = if cidrs.is_empty() {
+                write::removal(&path)
+            } else {
+                write::publication(&path, format!("{cidrs}\n"))
+            };
+            self.changes.add(FilePurpose::PodCidrs, ops);
         }
     }
 }

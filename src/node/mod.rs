@@ -44,7 +44,8 @@ pub enum Progress {
 pub enum Effect {
     /// Tell systemd and the log that the Node is registered, for the first time since the start.
     Registered,
-    /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs.
+    /// Write these `spec.podCIDRs`, joined by commas, to the file for other programs; remove the
+    /// file if the Node has none.
     PodCidrs(String),
     /// Write the state of the Lease after this attempt to `--state-file`.
     LeaseAttempted(LeaseReport),

@@ -288,6 +288,23 @@ pub(crate) fn publication(path: &Path, text: String) -> Vec<Op> {
     replace(path, PUBLIC, text.into_bytes())
 }
 
+/// The operations that remove a file, and what a publication that was dropped has left beside it.
+/// None if there is no file. A path that cannot be looked at counts as one that exists.
+pub(crate) fn removal(path: &Path) -> Vec<Op> {
+    let is_there = |path: &PathBuf| {
+        let found = guard::parent_resolved(path).and_then(|path| path.symlink_metadata());
+        !found.is_err_and(|error| {
+            [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind())
+        })
+    };
+    let paths = [path.to_owned(), beside(path)].into_iter().filter(is_there);
+    let mut ops: Vec<Op> = paths.map(Op::Remove).collect();
+    if !ops.is_empty() {
+        ops.push(Op::Sync(parent(path)));
+    }
+    ops
+}
+
 /// Carries `publication` out.
 pub fn publish(path: &Path, text: String) -> Result<(), Fault> {
     Disk::default().carry_out(publication(path, text))

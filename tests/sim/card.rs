@@ -170,8 +170,9 @@ impl World {
         // rename(2) and unlink(2) of a missing file say so first.
         let is_missing = matches!(op, Op::Remove(_)) && !self.board.has(relative(&shown));
         let refused = self.refuses(op, &shown).filter(|_| !is_missing);
-        if shown.contains("/podcidr") && !matches!(op, Op::Remove(_)) {
-            self.card.refused_cidr = refused.is_some();
+        if shown.contains("/podcidr") {
+            let is_former = matches!(op, Op::Remove(_)) && self.card.refused_cidr;
+            self.card.refused_cidr = refused.is_some() || is_former;
         }
         if let Some(errno) = refused {
             if let (Op::Write(path, _, content), Errno::ENOSPC) = (op, errno) {

@@ -184,7 +184,8 @@ impl World {
 
     /// The controller of pod CIDRs.
     pub(super) fn give_pod_cidrs(&mut self) {
-        if self.plan.setting("cidr") != "yes" || self.faults.has("lifecycle-stops") {
+        let stops = self.has_denied_ranges || self.faults.has("lifecycle-stops");
+        if self.plan.setting("cidr") != "yes" || stops {
             return;
         }
         let Some(node) = self.own_node() else { return };
@@ -196,6 +197,13 @@ impl World {
             let (_, name) = self.place();
             self.admin("PATCH", &format!("/api/v1/nodes/{name}"), &body);
         }
+    }
+
+    /// A policy denies the Node a range, and somebody deletes the Node, which has one.
+    pub(crate) fn deny_ranges(&mut self) {
+        self.has_denied_ranges = true;
+        self.changed_spec = self.now;
+        self.delete("nodes/pi");
     }
 
     /// A pod of the Node, as of `kubectl debug node`; or one with so many arguments.
@@ -291,7 +299,7 @@ impl World {
 
     fn wrong_cidr(&self) -> Option<(&'static str, String)> {
         let node = self.own_node()?;
-        let cidr = node["spec"]["podCIDR"].as_str()?;
+        let cidr = node["spec"]["podCIDR"].as_str().unwrap_or_default();
         let file = self.board.read("var/lib/nodelet/podcidr").unwrap_or_default();
         let file = String::from_utf8_lossy(&file).trim().to_owned();
         let text = format!("podcidr has {file:?}, and the Node {cidr:?}");

@@ -196,6 +196,8 @@ pub(crate) struct World {
     /// Pod CIDRs that the controller has given, and pods that others have made.
     pub(super) cidrs: u64,
     pub(super) others: u64,
+    /// A policy denies each Node a range.
+    pub(super) has_denied_ranges: bool,
     /// When a controller last wrote `spec.podCIDRs`, or somebody made a pod of this Node.
     pub(super) changed_spec: Duration,
     pub(crate) net: Net,
@@ -276,6 +278,7 @@ impl World {
             lagged: BTreeMap::new(),
             shown_until: None,
             cidrs: 0,
+            has_denied_ranges: false,
             others: 0,
             changed_spec: Duration::ZERO,
             net: Net::default(),

@@ -617,7 +617,6 @@ impl Kubelet {
                     // The Node exists, so its Lease can be created again.
                     self.schedule.lease_continues(now);
                 }
-                effects.extend(self.node.new_pod_cidrs().map(Effect::PodCidrs));
             }
             Ok(Progress::Created | Progress::Adopted | Progress::Done) => {
                 self.node_log.succeeded(now);
@@ -631,6 +630,7 @@ impl Kubelet {
             }
             Ok(Progress::Continue | Progress::Note(_)) | Err(_) => {}
         }
+        effects.extend(self.node.new_pod_cidrs().map(Effect::PodCidrs));
         let is_new = result == Ok(Progress::Created);
         if is_new || result == Ok(Progress::Adopted) {
             self.server_version.registered();

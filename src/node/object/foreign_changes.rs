@@ -50,15 +50,19 @@ impl Node {
         }
     }
 
-    /// As upstream's updatePodCIDR: a change forces a patch.
-    fn detect_pod_cidrs(&mut self, node: &Value, now: Mono) {
+    /// As upstream's updatePodCIDR: new ranges force a patch. Unlike a kubelet's value in memory,
+    /// the file stays after a restart, so a Node without a range counts as a change: a Node that
+    /// was deleted has lost its range, which another node may get.
+    pub(super) fn detect_pod_cidrs(&mut self, node: &Value, now: Mono) {
         let pod_cidrs: Vec<&str> =
             object::list(node, &["spec", "podCIDRs"]).iter().filter_map(Value::as_str).collect();
         let pod_cidrs = pod_cidrs.join(",");
-        if !pod_cidrs.is_empty() && pod_cidrs != self.pod_cidrs {
-            self.pod_cidrs.clone_from(&pod_cidrs);
+        if self.pod_cidrs.as_ref() != Some(&pod_cidrs) {
+            if !pod_cidrs.is_empty() {
+                self.times.report_due = self.times.report_due.min(now);
+            }
+            self.pod_cidrs = Some(pod_cidrs.clone());
             self.new_pod_cidrs = Some(pod_cidrs);
-            self.times.report_due = self.times.report_due.min(now);
         }
     }
 

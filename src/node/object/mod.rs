@@ -73,8 +73,8 @@ pub struct Node {
     unconfirmed: Option<Value>,
     /// `spec.unschedulable` of the last read.
     unschedulable: bool,
-    /// `spec.podCIDRs` of the last read, joined by commas.
-    pod_cidrs: String,
+    /// `spec.podCIDRs` of the last whole Node, joined by commas; `None` before the first one.
+    pod_cidrs: Option<String>,
     /// Changed `spec.podCIDRs` that [`Node::new_pod_cidrs`] has not returned yet.
     new_pod_cidrs: Option<String>,
     /// Boot id of the last facts that had one; empty if none had.
@@ -114,7 +114,7 @@ impl Node {
             events: Vec::new(),
             unconfirmed: None,
             unschedulable: false,
-            pod_cidrs: String::new(),
+            pod_cidrs: None,
             new_pod_cidrs: None,
             own_boot_id: String::new(),
             foreign_boot_id: String::new(),
@@ -237,7 +237,8 @@ impl Node {
         }
     }
 
-    /// `spec.podCIDRs`, joined by commas, if they changed since the last call.
+    /// `spec.podCIDRs`, joined by commas, if they changed since the last call; empty if the Node
+    /// has none.
     pub fn new_pod_cidrs(&mut self) -> Option<String> {
         self.new_pod_cidrs.take()
     }
@@ -419,9 +420,10 @@ impl Node {
                     return Err(not_whole(&response.body).into());
                 };
                 self.record_events(config, &node, now);
-                self.seen = Some(node);
                 self.state = NodeState::Patch(Round::default());
                 self.times.reported(true, now, jitter);
+                self.detect_pod_cidrs(&node, now);
+                self.seen = Some(node);
                 Ok(Progress::Created)
             }
             NodeState::Read(round) => {

@@ -730,6 +730,26 @@ fn new_pod_cidrs_are_returned_once_and_force_one_patch() {
     assert_eq!(test.turn(|_| unreachable!()), None);
 }
 
+/// Another node may get the range of a Node that was deleted.
+#[test]
+fn a_node_without_pod_cidrs_is_told_once_by_a_create_and_by_a_first_read() {
+    let mut test = NodeTest::registered();
+    assert_eq!(test.node.new_pod_cidrs().as_deref(), Some(""));
+    test.read_with(&["spec", "podCIDRs"], json!(["10.244.1.0/24"]));
+    assert_eq!(test.node.new_pod_cidrs().as_deref(), Some("10.244.1.0/24"));
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+    // What was not read as a whole says nothing.
+    test.node.read_again(test.now.mono());
+    assert!(test.turn(|_| refuse(500, "")).unwrap().is_err());
+    assert_eq!(test.node.new_pod_cidrs(), None);
+    test.read_with(&["spec", "podCIDRs"], Value::Null);
+    assert_eq!(test.node.new_pod_cidrs().as_deref(), Some(""));
+    // A change of the ranges forces a report, and their loss does not.
+    assert_eq!(test.turn(|_| unreachable!()), None);
+    test.read_with(&["spec", "unschedulable"], true.into());
+    assert_eq!(test.node.new_pod_cidrs(), None);
+}
+
 #[test]
 fn another_board_with_our_name_has_one_event_and_is_no_reboot() {
     let mut test = NodeTest::registered();

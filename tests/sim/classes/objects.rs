@@ -21,6 +21,12 @@ fn has_owner(setting: &BTreeMap<String, String>) -> bool {
 
 pub(super) const CLASSES: &[Class] = &[
     Class { name: "node-deleted", begin: |w, _| w.delete("nodes/pi"), ..MOMENT },
+    Class {
+        name: "node-deleted-no-range",
+        fits: |setting| setting.get("cidr").is_some_and(|cidr| cidr == "yes"),
+        begin: |w, _| w.deny_ranges(),
+        ..MOMENT
+    },
     Class { name: "lease-deleted", begin: |w, _| w.delete("leases/pi"), ..MOMENT },
     Class { name: "node-written", begin: |w, s| w.write_to_node(s.size), sizes: &[0, 6], ..MOMENT },
     Class { name: "writes-often", ..ASKED },

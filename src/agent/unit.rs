@@ -198,7 +198,9 @@ impl UnitProcess {
             words(values.next().unwrap_or_default())
         };
         let flags = [JOIN_FLAGS, FLAGS].map(|name| (has(name), words(value_of(&next, name))));
-        if flags.iter().any(|(own, next)| own != next) && !has_own_environment(root) {
+        let is_changed = flags.iter().any(|(own, next)| own != next);
+        let drop_in = if is_changed { flags_drop_in(root) } else { None };
+        if is_changed && drop_in.is_none() {
             return Ok(Self::Former("flags"));
         }
         let mut flags = flags.iter().flat_map(|(own, _)| own);
@@ -210,7 +212,10 @@ impl UnitProcess {
             }
         }
         has_read_kubeconfig(root, process, line)?;
-        Ok(Self::Same)
+        match drop_in {
+            Some(path) => Err(Fault::new(format!("/{path} can set other flags"), RESTART)),
+            None => Ok(Self::Same),
+        }
     }
 
     /// Why the process must be started again, if it must.
@@ -273,10 +278,10 @@ fn has_read_kubeconfig(root: &HostRoot, process: &str, line: &[String]) -> Resul
     Ok(())
 }
 
-/// The path, below the root, of a drop-in for the unit with a line that has `text`. A comment does
-/// not count, nor does a file with another ending than `.conf`, which systemd does not read. A file
-/// that cannot be read counts as empty.
-fn drop_in_with(root: &HostRoot, text: &str) -> Option<String> {
+/// The path, below the root, of a drop-in for the unit with a line that has one of `texts`. A
+/// comment does not count, nor does a file with another ending than `.conf`, which systemd does not
+/// read. A file that cannot be read counts as empty.
+fn drop_in_with(root: &HostRoot, texts: &[&str]) -> Option<String> {
     UNITS.iter().chain(&["run/systemd/system"]).find_map(|folder| {
         let names = root.list(&format!("{folder}/{SERVICE}.d")).unwrap_or_default();
         let names = names.iter().filter(|name| name.ends_with(".conf"));
@@ -284,20 +289,25 @@ fn drop_in_with(root: &HostRoot, text: &str) -> Option<String> {
         paths.find(|path| {
             let file = root.text(path, SMALL).unwrap_or_default();
             let mut lines = file.lines().map(str::trim_start);
-            lines.any(|line| !line.starts_with(['#', ';']) && line.contains(text))
+            lines.any(|line| {
+                !line.starts_with(['#', ';']) && texts.iter().any(|text| line.contains(text))
+            })
         })
     })
 }
 
-/// Whether a drop-in of the unit has an `Environment=` or `EnvironmentFile=`, which is not read.
-fn has_own_environment(root: &HostRoot) -> bool {
-    drop_in_with(root, "Environment").is_some()
+/// A drop-in that can set the variables with the flags. Its values are not read.
+fn flags_drop_in(root: &HostRoot) -> Option<String> {
+    let settings = ["EnvironmentFile", "PassEnvironment", "UnsetEnvironment"];
+    let variables = [JOIN_FLAGS, FLAGS].map(|name| format!("{name}="));
+    let variables = variables.each_ref().map(String::as_str);
+    drop_in_with(root, &[&settings[..], &variables].concat())
 }
 
 /// A drop-in that names another source of a kubeconfig, as in `LoadCredential=kubeconfig:PATH`. Its
 /// files are not looked for.
 pub(crate) fn kubeconfig_drop_in(root: &HostRoot) -> Option<String> {
-    drop_in_with(root, "kubeconfig:")
+    drop_in_with(root, &["kubeconfig:"])
 }
 
 /// What `nodelet check` checks without a `--kubeconfig`: the agent that runs, or else that of the
@@ -535,6 +545,16 @@ mod tests {
         let (flags, kubeconfig) = ("NODELET_JOIN_FLAGS=--v=2", "etc/credstore/nodelet.kubeconfig");
         let (password, supervisor) =
             ("etc/credstore/nodelet.k3s-password", "NODELET_JOIN_FLAGS=--k3s-supervisor=https://b");
+        let drop_in = "etc/systemd/system/nodelet.service.d/a.conf";
+        // As systemd/nodelet.default has it.
+        let own_name = "[Service]\nEnvironment=NODELET_NAME=board-%m\nExecStart=\n\
+                        ExecStart=/usr/bin/nodelet --hostname-override=${NODELET_NAME} \
+                        $NODELET_JOIN_FLAGS $NODELET_FLAGS";
+        let own_flags = "[Service]\nEnvironment=NODELET_FLAGS=--v=2";
+        let unknown = || {
+            let why = format!("/{drop_in} can set other flags");
+            UnitProcess::Unknown(Fault::new(why, RESTART))
+        };
         for (files, want) in [
             // The credential is from a boot loader.
             (&[(join, flags)][..], UnitProcess::Same),
@@ -549,16 +569,18 @@ mod tests {
             (&[(join, flags), (own, "NODELET_FLAGS=--v=3")], UnitProcess::Former("flags")),
             (&[(join, flags), (own, "NODELET_JOIN_FLAGS=")], UnitProcess::Former("flags")),
             (&[], UnitProcess::Former("flags")),
+            (&[(drop_in, own_name)], UnitProcess::Former("flags")),
+            (&[(drop_in, own_name), (join, flags)], UnitProcess::Same),
+            (&[(drop_in, "[Service]\nEnvironment=A=1 \\\nNODELET_FLAGS=--v=2")], unknown()),
+            (&[(drop_in, "[Service]\nEnvironmentFile=/etc/a")], unknown()),
+            (&[(drop_in, own_flags), (join, flags)], UnitProcess::Same),
+            (&[(drop_in, own_flags), (kubeconfig, "b")], UnitProcess::Former("kubeconfig")),
             (
-                &[("etc/systemd/system/nodelet.service.d/a.conf", "[Service]\nEnvironment=A=1")],
-                UnitProcess::Same,
-            ),
-            (
-                &[("etc/systemd/system/nodelet.service.d/a.conf", "[Service]\n #Environment=A=1")],
+                &[(drop_in, "[Service]\n #Environment=NODELET_FLAGS=--v=2")],
                 UnitProcess::Former("flags"),
             ),
             (
-                &[("etc/systemd/system/nodelet.service.d/a.bak", "[Service]\nEnvironment=A=1")],
+                &[("etc/systemd/system/nodelet.service.d/a.bak", own_flags)],
                 UnitProcess::Former("flags"),
             ),
         ] {

@@ -78,13 +78,22 @@ pub(crate) fn is_running(root: &HostRoot) -> Result<bool, Fault> {
 
 /// The ids of the processes in the cgroup of the unit; empty if it does not run. The cgroup is in
 /// the root slice, in `system.slice`, or in the hierarchy `systemd` of cgroup v1: all three are
-/// read, and a board has one of them. `Err`: a file exists and cannot be read.
+/// read, and a board has one of them. If a drop-in sets another `Slice=`, /proc tells the cgroup of
+/// each process. `Err`: a file exists and cannot be read.
 fn processes(root: &HostRoot) -> Result<Vec<String>, Fault> {
     let mut all = Vec::new();
     for slice in ["", "system.slice/", "systemd/"] {
         let processes = content(root, &format!("sys/fs/cgroup/{slice}{SERVICE}/cgroup.procs"))?;
         let processes = processes.unwrap_or_default();
         all.extend(String::from_utf8_lossy(&processes).lines().map(str::to_owned));
+    }
+    if all.is_empty() {
+        let is_units = |pid: &str| {
+            let cgroups = root.text(&format!("proc/{pid}/cgroup"), LARGE).unwrap_or_default();
+            cgroups.lines().any(|path| path.ends_with(&format!("/{SERVICE}")))
+        };
+        let pids = machine_processes(root).map(|(pid, _)| pid);
+        all.extend(pids.filter(|pid| is_units(pid)));
     }
     Ok(all)
 }
@@ -126,14 +135,21 @@ pub(crate) fn agent_outside(root: &HostRoot) -> Option<String> {
     })
 }
 
-/// The first process of which `is_it` is true, by its id and name. A process in a container, as of
-/// kind, is skipped: the line `NSpid` has several ids for it, one for each PID namespace.
+/// The first process of which `is_it` is true, by its id and name.
 pub(crate) fn process(root: &HostRoot, is_it: &dyn Fn(&str, &str) -> bool) -> Option<String> {
-    root.list("proc").unwrap_or_default().into_iter().find_map(|pid| {
+    let mut all = machine_processes(root);
+    let (pid, name) = all.find(|(pid, name)| is_it(pid, name))?;
+    Some(format!("process {pid}, {name}"))
+}
+
+/// The processes, by id and name. A process in a container, as of kind, is skipped: the line
+/// `NSpid` has several ids for it, one for each PID namespace.
+fn machine_processes(root: &HostRoot) -> impl Iterator<Item = (String, String)> {
+    root.list("proc").unwrap_or_default().into_iter().filter_map(|pid| {
         let status = root.text(&format!("proc/{pid}/status"), SMALL).ok()?;
         let is_own = field(&status, "NSpid:").is_none_or(|ids| ids.split_whitespace().count() == 1);
-        let name = field(&status, "Name:\t").filter(|name| is_own && is_it(&pid, name))?;
-        Some(format!("process {pid}, {name}"))
+        let name = field(&status, "Name:\t").filter(|_| is_own)?.to_owned();
+        Some((pid, name))
     })
 }
 
@@ -695,6 +711,29 @@ mod tests {
         tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", b"8\n");
         let found = UnitProcess::find(&HostRoot::new(tree.path()));
         assert_eq!(found, UnitProcess::Unknown("/proc does not show its process 8".into()));
+    }
+
+    /// `Slice=edge.slice` in a drop-in.
+    #[test]
+    fn a_unit_in_another_slice_runs() {
+        let tree = board();
+        std::fs::remove_dir_all(tree.path().join("sys")).unwrap();
+        tree.write("run/systemd/system/a.service", b"");
+        tree.write("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--v=2");
+        let root = HostRoot::new(tree.path());
+        for (cgroup, namespaces, want) in [
+            ("0::/edge.slice/nodelet.service\n", "7", UnitProcess::Same),
+            ("12:pids:/\n1:name=systemd:/a.slice/nodelet.service\n", "7", UnitProcess::Same),
+            ("0::/edge.slice/nodelet-serve.service\n", "7", UnitProcess::NotRunning),
+            // In a container.
+            ("0::/a.scope/edge.slice/nodelet.service\n", "7\t1", UnitProcess::NotRunning),
+        ] {
+            tree.write("proc/7/cgroup", cgroup.as_bytes());
+            let status = format!("Name:\tnodelet\nNSpid:\t{namespaces}\n");
+            tree.write("proc/7/status", status.as_bytes());
+            assert_eq!(UnitProcess::find(&root), want, "{cgroup}");
+            assert_eq!(is_running(&root), Ok(want == UnitProcess::Same), "{cgroup}");
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@
 # file nodelet.NAME) as /etc/credstore/nodelet.NAME with mode 0600, and DEFAULT, if given, as
 # /etc/default/nodelet. DIR is the folder of `nodelet join --root DIR`, or / on a board that joined:
 # the archive then has its credentials, its flags, the drop-ins of the unit and its certificate in
-# use, from the folder that --root-dir or --cert-dir of these flags names. A kubeconfig that they
-# name is not packed. DEFAULT replaces /etc/default/nodelet of DIR. All files belong to root:
+# use, from the folder that --root-dir or --cert-dir of these flags names, and the files that
+# --config and --config-dir name. A kubeconfig that they name is not packed. DEFAULT replaces /etc/default/nodelet of DIR. All files belong to root:
 # systemd gives /var/lib/nodelet to the user of the unit, and a certificate elsewhere needs a unit
 # with User=root. All have the date $SOURCE_DATE_EPOCH, or 1970: the same input gives the same
 # bytes. The kernel unpacks several archives in sequence; this one must begin at a multiple of four
@@ -132,6 +132,22 @@ if [ -n "$joined" ]; then
     install -m 600 "$(below "$pki/$pair")" "$tree/$pki/$pair"
     ln -s "$pair" "$tree/$pki/$link"
   fi
+  # The agent does not start without the file that --config names.
+  {
+    flag config
+    folder=$(flag 'config[-_]dir')
+    from=$(below "$folder")
+    if [ -n "$folder" ] && [ -d "$from" ]; then
+      (cd "$from" && find . -name '*.conf') | while read -r file; do
+        echo "$folder/$file"
+      done
+    fi
+  } | while read -r file; do
+    from=$(below "$file")
+    if [ -f "$from" ]; then
+      install -D -m 644 "$from" "$tree/$file"
+    fi
+  done
 fi
 for credential in "$@"; do
   name=$(basename "$credential")

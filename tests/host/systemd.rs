@@ -244,7 +244,12 @@ fn the_initramfs_archive_has_the_files_of_a_join() {
     symlink("/credstore", tree.join("etc/credstore")).unwrap();
     // Of a board that has renewed, the pair in use with its link, and no other pair.
     renewed(&folder);
-    folder.write("tree/etc/default/nodelet", "NODELET_FLAGS=--b\n");
+    let flags = "NODELET_FLAGS=--config=/etc/nodelet/config.yaml --config-dir=/etc/nodelet/d\n";
+    folder.write("tree/etc/default/nodelet", flags);
+    folder.write("tree/data/config.yaml", "the file");
+    folder.write("tree/etc/nodelet/d/e/a b.conf", "a drop-in");
+    folder.write("tree/etc/nodelet/d/other", "no drop-in");
+    symlink("/data/config.yaml", tree.join("etc/nodelet/config.yaml")).unwrap();
     folder.write("tree/etc/systemd/system/nodelet.service.d/a.conf", "[Service]\n");
     let packed = archive("022", &[Path::new("-j"), &tree, &binary]).unwrap();
     let unpacked = folder.path().join("unpacked");
@@ -261,7 +266,9 @@ fn the_initramfs_archive_has_the_files_of_a_join() {
     assert_eq!(fs::read_link(pki.join(CURRENT)).unwrap(), Path::new("kubelet-client-2.pem"));
     for (file, text) in [
         (unpacked.join("etc/default/nodelet-join"), "NODELET_JOIN_FLAGS=--a\n"),
-        (unpacked.join("etc/default/nodelet"), "NODELET_FLAGS=--b\n"),
+        (unpacked.join("etc/default/nodelet"), flags),
+        (unpacked.join("etc/nodelet/config.yaml"), "the file"),
+        (unpacked.join("etc/nodelet/d/e/a b.conf"), "a drop-in"),
         (unpacked.join("etc/systemd/system/nodelet.service.d/a.conf"), "[Service]\n"),
         (unpacked.join("etc/credstore/nodelet.kubeconfig"), "a secret"),
         (pki.join(CURRENT), "in use"),
@@ -269,6 +276,7 @@ fn the_initramfs_archive_has_the_files_of_a_join() {
         assert_eq!(fs::read_to_string(file).unwrap(), text);
     }
     assert_eq!(fs::read_dir(&pki).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(unpacked.join("etc/nodelet/d")).unwrap().count(), 1);
     for (name, mode) in [("", 0o700), ("..", 0o700), ("kubelet-client-2.pem", 0o600)] {
         let metadata = fs::metadata(pki.join(name)).unwrap();
         assert_eq!(metadata.permissions().mode() & 0o777, mode, "{name}");
@@ -346,6 +354,9 @@ fn the_dracut_module_installs_flags_credentials_and_the_certificate_in_use() {
     let folder = Folder::new("dracut");
     renewed(&folder);
     folder.write("tree/etc/credstore/nodelet.kubeconfig", "a secret");
+    let flags = "NODELET_FLAGS=--config=/etc/nodelet/config.yaml --config-dir=/etc/nodelet/d\n";
+    folder.write("tree/etc/default/nodelet", flags);
+    folder.write("tree/etc/nodelet/d/e/a b.conf", "a drop-in");
     let installed = installed_by_dracut(&folder);
     let current = format!("/var/lib/nodelet/pki/{CURRENT}");
     for path in [
@@ -355,6 +366,8 @@ fn the_dracut_module_installs_flags_credentials_and_the_certificate_in_use() {
         "/etc/default/nodelet-join",
         "/etc/hostname",
         "/etc/credstore/nodelet.kubeconfig",
+        "/etc/nodelet/config.yaml",
+        "/etc/nodelet/d/e/a b.conf",
         &current,
     ] {
         assert!(installed.iter().any(|name| name == path), "{path}: {installed:?}");

@@ -6,8 +6,8 @@
 #
 # or use another network module. It copies from this machine: the binary, the unit with its
 # drop-ins, /etc/default/nodelet and nodelet-join, the credentials /etc/credstore/nodelet.*, the
-# certificate in use, from the folder that --root-dir or --cert-dir of these flags names, and the
-# host name. A kubeconfig that the flags name, as that of a bootstrap, is not copied. Nor is a
+# certificate in use, from the folder that --root-dir or --cert-dir of these flags names, the files
+# that --config and --config-dir name, and the host name. A kubeconfig that the flags name, as that of a bootstrap, is not copied. Nor is a
 # certificate that is renewed later: make the initramfs anew each month (dracut --force), because
 # one of a year is renewed 36 days before its end or earlier.
 # The machine-id (%m) differs in the initramfs unless dracut has hostonly=yes.
@@ -33,7 +33,7 @@ nodelet_flag() {
 }
 
 install() {
-    local root=${dracutsysrootdir-} own=${systemdsystemconfdir:?} file state pki
+    local root=${dracutsysrootdir-} own=${systemdsystemconfdir:?} file state pki config
     local unit=$own/nodelet.service
     [[ -e $root$unit ]] || unit=${systemdsystemunitdir:?}/nodelet.service
     inst_multiple nodelet "$unit"
@@ -43,6 +43,15 @@ install() {
     pki=${pki:-${state:-/var/lib/nodelet}/pki}
     # A link; dracut also installs the pair that it points to.
     inst_multiple -o "$pki/kubelet-client-current.pem"
+    # The agent does not start without the file that --config names.
+    config=$(nodelet_flag config)
+    [[ -z $config ]] || inst_multiple -o "$config"
+    config=$(nodelet_flag 'config[-_]dir')
+    if [[ -n $config && -d $root$config ]]; then
+        while read -r file; do
+            inst_multiple -o "${file#"$root"}"
+        done < <(find "$root$config" -name '*.conf')
+    fi
     for file in "$root$own"/nodelet.service.d/*.conf "$root"/etc/credstore/nodelet.*; do
         inst_multiple -o "${file#"$root"}"
     done

@@ -289,13 +289,18 @@ pub(crate) fn publication(path: &Path, text: String) -> Vec<Op> {
 }
 
 /// The operations that remove a file, and what a publication that was dropped has left beside it.
-/// None if there is no file. A path that cannot be looked at counts as one that exists.
+/// None if there is no file, or if this process may not touch it: then it has written none there. A
+/// path that cannot be looked at counts as one that exists.
 pub(crate) fn removal(path: &Path) -> Vec<Op> {
     let is_there = |path: &PathBuf| {
         let found = guard::parent_resolved(path).and_then(|path| path.symlink_metadata());
-        !found.is_err_and(|error| {
-            [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind())
-        })
+        found.map_or_else(
+            |error| {
+                let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+                error.raw_os_error().is_some() && !absent.contains(&error.kind())
+            },
+            |_| true,
+        )
     };
     let paths = [path.to_owned(), beside(path)].into_iter().filter(is_there);
     let mut ops: Vec<Op> = paths.map(Op::Remove).collect();

@@ -188,15 +188,19 @@ fn pod_cidrs_are_written_to_a_file() {
             let text = std::fs::read_to_string(root_dir.join("podcidr")).ok()?;
             (text == format!("{want}\n")).then_some(())
         });
+        let mode = std::fs::metadata(root_dir.join("podcidr")).unwrap();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777, 0o644);
+        assert_eq!(std::fs::read_dir(&root_dir).unwrap().count(), 1, "a draft is left");
         eventually("a patch", Duration::from_secs(5), || {
             (status_patches(&double) > before).then_some(())
         });
-        // podCIDRs are immutable: other CIDRs need another Node.
+        // podCIDRs are immutable: other CIDRs need another Node. Until it has some, there is no
+        // file.
         admin(&double, "DELETE", "/api/v1/nodes/pi", &Value::Null);
         eventually("a new Node", Duration::from_secs(15), || double.get("nodes/pi"));
+        eventually("no file", Duration::from_secs(5), || {
+            (!root_dir.join("podcidr").exists()).then_some(())
+        });
         before = status_patches(&double);
     }
-    let mode = std::fs::metadata(root_dir.join("podcidr")).unwrap();
-    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777, 0o644);
-    assert_eq!(std::fs::read_dir(&root_dir).unwrap().count(), 1, "a draft is left");
 }

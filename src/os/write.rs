@@ -292,15 +292,14 @@ pub(crate) fn publication(path: &Path, text: String) -> Vec<Op> {
 /// None if there is no file, or if this process may not touch it: then it has written none there. A
 /// path that cannot be looked at counts as one that exists.
 pub(crate) fn removal(path: &Path) -> Vec<Op> {
-    let is_there = |path: &PathBuf| {
-        let found = guard::parent_resolved(path).and_then(|path| path.symlink_metadata());
-        found.map_or_else(
-            |error| {
-                let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
-                error.raw_os_error().is_some() && !absent.contains(&error.kind())
-            },
-            |_| true,
-        )
+    let is_there = |path: &PathBuf| match guard::parent_resolved(path)
+        .and_then(|path| path.symlink_metadata())
+    {
+        Ok(_) => true,
+        Err(error) => {
+            let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+            error.raw_os_error().is_some() && !absent.contains(&error.kind())
+        }
     };
     let paths = [path.to_owned(), beside(path)].into_iter().filter(is_there);
     let mut ops: Vec<Op> = paths.map(Op::Remove).collect();

@@ -200,6 +200,27 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
+    /// For the tests of the sentences: a command that succeeded beside no process, on a board whose
+    /// Node is Ready.
+    pub(crate) fn example(command: &'static str) -> Self {
+        Self {
+            pid: 2,
+            command,
+            began: Duration::ZERO,
+            exit: Exit::Code(true),
+            lines: Vec::new(),
+            name: "pi".to_owned(),
+            flags: String::new(),
+            starts_as: None,
+            former: None,
+            has_lost_pair: false,
+            runs_since: None,
+            has_node: true,
+            ready: "True".to_owned(),
+            renewed: None,
+        }
+    }
+
     /// It has no failure, and no line that asks for a restart or a start.
     pub(crate) fn says_all_is_well(&self) -> bool {
         let asks =

@@ -90,9 +90,8 @@ impl PodChange {
 }
 
 impl StrayPods {
-    /// Judges all pods. `None` if `list` is no PodList. `boot` is the time of
-    /// this boot by the server's clock. If it is unknown, each pod that a kubelet may have started
-    /// is kept.
+    /// Judges all pods. `None` if `list` is no PodList. `boot` is the time of this boot by the
+    /// server's clock. If it is unknown, each pod that a kubelet may have started is kept.
     pub(super) fn of_list(list: &Value, node_name: &str, boot: Option<Wall>) -> Option<Self> {
         let is_list = object::text(list, &["kind"]) == "PodList";
         let mut strays = Self::default();

@@ -256,8 +256,10 @@ impl Pods {
                     self.is_forbidden = true;
                     return Ok(self.on_forbidden(refused));
                 }
-                (None, Some(Refused { code: 200..300, .. })) if self.size != ListSize::One => {
-                    self.size = self.size.smaller().unwrap_or(ListSize::One);
+                (None, Some(Refused { code: 200..300, .. }))
+                    if let Some(smaller) = self.size.smaller() =>
+                {
+                    self.size = smaller;
                     self.due = Some(now);
                     return Ok(Progress::Continue);
                 }
@@ -312,11 +314,8 @@ impl Pods {
     fn on_list(&mut self, strays: StrayPods, now: Mono) -> Result<Progress, RequestError> {
         (self.is_forbidden, self.is_told) = (false, false);
         let StrayPods { mut changes, kept } = strays;
-        let is_complete = match self.size {
-            ListSize::All | ListSize::Page => changes.len() + kept.len() < PODS_A_LIST,
-            ListSize::One => changes.is_empty() && kept.is_empty(),
-        };
-        if is_complete {
+        let limit = if self.size == ListSize::One { 1 } else { PODS_A_LIST };
+        if changes.len() + kept.len() < limit {
             self.size = ListSize::All;
         }
         let waits = |tried: &Tried, uid: &str| tried.uid == uid && now < tried.again;

@@ -277,20 +277,12 @@ fn a_planted_disagreement_is_found() {
     use crate::sim::trace::Entry;
     let seconds = Duration::from_secs;
     let good = Ran {
-        pid: 2,
-        command: "join",
         began: seconds(1000),
-        exit: Exit::Code(true),
         lines: vec!["✓ start: nodelet.service runs".to_owned(), "✓ ready: pi".to_owned()],
-        name: "pi".to_owned(),
-        flags: String::new(),
         starts_as: Some("pi".to_owned()),
-        former: None,
-        has_lost_pair: false,
         runs_since: Some(seconds(10)),
-        has_node: true,
-        ready: "True".to_owned(),
         renewed: Some(seconds(1001)),
+        ..Ran::example("join")
     };
     let kind = |ran: &Ran| {
         let what = What::Ran(Box::new(ran.clone()));
@@ -341,20 +333,11 @@ fn the_same_line_makes_the_same_board() {
     let entry = |at, what| crate::sim::trace::Entry { at: seconds(at), what };
     let joins = |at: u64, line: &str, flags: &str, said: &str, is_well: bool| {
         let ran = Ran {
-            pid: 2,
-            command: "join",
             began: seconds(at),
             exit: Exit::Code(is_well),
             lines: vec![said.to_owned()],
-            name: "pi".to_owned(),
             flags: flags.to_owned(),
-            starts_as: None,
-            former: None,
-            has_lost_pair: false,
-            runs_since: None,
-            has_node: true,
-            ready: "True".to_owned(),
-            renewed: None,
+            ..Ran::example("join")
         };
         let line = format!("join a:1 --token {line}");
         let starts = What::Starts { pid: 2, name: "nodelet join", line };

@@ -212,32 +212,13 @@ mod tests {
         }
     }
 
-    fn ran(command: &'static str) -> Ran {
-        Ran {
-            pid: 9,
-            command,
-            began: Duration::ZERO,
-            exit: Exit::Code(true),
-            lines: Vec::new(),
-            name: String::new(),
-            flags: String::new(),
-            starts_as: None,
-            former: None,
-            has_lost_pair: false,
-            runs_since: None,
-            has_node: true,
-            ready: "True".to_owned(),
-            renewed: None,
-        }
-    }
-
     #[test]
     fn a_start_that_finds_its_lease_renews_it() {
         let started = |line: &str, command: &'static str| {
             let mut trace: Vec<_> = (0..20).map(|number| renewal(number * 10)).collect();
             let (name, line) = ("nodelet", line.to_owned());
             // The process renews its Lease until it is restarted.
-            trace.insert(9, at(85, What::Ran(Box::new(ran(command)))));
+            trace.insert(9, at(85, What::Ran(Box::new(Ran::example(command)))));
             trace.push(at(200, What::Starts { pid: 2, name, line }));
             trace.push(renewal(281));
             let judged = run(&trace, judge);

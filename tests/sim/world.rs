@@ -200,6 +200,8 @@ pub(crate) struct World {
     pub(super) has_denied_ranges: bool,
     /// When a controller last wrote `spec.podCIDRs`, or somebody made a pod of this Node.
     pub(super) changed_spec: Duration,
+    /// When another board last wrote to the Node.
+    pub(super) other_board_wrote: Option<Duration>,
     pub(crate) net: Net,
     pub(crate) faults: Faults,
     pub(crate) unit: Unit,
@@ -281,6 +283,7 @@ impl World {
             has_denied_ranges: false,
             others: 0,
             changed_spec: Duration::ZERO,
+            other_board_wrote: None,
             net: Net::default(),
             faults: Faults::default(),
             unit: Unit::default(),

@@ -31,8 +31,8 @@ use crate::kube::x509::{AltName, Subject};
 
 /// How often the Node's addresses are read.
 const READ_EVERY: Duration = Duration::from_secs(600);
-/// The first read of the addresses comes this long after the start, so that the client that started
-/// the process is answered first.
+/// The read of the addresses comes this long after the start, or after a client has connected to
+/// another address, so that this client is answered first.
 const FIRST_READ: Duration = Duration::from_secs(1);
 /// The time to the next read after a failure, or while the Node has no address.
 const RETRY: Duration = Duration::from_secs(60);
@@ -123,6 +123,17 @@ impl ClusterCertificate {
         self.log.failed(&why.to_string(), now);
         // It may be one that could not be stored.
         self.current()
+    }
+
+    /// A client has connected to the address `dialed`. If the names that were read lack it, the
+    /// Node has another address since, and is read now, once a minute at most. Clients that verify
+    /// refuse the certificate until it has the new address.
+    pub(super) fn on_accepted(&mut self, dialed: IpAddr, now: Mono) {
+        let is_known = self.pki.subject().alt_names.contains(&AltName::Ip(dialed));
+        let may_read = (RETRY..=READ_EVERY - RETRY).contains(&self.read_at.since(now));
+        if may_read && !is_known && !dialed.is_loopback() {
+            self.read_at = now.after(FIRST_READ);
+        }
     }
 
     fn read_names(&mut self, reviews: &mut Reviews) {
@@ -350,6 +361,35 @@ mod tests {
         let names = Ok(vec![own.clone(), other, ip.clone()]);
         certificate.take_names(names, &kubeconfig(None), Mono::START);
         assert_eq!(certificate.pki.subject().alt_names, [own, ip]);
+    }
+
+    /// As after a new DHCP lease. The client that comes next is the first to know.
+    #[test]
+    fn a_connection_to_an_unknown_address_makes_the_next_read_due() {
+        let folder = Tree::empty("serving-dialed");
+        let at = |seconds| Mono::START.after(Duration::from_secs(seconds));
+        let ip = |last| IpAddr::from([192, 0, 2, last]);
+        let open = ClusterCertificate::open(&Config::default(), folder.path(), Jitter::NONE);
+        let mut certificate = open.unwrap();
+        certificate.on_accepted(ip(8), at(0));
+        assert_eq!(certificate.read_at, at(1), "the first read");
+        let read = Ok(vec![AltName::Ip(ip(7))]);
+        certificate.take_names(read.clone(), &kubeconfig(None), at(1));
+        for (dialed, now, read_at) in [
+            (ip(7), 100, 601),
+            ([127, 0, 0, 1].into(), 100, 601),
+            (ip(8), 60, 601),
+            (ip(8), 61, 62),
+            (ip(8), 62, 62),
+        ] {
+            certificate.on_accepted(dialed, at(now));
+            assert_eq!(certificate.read_at, at(read_at), "{dialed} {now}");
+        }
+        for (names, read_at) in [(read, 662), (Err("no answer".to_owned()), 122)] {
+            certificate.take_names(names, &kubeconfig(None), at(62));
+            certificate.on_accepted(ip(8), at(63));
+            assert_eq!(certificate.read_at, at(read_at), "once a minute");
+        }
     }
 
     /// Else the same reason would not be logged again in the life of the process.

@@ -193,6 +193,7 @@ impl Port {
         let opened = self.listener.accept().and_then(|(stream, peer)| {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
+            self.certificates.on_accepted(stream.local_addr()?.ip().to_canonical(), now);
             Ok((stream, peer.ip().to_canonical()))
         });
         let opened = match opened {

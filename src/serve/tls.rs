@@ -2,6 +2,7 @@
 //! of these two. The serving certificate is read from files that may be replaced, issued by the
 //! cluster, or self-signed.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,6 +102,13 @@ impl Certificates {
         let files = self.certificate_files.as_ref().map(|_| &self.certificate);
         let certificate = self.issued.as_ref().or(files)?;
         Leaf::of_pem(&certificate.chain.bytes).map(|leaf| leaf.not_after)
+    }
+
+    /// A client has connected to the address `dialed`.
+    pub(super) fn on_accepted(&mut self, dialed: IpAddr, now: Mono) {
+        if let Some(cluster) = &mut self.cluster {
+            cluster.on_accepted(dialed, now);
+        }
     }
 
     /// When a step towards the certificate of the cluster is due.

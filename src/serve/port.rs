@@ -60,7 +60,6 @@ struct Responder {
     reviews: Reviews,
     readings: Readings,
     log_socket: Option<PathBuf>,
-    clock: Clock,
 }
 
 impl Port {
@@ -87,7 +86,6 @@ impl Port {
             reviews,
             readings,
             log_socket: serve.log_socket.clone(),
-            clock,
         };
         log::info!("node {}: answering on {address}", config.node.name);
         Ok(Self {
@@ -269,7 +267,7 @@ impl Responder {
             Verdict::Allowed if let Some(path) = logs::path(asked.path) => {
                 logs::answer(asked, path, self.log_socket.as_deref(), reads_journal)
             }
-            Verdict::Allowed => answer(asked, &mut self.readings, self.clock.now()),
+            Verdict::Allowed => answer(asked, &mut self.readings, self.reviews.time_of_values()),
             refused => PortAnswer::refused(refused),
         }
     }

@@ -26,6 +26,10 @@ const KEPT: Duration = Duration::from_secs(60);
 /// Shortest time for which the server's time counts.
 const TIME_HOLDS: Duration = Duration::from_secs(3600);
 
+/// Most that the board's clock differs from the server's if both are right: the server tells whole
+/// seconds, and its answer takes some.
+const MAX_SKEW: Duration = Duration::from_secs(60);
+
 /// How long the server's time counts. Each review tells it again, and a user who is in the cache
 /// causes no review: so it counts for longer than the cache.
 fn time_holds(cache: AccessConfig) -> Duration {
@@ -95,6 +99,14 @@ impl Reviews {
         let knows_time = wall.is_some();
         let now = Now { wall: wall.unwrap_or(now.wall), ..now };
         ClusterSeen { knows_time, ..now.into() }
+    }
+
+    /// Now, for the times of values. It is the board's time: the server's has whole seconds, so a
+    /// review would move it. If the two differ, the wall time is 1970 and counts as not known.
+    pub(super) fn time_of_values(&self) -> Now {
+        let (now, server) = (self.clock.now(), self.seen().now.wall);
+        let skew = now.wall.since(server).max(server.since(now.wall));
+        if skew > MAX_SKEW { Now { wall: Wall::default(), ..now } } else { now }
     }
 
     /// When a client certificate must be valid: at the server's time if it is known, else at the
@@ -247,6 +259,7 @@ mod tests {
         let mut reviews = Reviews::open(&source, CACHE, Clock::start()).unwrap();
         assert!(!reviews.seen().knows_time);
         assert!(!reviews.certificate_time().time().starts_with("2040"));
+        assert!(reviews.time_of_values().wall > clock::built());
         let mut last = None;
         for (age, connection) in [(0, 0), (0, 0), (30, 0), (60, 1), (0, 1)] {
             // As if the last answer had come so many seconds before now.
@@ -264,6 +277,13 @@ mod tests {
             let seen = reviews.seen();
             assert!(seen.knows_time && seen.now.wall.time().starts_with("2040-01-01T00:0"));
             assert!(reviews.certificate_time().time().starts_with("2040-01-01T00:0"));
+            assert_eq!(reviews.time_of_values().wall, Wall::default());
+        }
+        for (behind, is_known) in [(50, true), (70, false)] {
+            let now = reviews.clock.now();
+            let server = now.wall.before(Duration::from_secs(behind));
+            reviews.server_time = Some((now.mono, server));
+            assert_eq!(reviews.time_of_values().wall >= now.wall, is_known, "{behind}");
         }
         // Its clock is not set: a client that is refused would cause no review, and so no new date.
         reviews.server_time = Some((reviews.now(), Wall::default()));

@@ -95,6 +95,22 @@ fn a_board_of_1970_knows_tokens_and_certificates() {
     assert_eq!(reply.code, 200, "{reply:?} {:?}", served.board.log());
 }
 
+/// Prometheus drops a value of the past or the future.
+#[test]
+fn a_value_has_no_time_while_the_clock_is_not_that_of_the_server() {
+    let double = Double::builder().token("t0ken", "admin", &["system:masters"]).start();
+    let folder = Folder::new("serve-skew");
+    for (ahead, is_timed) in [(0, true), (1200, false)] {
+        let offset = folder.write("offset", ahead.to_string());
+        let served = Served::start_with(&flags(&double, &folder), &clock_of(&offset));
+        let reply = served.ask_with("t0ken", "/metrics/resource");
+        let value = reply.body.lines().find(|line| line.starts_with("node_memory_")).unwrap();
+        assert_eq!(value.split(' ').count() == 3, is_timed, "{value}");
+        let reply = served.ask_with("t0ken", "/stats/summary");
+        assert_eq!(reply.body.contains("\"time\":null"), !is_timed, "{}", reply.body);
+    }
+}
+
 /// One request waits for 4 s; what is known is answered at once.
 #[test]
 fn an_api_server_that_is_silent_costs_one_wait() {

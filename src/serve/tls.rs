@@ -29,7 +29,7 @@ use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{AltName, Leaf, Subject};
-use crate::os::random;
+use crate::os::{guard, random};
 
 /// How often the stamps of the files are compared.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
@@ -130,9 +130,9 @@ impl Certificates {
         self.tls().ok()
     }
 
-    /// Reads the files again that were replaced, once a minute. `cluster_ca` refreshes the
-    /// credentials and returns their CA, as for [`Self::open`]. Returns the new TLS configuration,
-    /// if there is one.
+    /// Reads the files again that were replaced, once a minute, unless the root file system can
+    /// block. `cluster_ca` refreshes the credentials and returns their CA, as for [`Self::open`].
+    /// Returns the new TLS configuration, if there is one.
     pub(super) fn refresh(
         &mut self,
         cluster_ca: impl FnOnce() -> Option<Pem>,
@@ -143,24 +143,26 @@ impl Certificates {
         }
         self.due = now.after(CHECK_EVERY);
         let mut is_new = false;
+        let may_read = !guard::root_can_block();
         let read = match &mut self.certificate_files {
-            Some(files) => files.check(|[chain, key]| {
+            Some(files) if may_read => files.check(|[chain, key]| {
                 let new = read_certificate(chain, key)?;
                 check_certificate(&new)?;
                 log::info!("{}: read again", new.chain.source);
                 (self.certificate, is_new) = (new, true);
                 Ok(())
             }),
-            None => Ok(()),
+            _ => Ok(()),
         };
         let ca_read = match &mut self.ca_file {
-            Some(file) => file.check(|[path]| {
+            Some(file) if may_read => file.check(|[path]| {
                 let new = read_pem(path)?;
                 ClientCa::new(Some(&new))?;
                 log::info!("{}: read again", new.source);
                 (self.ca, is_new) = (Some(new), true);
                 Ok(())
             }),
+            Some(_) => Ok(()),
             None => {
                 let new = cluster_ca();
                 if new != self.ca {

@@ -23,8 +23,9 @@ pub struct ServingPki {
     subject: Subject,
     /// The marks of the cluster that the next certificate is requested of.
     marks: PairMarks,
-    /// The last certificate, if it could not be stored, with its marks. It is in use all the same.
-    unstored: Option<(ClientCertificate, Leaf)>,
+    /// The certificate in use, with its marks: the stored one, or the last one if it could not be
+    /// stored. The files are not read for it again, because a root on a network can block.
+    current: Option<(ClientCertificate, Leaf)>,
     /// The operations that remove what the last certificate replaced.
     clean: Vec<Op>,
 }
@@ -41,14 +42,16 @@ impl ServingPki {
         if let Err(why) = store.recover().and_then(|ops| Disk::default().carry_out(ops)) {
             log::warn!("{why}");
         }
-        Ok(Self {
+        let mut pki = Self {
             store,
             kind,
             subject: Subject::default(),
             marks: PairMarks::default(),
-            unstored: None,
+            current: None,
             clean: Vec::new(),
-        })
+        };
+        pki.current = pki.stored();
+        Ok(pki)
     }
 
     /// The subject of the certificates to request.
@@ -64,7 +67,7 @@ impl ServingPki {
 
     /// The certificate to use.
     pub fn current(&self) -> Option<(ClientCertificate, Leaf)> {
-        self.unstored.clone().or_else(|| self.stored())
+        self.current.clone()
     }
 
     /// The certificate that is stored, if TLS can use it.
@@ -81,9 +84,8 @@ impl ServingPki {
             Ok(ops) => self.clean = ops,
             Err(why) => log::warn!("{why}"),
         }
-        let (_, leaf) = self.stored().ok_or("the stored certificate is missing")?;
-        self.unstored = None;
-        Ok(leaf)
+        let stored = self.stored().ok_or("the stored certificate is missing")?;
+        Ok(self.current.insert(stored).1.clone())
     }
 }
 
@@ -104,9 +106,8 @@ impl CertificateFiles for ServingPki {
                         && leaf.subject.satisfies(&self.subject)
                         && !PairMarks::of_stored(pair).differs(&self.marks)
                 });
-                Ok(usable.map_or(TaskResult::NotFound, |(_, leaf)| {
-                    self.unstored = None;
-                    TaskResult::InUse(leaf)
+                Ok(usable.map_or(TaskResult::NotFound, |found| {
+                    TaskResult::InUse(self.current.insert(found).1.clone())
                 }))
             }
             // If the key could not be stored, the request is made all the same, as a kubelet makes
@@ -122,7 +123,7 @@ impl CertificateFiles for ServingPki {
                     Err(why) => {
                         let marks = format!("\n{}", self.marks.lines());
                         certificate.chain.bytes.extend_from_slice(marks.as_bytes());
-                        self.unstored = Some((certificate, leaf.clone()));
+                        self.current = Some((certificate, leaf.clone()));
                         Ok(TaskResult::NotStored(leaf, format!("in use, but not stored: {why}")))
                     }
                 },

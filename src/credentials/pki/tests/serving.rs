@@ -61,6 +61,12 @@ fn a_request_is_the_same_after_a_restart_until_it_has_a_certificate() {
         "{}",
         stored.chain.source
     );
+    // The files are not read again for it.
+    let current = pki.current();
+    fs::rename(&folder.0, folder.0.with_extension("away")).unwrap();
+    assert!(current.is_some());
+    assert_eq!(pki.current(), current);
+    fs::rename(folder.0.with_extension("away"), &folder.0).unwrap();
     // The next one has another key, and another name.
     assert_ne!(sign(&mut open()).name, request.name);
     // The files say enough for a start, unless they are too old or of other names.

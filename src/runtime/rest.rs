@@ -4,6 +4,7 @@
 use std::io::ErrorKind;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::config::{Protocol, RuntimeConfig};
 use super::report::{
@@ -52,7 +53,7 @@ pub fn ask(
     report.asked = Part::Details;
     report.image_folder = report.take(get(&prefix, "/info")).and_then(|answer| {
         let info = json::parse(body(&answer)).unwrap_or_default();
-        let folder = object::text(&info, &["DockerRootDir"]);
+        let folder = image_folder(&info);
         folder.starts_with('/').then(|| folder.to_owned())
     });
     if last < Part::List {
@@ -194,6 +195,21 @@ fn is_version(text: &str) -> bool {
         (1..=4).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
     };
     text.split_once('.').is_some_and(|(major, minor)| is_number(major) && is_number(minor))
+}
+
+/// The folder of the images, from `/info`. A new installation of Docker 29 has them in containerd,
+/// whose folder it does not name. The files of a containerd that Docker starts itself are below
+/// `DockerRootDir`, and its socket is another one. Upstream: `daemon/containerd/service.go`
+/// LayerStoreStatus, `daemon/command/daemon.go` initializeContainerd.
+fn image_folder(info: &Value) -> &str {
+    let of_store = [Value::from("driver-type"), Value::from("io.containerd.snapshotter.v1")];
+    let in_containerd = object::list(info, &["DriverStatus"]).contains(&Value::from(of_store));
+    // Docker before version 27 does not tell the address.
+    let address = object::text(info, &["Containerd", "Address"]);
+    match address.strip_prefix("/var").unwrap_or(address) {
+        "" | "/run/containerd/containerd.sock" if in_containerd => "/var/lib/containerd",
+        _ => object::text(info, &["DockerRootDir"]),
+    }
 }
 
 /// An image of `/images/json`. What nodelet does not know is skipped.

@@ -567,6 +567,27 @@ fn docker_is_asked_by_http_1_0_with_its_own_version() {
     );
 }
 
+/// Since Docker 29 that is so on a new installation.
+#[test]
+fn the_images_of_docker_may_be_in_containerd() {
+    let store = r#""DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]], "#;
+    let overlay2 = r#""DriverStatus": [["Backing Filesystem", "extfs"]], "#;
+    let at = |path| format!(r#""Containerd": {{"Address": "{path}"}}, "#);
+    let [docker, containerd] = ["/mnt/data", "/var/lib/containerd"];
+    for (driver, address, want) in [
+        (store, at("/run/containerd/containerd.sock"), containerd),
+        (store, at("/var/run/containerd/containerd.sock"), containerd),
+        (store, String::new(), containerd),
+        (store, at("/var/run/docker/containerd/containerd.sock"), docker),
+        (overlay2, at("/run/containerd/containerd.sock"), docker),
+    ] {
+        let info = format!(r#"{{{driver}{address}"DockerRootDir": "/mnt/data"}}"#);
+        let (_, found) =
+            rest(Protocol::Docker, Part::Details, &[&http(DOCKER, "OK"), &http("", &info)], 9);
+        assert_eq!(found.image_folder.as_deref(), Some(want), "{info}");
+    }
+}
+
 #[test]
 fn a_ping_alone_and_podman() {
     let podman = http("api-version: 1.41\r\nserver: Libpod/5.4.2 (linux)\r\n", "OK");

@@ -12,6 +12,7 @@
 
 mod cache;
 
+use std::mem;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -40,7 +41,8 @@ pub(super) const BUDGET: Duration = Duration::from_secs(4);
 /// How long an invalid token is cached.
 const BAD_TOKEN_TTL: Duration = Duration::from_secs(30);
 /// After a review that failed, no review is sent for this time: each one could take the whole
-/// [`BUDGET`], while all connections wait.
+/// [`BUDGET`], while all connections wait. If it was of a token that was never valid, only such
+/// tokens wait: an authentication webhook that hangs is not asked about ServiceAccounts.
 const PAUSE: Duration = Duration::from_secs(5);
 /// Longest user in bytes: the JSON of a TokenReview's user, or a client certificate. Up to 16 users
 /// are cached with tokens, and up to 32 with verdicts.
@@ -140,6 +142,8 @@ pub(super) struct Access {
     buckets: Buckets,
     /// No review is sent before this time.
     pause_until: Mono,
+    /// No review of a token that was never valid is sent before this time.
+    unknown_pause_until: Mono,
     pub(super) counts: ReviewCounts,
     token_log: OutageLog,
     access_log: OutageLog,
@@ -168,6 +172,7 @@ impl Access {
             verdicts: Verdicts::default(),
             buckets: Buckets::default(),
             pause_until: Mono::START,
+            unknown_pause_until: Mono::START,
             counts: ReviewCounts::default(),
             token_log: OutageLog::new("tokenreviews"),
             access_log: OutageLog::new("subjectaccessreviews"),
@@ -217,12 +222,20 @@ impl Access {
         // Only these tokens are limited: an attacker can invent any number of tokens that were
         // never valid.
         let was_valid = cached.is_some_and(|(_, user)| user.is_some());
-        if !was_valid && self.buckets.of(peer, now).tokens(now) == 0 {
+        if !was_valid
+            && (now < self.unknown_pause_until || self.buckets.of(peer, now).tokens(now) == 0)
+        {
             return None;
         }
+        let pause_until = self.pause_until;
         let review = self.review(token_review(token), time, context);
         let user = match review {
-            Review::Failed => return None,
+            Review::Failed => {
+                if !was_valid {
+                    self.unknown_pause_until = mem::replace(&mut self.pause_until, pause_until);
+                }
+                return None;
+            }
             Review::Malformed => None,
             Review::Status(status) => {
                 let user = user_of_status(&status).unwrap_or_else(|why| {

@@ -394,7 +394,25 @@ fn a_good_token_that_became_bad_is_refused() {
     assert_eq!(port.get("good"), Verdict::Allowed);
 }
 
-/// One silence blocks for 4 s; what is known is answered meanwhile.
+/// The API server judges tokens of ServiceAccounts before it asks a webhook, which hangs.
+#[test]
+fn an_unknown_token_without_an_answer_stops_only_unknown_ones() {
+    let mut port = Port::new();
+    assert_eq!(port.get("good"), Verdict::Allowed);
+    port.server.wait(120);
+    (port.server.instead, port.server.takes) = (silent(), Duration::from_secs(4));
+    assert_eq!(port.timed(&with_token("bad"), "/metrics"), (Verdict::Unauthorized, 4));
+    (port.server.instead, port.server.takes) = (None, Duration::ZERO);
+    assert_eq!(port.get("good"), Verdict::Allowed, "its token is reviewed again");
+    assert_eq!(port.server.tokens.len(), 3);
+    assert_eq!(port.judge(&with_certificate(&phibby()), "GET", "/metrics"), Verdict::Allowed);
+    assert_eq!(port.get("good-new"), Verdict::Unauthorized);
+    port.server.wait(5);
+    assert_eq!(port.get("good-new"), Verdict::Allowed);
+}
+
+/// One silence blocks for 4 s, or twice if the first review is of an unknown token; what is known
+/// is answered meanwhile.
 #[test]
 fn after_a_review_without_an_answer_none_is_sent_for_five_seconds() {
     let mut port = Port::new();
@@ -404,7 +422,9 @@ fn after_a_review_without_an_answer_none_is_sent_for_five_seconds() {
     let user = phibby();
     assert_eq!(port.timed(&with_token("new"), "/metrics"), (Verdict::Unauthorized, 4));
     assert_eq!(port.timed(&with_token("new"), "/metrics"), (Verdict::Unauthorized, 0));
+    assert_eq!(port.timed(&with_certificate(&user), "/metrics"), (Verdict::Failed, 4));
     assert_eq!(port.timed(&with_certificate(&user), "/metrics"), (Verdict::Failed, 0));
+    assert_eq!(port.timed(&with_token("new"), "/metrics"), (Verdict::Unauthorized, 0));
     assert_eq!(port.timed(&with_token("good"), "/metrics"), (Verdict::Allowed, 0));
     port.server.wait(5);
     assert_eq!(port.timed(&with_certificate(&user), "/metrics"), (Verdict::Failed, 4));

@@ -6,6 +6,7 @@
 //! and what a response means. No failure of a server, a network, a clock or a kernel file ends the
 //! loop.
 
+pub(crate) mod environment_file;
 pub(crate) mod permissions;
 mod read_cache;
 pub(crate) mod setup;

@@ -1,6 +1,12 @@
 //! The configuration of a run, checked against the machine.
 
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::path::Path;
+
 use crate::client::dns::NodeName;
+use crate::config::command_line;
+use crate::config::file::{self, Document};
 use crate::config::flags::{Flags, Values, log_ignored};
 use crate::config::{Config, NodeConfig};
 use crate::health::config::HealthConfig;
@@ -13,8 +19,51 @@ use crate::node::eviction::Pressures;
 use crate::node::status::{self, Desired};
 use crate::os::clock::{self, Clock};
 use crate::os::command::CommandFailure;
+use crate::os::guard::read;
+use crate::os::read::LARGE;
 use crate::os::root::HostRoot;
+use crate::os::walk::files_below;
 use crate::runtime::config::RuntimeConfig;
+
+/// The flags, with the values of the `--config` file and its drop-ins for flags that are not given.
+pub(crate) fn with_config_files(
+    flags: Box<Flags>,
+    args: Vec<OsString>,
+) -> Result<Box<Flags>, CommandFailure> {
+    let Values { config_file, config_dir, .. } = &flags.values;
+    let mut left = LARGE;
+    let base = config_file.as_deref().map(|path| {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Ok(document("--config", path, &mut left)?.with_paths_below(folder))
+    });
+    let base = base.transpose()?;
+    let mut drop_ins = Vec::new();
+    if let Some(folder) = config_dir {
+        let in_folder =
+            |why| CommandFailure::Other(format!("--config-dir {}: {why}", folder.display()));
+        for path in files_below(folder, ".conf").map_err(in_folder)? {
+            drop_ins.push(document("--config-dir", &path, &mut left)?);
+        }
+    }
+    if base.is_none() && drop_ins.is_empty() {
+        return Ok(flags);
+    }
+    let mut over = Box::<Flags>::default();
+    file::apply(base.as_ref(), &drop_ins, &mut over).map_err(CommandFailure::Other)?;
+    command_line::apply(args, &mut over).map_err(CommandFailure::Usage)?;
+    Ok(over)
+}
+
+/// The document of a file. All files together have at most `left` bytes.
+fn document(flag: &str, path: &Path, left: &mut u64) -> Result<Document, CommandFailure> {
+    let name = format!("{flag} {}", path.display());
+    let fault = |why: &dyn Display| CommandFailure::Other(format!("{name}: {why}"));
+    let bytes = read(path).map_err(|why| fault(&why))?;
+    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    let too_large = || fault(&format_args!("with the files before it larger than {LARGE} bytes"));
+    *left = left.checked_sub(length).ok_or_else(too_large)?;
+    Document::parse(name, &bytes).map_err(CommandFailure::Other)
+}
 
 /// The container runtime that the flags name; `None` without an endpoint.
 pub(crate) fn runtime_config(values: &Values) -> Result<Option<RuntimeConfig>, CommandFailure> {

@@ -15,8 +15,9 @@ use super::run::{Board, JoinRun, Joined, SUDO, Stop, failed};
 use super::start::start_and_wait;
 use super::supervisor;
 use super::token::{Bootstrap, Token};
+use crate::agent::environment_file::{self, value_of, variables};
 use crate::agent::setup::Setup;
-use crate::agent::unit::{self, FLAGS, JOIN_FLAGS, value_of, variables};
+use crate::agent::unit::{FLAGS, JOIN_FLAGS};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::config::flags::Values;
@@ -109,9 +110,9 @@ fn board(settings: &JoinSettings) -> Result<Board, CommandFailure> {
 pub(super) fn administered(words: Vec<String>, text: &str) -> Result<Values, String> {
     let set = variables(text);
     let is_set = set.iter().any(|(name, _)| name == JOIN_FLAGS);
-    let words = if is_set { unit::words(value_of(&set, JOIN_FLAGS)) } else { words };
+    let words = if is_set { environment_file::words(value_of(&set, JOIN_FLAGS)) } else { words };
     let unit = [format!("--root-dir={ROOT_DIR}")].into_iter();
-    let words = unit.chain(words).chain(unit::words(value_of(&set, FLAGS)));
+    let words = unit.chain(words).chain(environment_file::words(value_of(&set, FLAGS)));
     let (_, flags) = command_line::parse(words.map(OsString::from))?;
     Ok(flags.values)
 }

@@ -60,6 +60,7 @@ pub(super) const RETRY: Duration = Duration::from_secs(5);
 const SHORTEST_RETRY: Duration = Duration::from_secs(1);
 
 /// The machine that joins.
+#[derive(Default)]
 pub(super) struct Board {
     /// The name of the Node; empty in an image of many boards.
     pub(super) name: String,

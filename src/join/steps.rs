@@ -11,12 +11,12 @@ use super::command::{JoinSettings, TokenSource, is_set_by_join};
 use super::existing::{CompleteIdentity, JOINED, existing};
 use super::files::{JoinChange, JoinedFiles, ROOT_DIR, StoredFlags, environment_text};
 use super::kubeadm::{self, ProvedServer};
-use super::run::{Board, JoinRun, Joined, SUDO, Stop, failed};
+use super::run::{Board, JoinRun, Joined, ROTATE, SUDO, Stop, failed};
 use super::start::start_and_wait;
 use super::supervisor;
 use super::token::{Bootstrap, Token};
 use crate::agent::environment_file::{self, value_of, variables};
-use crate::agent::setup::Setup;
+use crate::agent::setup::{Setup, with_config_files};
 use crate::agent::unit::{FLAGS, JOIN_FLAGS};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
@@ -36,6 +36,8 @@ use crate::serve::ServeConfig;
 const TOKEN_LIMIT: usize = 4096;
 const OVERRIDE: &str = "hostname-override";
 const NAME: &str = "--hostname-override=";
+/// The name in the place of those of the boards of an image.
+const IMAGE: &str = "image";
 /// The kubeconfigs of the unit: the credential, or what an agent with a token writes.
 const KUBECONFIG: &str = "/run/credentials/nodelet.service/kubeconfig";
 const ISSUED: &str = "/var/lib/nodelet/kubeconfig";
@@ -88,16 +90,10 @@ pub(super) fn parsed(source: &TokenSource) -> Result<Token, CommandFailure> {
 fn board(settings: &JoinSettings) -> Result<Board, CommandFailure> {
     // The host name of the machine that builds an image is not the name of a board.
     let is_image = settings.root.is_some() && settings.node_name.is_none();
-    let name = settings.node_name.as_deref().or(is_image.then_some("image"));
+    let name = settings.node_name.as_deref().or(is_image.then_some(IMAGE));
     let name = name.map(|name| format!("{NAME}{name}"));
     let args = settings.flags.iter().cloned().chain(name);
-    let parsed = command_line::parse(args.map(OsString::from)).map_err(CommandFailure::Usage)?;
-    let (Command::Run, flags) = parsed else {
-        return Err(CommandFailure::Usage("not the flags of a run".into()));
-    };
-    // `nodelet serve` reads the same flags when somebody enables its socket.
-    ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
-    let setup = Setup::new(*flags, settings.root.is_none())?;
+    let setup = setup(args.map(OsString::from).collect(), settings.root.is_none())?;
     Ok(Board {
         address: setup.address().unwrap_or_default(),
         boot_id: setup.facts.boot_id.unwrap_or_default(),
@@ -105,16 +101,33 @@ fn board(settings: &JoinSettings) -> Result<Board, CommandFailure> {
     })
 }
 
-/// The values of a run with the flags `words` of a join, and then those in the environment file of
-/// the administrator, `text`, which win. `Err` if no agent starts with them.
-pub(super) fn administered(words: Vec<String>, text: &str) -> Result<Values, String> {
+/// What a run with these flags begins with, or why it would not start. `nodelet serve` reads the
+/// same flags when somebody enables its socket.
+fn setup(args: Vec<OsString>, is_here: bool) -> Result<Setup, CommandFailure> {
+    let parsed = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
+    let (Command::Run, flags) = parsed else {
+        return Err(CommandFailure::Usage("not the flags of a run".into()));
+    };
+    // The files of an image may not exist yet.
+    let flags = if is_here { with_config_files(flags, args)? } else { flags };
+    ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
+    Setup::new(*flags, is_here)
+}
+
+/// The command line of a run with the flags `words` of a join, and then those in the environment
+/// file of the administrator, `text`, which win.
+fn command_line_of(words: Vec<String>, text: &str) -> Vec<OsString> {
     let set = variables(text);
     let is_set = set.iter().any(|(name, _)| name == JOIN_FLAGS);
     let words = if is_set { environment_file::words(value_of(&set, JOIN_FLAGS)) } else { words };
     let unit = [format!("--root-dir={ROOT_DIR}")].into_iter();
     let words = unit.chain(words).chain(environment_file::words(value_of(&set, FLAGS)));
-    let (_, flags) = command_line::parse(words.map(OsString::from))?;
-    Ok(flags.values)
+    words.map(OsString::from).collect()
+}
+
+/// The values of that command line. `Err` if it cannot be parsed.
+pub(super) fn administered(words: Vec<String>, text: &str) -> Result<Values, String> {
+    command_line::parse(command_line_of(words, text)).map(|(_, flags)| flags.values)
 }
 
 impl JoinRun<'_> {
@@ -129,7 +142,7 @@ impl JoinRun<'_> {
     fn steps(&mut self, token: &Token, bearer: Option<&Bootstrap>) -> Result<(), Finding> {
         self.step(self.root())?;
         let lock = self.lock()?;
-        self.contradicted()?;
+        self.contradicted(token)?;
         let now = self.now().wall;
         let (finding, existing) =
             existing(&self.paths, self.settings, token, &self.board.name, now)?;
@@ -179,32 +192,37 @@ impl JoinRun<'_> {
         })
     }
 
-    /// The administrator's flags win over those of join, so they must name the same Node and files.
-    /// The folders of the agent are those that they name.
-    pub(super) fn contradicted(&mut self) -> Result<(), Finding> {
+    /// The administrator's flags win over those of join, so they must name the same Node and files,
+    /// and a run must start with both. The folders of the agent are those that they name.
+    pub(super) fn contradicted(&mut self, token: &Token) -> Result<(), Finding> {
         let text = environment_text(&self.paths.administrators_flags());
         let text = text.map_err(|why| Finding::failed(JOINED, why, SUDO))?;
         let source = self.paths.administrators_flags();
         let source = source.display();
         let (kubeconfig, bootstrap) =
             if self.settings.bootstrap_only { (ISSUED, BOOTSTRAP) } else { (KUBECONFIG, "") };
+        let is_of_many = self.board.name.is_empty();
         let flags = [
-            (OVERRIDE, self.board.name.as_str()),
+            (OVERRIDE, if is_of_many { IMAGE } else { &self.board.name }),
             ("kubeconfig", kubeconfig),
             ("bootstrap-kubeconfig", bootstrap),
         ];
         let own = flags.iter().map(|(flag, value)| format!("--{flag}={value}"));
-        let own = own.chain(self.settings.flags.iter().cloned()).collect();
-        let values = administered(own, &text)
-            .map_err(|why| failed(JOINED, format!("{source}: {why}"), "correct it there"))?;
+        let supervisor = matches!(token, Token::Supervisor { .. })
+            .then(|| format!("--k3s-supervisor={}", self.settings.server));
+        let own = own.chain([ROTATE.to_owned()]).chain(supervisor);
+        let own: Vec<_> = own.chain(self.settings.flags.iter().cloned()).collect();
+        let refused = |why| failed(JOINED, format!("{source}: {why}"), "correct it there");
+        let values = administered(own.clone(), &text).map_err(refused)?;
         self.paths.follow(&values);
+        let has_files = values.config_file.is_some() || values.config_dir.is_some();
         let Values { config, hostname_override: name, .. } = values;
         let path = |path: Option<PathBuf>| path.unwrap_or_default().display().to_string();
         // The agent changes the name to lower case, as join did with the name of the board.
         let is_own = |given: &str| node_name(given).is_ok_and(|given| given == self.board.name);
         let given = [name, path(config.kubeconfig), path(config.bootstrap_kubeconfig)];
         for ((flag, want), given) in flags.into_iter().zip(given) {
-            if given == want || flag == OVERRIDE && (want.is_empty() || is_own(&given)) {
+            if given == want || flag == OVERRIDE && (is_of_many || is_own(&given)) {
                 continue;
             }
             let line = format!("{source}: --{flag}={given} would win over what join writes");
@@ -212,7 +230,14 @@ impl JoinRun<'_> {
             let remedy = if flag == OVERRIDE { &or } else { "remove it there" };
             return Err(failed(JOINED, line, remedy));
         }
-        Ok(())
+        let is_here = self.settings.root.is_none();
+        if !is_here && has_files {
+            return Ok(());
+        }
+        match setup(command_line_of(own, &text), is_here) {
+            Ok(_) => Ok(()),
+            Err(CommandFailure::Usage(why) | CommandFailure::Other(why)) => Err(refused(why)),
+        }
     }
 
     /// Writes what differs from the command line.

@@ -170,10 +170,16 @@ fn failed_write(paths: &JoinPaths) -> String {
     in_a_run(paths, |run| run.write(new(true))).unwrap_err().line()
 }
 
+/// Looks for what contradicts a join of `pi` at a supervisor.
+fn contradicted(run: &mut JoinRun<'_>) -> Result<(), Finding> {
+    run.contradicted(&Token::parse("password").unwrap())
+}
+
 /// A step of a join of `pi`.
 fn in_a_run<T>(paths: &JoinPaths, step: impl FnOnce(&mut JoinRun<'_>) -> T) -> T {
-    let settings = JoinSettings { json: true, ..JoinSettings::default() };
-    let board = Board { name: "pi".into(), address: String::new(), boot_id: String::new() };
+    let server = "https://10.0.0.1:6443".to_owned();
+    let settings = JoinSettings { server, json: true, ..JoinSettings::default() };
+    let board = Board { name: "pi".into(), ..Board::default() };
     let (clock, mut print) = (Clock::start(), |_: &str| Ok(()));
     let mut run = JoinRun::new(&settings, board, &clock, &mut print);
     run.paths = paths.clone();
@@ -312,16 +318,29 @@ fn a_node_password_that_cannot_be_seen_is_not_replaced() {
 fn flags_of_the_administrator_that_no_agent_has_are_named() {
     let tree = Tree::new("join-administrator");
     let paths = JoinPaths::new(Some(tree.path()));
-    let contradicted = || in_a_run(&paths, |run| run.contradicted());
-    assert_eq!(contradicted(), Ok(()));
+    let found = || in_a_run(&paths, contradicted);
+    assert_eq!(found(), Ok(()));
     // With these no agent starts; the flag in quotes is one word.
     tree.write("etc/default/nodelet", b"NODELET_FLAGS=--ready-when-exists=/run/my file\n");
-    assert!(contradicted().is_err_and(|failed| failed.detail.contains("file")));
+    assert!(found().is_err_and(|failed| failed.detail.contains("file")));
     tree.write("etc/default/nodelet", b"NODELET_FLAGS='--ready-when-exists=\"/run/my file\"'\n");
-    assert_eq!(contradicted(), Ok(()));
+    assert_eq!(found(), Ok(()));
+    // Each of them is known, and every start would fail.
+    for (flags, why) in [
+        ("--eviction-hard=memory.available<10x", "10x"),
+        ("--max-pods=-1", "max-pods"),
+        ("--kube-reserved=memory=900Ti", "Expected capacity >= reservation"),
+        ("--rotate-certificates=false", "--k3s-supervisor: needs"),
+        ("--config=/no/such/file", "/no/such/file"),
+        ("--tls-cert-file=/a", "--tls-private-key-file"),
+    ] {
+        tree.write("etc/default/nodelet", format!("NODELET_FLAGS={flags}\n").as_bytes());
+        let failed = found().unwrap_err();
+        assert!(failed.check == "joined" && failed.detail.contains(why), "{}", failed.line());
+    }
     tree.write("etc/default/nodelet", b"NODELET_FLAGS=--hostname-override=other\n");
     pretend_unreadable();
-    assert!(contradicted().is_err());
+    assert!(found().is_err());
 }
 
 /// The first password for a name is the only one that the supervisor accepts while there is a Node:
@@ -421,7 +440,7 @@ fn the_folders_of_the_agent_are_those_of_the_administrators_flags() {
         tree.write(&format!("{folder}/kubelet-client-1.pem"), b"a key");
         let paths = JoinPaths::new(Some(tree.path()));
         let found = in_a_run(&paths, |run| {
-            run.contradicted().unwrap();
+            contradicted(run).unwrap();
             run.paths.cert_dir()
         });
         assert_eq!(found, tree.path().join(folder), "{flags}");

@@ -24,6 +24,8 @@ pub(crate) enum Need {
     Pods,
     /// A request for a certificate.
     Certificate,
+    /// The approval of a renewal without a person.
+    Renewal,
     /// `nodelet serve`: who asks, and whether that user may.
     Port,
 }
@@ -67,7 +69,7 @@ pub(crate) const CREATE_REQUEST: Permission =
     permission("csr-create", Need::Certificate, "create", REQUESTS, All);
 
 /// All permissions, in the order in which they are checked.
-pub(crate) const PERMISSIONS: [Permission; 15] = [
+pub(crate) const PERMISSIONS: [Permission; 16] = [
     permission("node-create", Need::Register, "create", "nodes", All),
     permission("node-get", Need::Run, "get", "nodes", Named),
     permission("node-status-patch", Need::Run, "patch", "nodes/status", Named),
@@ -81,6 +83,7 @@ pub(crate) const PERMISSIONS: [Permission; 15] = [
     permission("pod-delete", Need::Pods, "delete", "pods", All),
     CREATE_REQUEST,
     permission("csr-get", Need::Certificate, "get", REQUESTS, All),
+    RENEWAL,
     permission("tokenreview-create", Need::Port, "create", "tokenreviews", All),
     permission("accessreview-create", Need::Port, "create", "subjectaccessreviews", All),
 ];
@@ -94,10 +97,14 @@ pub(crate) const APPROVAL: Permission = Permission {
 };
 /// See [`APPROVAL`].
 pub(crate) const RENEWAL: Permission = Permission {
-    check: "renewal",
+    check: "csr-renewal",
+    need: Need::Renewal,
     resource: "certificatesigningrequests/selfnodeclient",
     ..CREATE_REQUEST
 };
+/// Gives [`RENEWAL`] to all nodes; systemd/join.md has this command, too.
+pub(crate) const RENEW: &str = "kubectl create clusterrolebinding nodelet-renew --clusterrole=\
+     system:certificates.k8s.io:certificatesigningrequests:selfnodeclient --group=system:nodes";
 
 impl Permission {
     /// The API group of the resource, and the namespace of its objects.
@@ -143,8 +150,8 @@ impl Permission {
     pub(crate) fn judge(&self, response: &Response) -> Finding {
         let finding = self.judge_needed(response);
         match (self.need, finding.mark) {
-            // A run works without it.
-            (Need::Pods, Mark::Failed) => Finding { mark: Mark::Note, ..finding },
+            // A run works without it. A person or another controller may approve renewals.
+            (Need::Pods | Need::Renewal, Mark::Failed) => Finding { mark: Mark::Note, ..finding },
             _ => finding,
         }
     }
@@ -155,6 +162,7 @@ impl Permission {
             Need::Certificate => {
                 "bind the ClusterRole system:node-bootstrapper to the token's group"
             }
+            Need::Renewal => RENEW,
             Need::Port => "use a node certificate, or apply systemd/rbac-serve.yaml",
             // It would be valid for the pods of every Node.
             Need::Pods => {
@@ -282,6 +290,11 @@ mod tests {
                 "– the server refused the review: 500; check the",
             ),
             (answered("pod-list", 200, json!([])), "– SelfSubjectAccessReview; check that server"),
+            (judged("csr-renewal", json!({"allowed": true})), "✓ may create"),
+            (
+                judged("csr-renewal", json!({"allowed": false})),
+                "– selfnodeclient; kubectl create clusterrolebinding nodelet-renew --clusterrole=system",
+            ),
         ]);
     }
 }

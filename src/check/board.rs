@@ -207,17 +207,20 @@ pub fn certificate_expiry(leaf: &Leaf, now: Wall, at_supervisor: bool) -> Findin
 
 /// Who renews the certificate, and when. `due` is the time of the renewal, 1970 for at once; `None`
 /// if nodelet does not renew it. `supervisor` is the supervisor's URL, and why it cannot be asked,
-/// with a remedy. A supervisor refuses an expired certificate; `has_expired` is by the same clock
-/// as the expiry.
+/// with a remedy. A supervisor refuses an expired certificate. `now` is by the same clock as for
+/// the expiry.
 pub fn certificate_renewal(
+    leaf: &Leaf,
+    now: Wall,
     due: Option<Wall>,
-    has_expired: bool,
     supervisor: Option<(&str, Option<&Fault>)>,
 ) -> Finding {
     let check = "certificate-renewal";
     let Some(due) = due else {
         return Finding::note(check, "not by nodelet", "replace it before it expires");
     };
+    // Each agent begins to renew before 90 % of the life.
+    let last = leaf.not_before.after(leaf.not_after.since(leaf.not_before) / 10 * 9);
     let when = if due == Wall::default() {
         "at once".to_owned()
     } else {
@@ -225,12 +228,18 @@ pub fn certificate_renewal(
     };
     match supervisor {
         Some((_, Some(why))) => Finding::note(check, why.clone(), ""),
-        Some((url, None)) if has_expired => Finding::note(
+        Some((url, None)) if leaf.not_after < now => Finding::note(
             check,
             format!("the supervisor {url} answers an expired certificate with 401"),
             "join again: nodelet join --force",
         ),
         Some((url, None)) => Finding::ok(check, format!("{when}, at the supervisor {url}")),
+        // A board that was off for long renews it when it starts.
+        None if due < now && last < now => Finding::note(
+            check,
+            format!("overdue since {}", last.time()),
+            "if nodelet runs: kubectl get csr, journalctl -u nodelet",
+        ),
         None => Finding::ok(check, format!("{when}, if the cluster approves")),
     }
 }
@@ -380,24 +389,28 @@ mod tests {
 
     #[test]
     fn the_renewal_has_a_time_and_a_signer() {
-        let (at_once, then) = (Some(at(0)), Some(at(200_000)));
+        let (at_once, then) = (Some(at(0)), Some(at(140_000)));
         let cp = Some(("https://cp:9345", None));
         let fault = Fault::new("k3s-password: no such file", "restore it");
         let faulty = Some(("https://cp:9345", Some(&fault)));
-        let of = certificate_renewal;
+        let of =
+            |now, due, supervisor| certificate_renewal(&leaf("", &[]), at(now), due, supervisor);
+        let overdue = "– overdue since 1970-01-03T02:00:10Z; if nodelet runs: kubectl get csr";
         let expired = "– the supervisor https://cp:9345 answers an expired certificate with 401; \
                        join again: nodelet join --force";
         assert_lines(&[
-            (of(None, false, None), "– not by nodelet; replace it before it expires"),
-            (of(then, false, None), "✓ from 1970-01-03T07:33:20Z on, if the cluster approves"),
-            (
-                of(then, false, cp),
-                "✓ from 1970-01-03T07:33:20Z on, at the supervisor https://cp:9345",
-            ),
-            (of(at_once, false, cp), "✓ at once, at the supervisor https://cp:9345"),
-            (of(at_once, false, faulty), "– k3s-password: no such file; restore it"),
-            (of(at_once, true, cp), expired),
-            (of(at_once, true, None), "✓ at once, if the cluster approves"),
+            (of(0, None, None), "– not by nodelet; replace it before it expires"),
+            (of(0, then, None), "✓ from 1970-01-02T14:53:20Z on, if the cluster approves"),
+            (of(180_009, then, None), "✓ from 1970-01-02T14:53:20Z on, if the cluster approves"),
+            (of(180_011, then, None), overdue),
+            (of(180_011, at_once, None), overdue),
+            // The end of one that is replaced by the bootstrap kubeconfig alone.
+            (of(180_011, Some(at(200_001)), None), "✓ from 1970-01-03T07:33:21Z on, if"),
+            (of(0, then, cp), "✓ from 1970-01-02T14:53:20Z on, at the supervisor https://cp:9345"),
+            (of(180_011, at_once, cp), "✓ at once, at the supervisor https://cp:9345"),
+            (of(0, at_once, faulty), "– k3s-password: no such file; restore it"),
+            (of(200_001, at_once, cp), expired),
+            (of(0, at_once, None), "✓ at once, if the cluster approves"),
         ]);
     }
 

@@ -235,17 +235,21 @@ impl ServerProbe<'_> {
         let config = &self.setup.config;
         let node = &config.node;
         match permission.need {
-            Need::Certificate if self.access.rotation.deadline().is_none() => {
+            Need::Certificate | Need::Renewal if self.access.rotation.deadline().is_none() => {
                 Some("certificates are not requested here")
             }
-            Need::Certificate => config.k3s_supervisor.is_some().then_some("the supervisor signs"),
+            Need::Certificate | Need::Renewal if config.k3s_supervisor.is_some() => {
+                Some("the supervisor signs")
+            }
+            Need::Certificate => None,
+            Need::Renewal if !config.rotate_certificates => Some("--rotate-certificates is off"),
             _ if self.is_bootstrap() => {
                 Some("needed by the requested certificate, not by the bootstrap kubeconfig")
             }
             Need::Pods if !(node.is_guest() && node.reject_pods) => Some("no pods are ended here"),
             Need::Port if !self.serves => Some("nodelet-serve.socket is not enabled"),
             Need::Register if !node.register => Some("--register-node is off"),
-            Need::Run | Need::Register | Need::Pods | Need::Port => None,
+            Need::Run | Need::Register | Need::Pods | Need::Renewal | Need::Port => None,
         }
     }
 
@@ -279,11 +283,10 @@ impl ServerProbe<'_> {
         let supervisor = self.setup.config.k3s_supervisor.as_deref();
         let fault = self.access.renewal_fault.as_ref();
         let now = self.now();
-        let has_expired = leaf.not_after < now;
         [
             board::certificate(&leaf, &self.setup.config.node.name),
             board::certificate_expiry(&leaf, now, supervisor.is_some()),
-            board::certificate_renewal(due, has_expired, supervisor.map(|url| (url, fault))),
+            board::certificate_renewal(&leaf, now, due, supervisor.map(|url| (url, fault))),
         ]
     }
 

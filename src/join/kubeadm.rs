@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::proof::{self, OTHER_CA};
 use super::run::{JoinRun, Joined, RETRY, ROTATE, Stop, failed, is_transient, pem, settled};
 use super::token::Bootstrap;
-use crate::agent::permissions::{APPROVAL, CREATE_REQUEST, RENEWAL};
+use crate::agent::permissions::{APPROVAL, CREATE_REQUEST, RENEW, RENEWAL};
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, ClientCertificate, Endpoint};
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
@@ -53,9 +53,6 @@ const ASK: &str = "kubectl create clusterrolebinding nodelet-ask \
 const APPROVE: &str = "kubectl create clusterrolebinding nodelet-approve --clusterrole=\
                        system:certificates.k8s.io:certificatesigningrequests:nodeclient \
                        --group=system:bootstrappers";
-const RENEW: &str = "kubectl create clusterrolebinding nodelet-renew --clusterrole=\
-                     system:certificates.k8s.io:certificatesigningrequests:selfnodeclient \
-                     --group=system:nodes";
 
 /// The server, proved, without credentials.
 pub(super) struct ProvedServer {

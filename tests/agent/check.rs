@@ -36,7 +36,7 @@ const CHECKS: &[&str] = &[
     "name-resolution", "tcp", "tls", "authentication",
     "node-create", "node-get", "node-status-patch", "lease-get", "lease-create",
     "lease-patch", "event-create", "event-patch", "pod-list", "pod-status-patch", "pod-delete",
-    "csr-create", "csr-get", "tokenreview-create", "accessreview-create",
+    "csr-create", "csr-get", "csr-renewal", "tokenreview-create", "accessreview-create",
     "namesake", "labels", "taint", "podcidr", "pods", "server-version", "ca", "metrics",
     "serving-certificate",
 ];
@@ -189,7 +189,7 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
     // for certificates or renews one.
     let open = checked.report.names(|finding| finding["ok"].is_null());
     let health = health_checks();
-    let certificates = ["cert-dir", "certificate-renewal", "csr-create", "csr-get"];
+    let certificates = ["cert-dir", "certificate-renewal", "csr-create", "csr-get", "csr-renewal"];
     // The port is off, and the double has no cluster-info.
     let server = ["tokenreview-create", "accessreview-create", "ca"];
     let port = ["metrics", "serving-certificate"];
@@ -469,7 +469,7 @@ fn rejected_credentials_are_reported() {
     assert!(create.starts_with("✓ ") && get.starts_with("✓ "), "{text}");
     assert!(patch.starts_with("✗ node-status-patch: ") && patch.ends_with("check again"));
     assert!(text.contains("\n– skipped because of node-status-patch: lease-get, "), "{text}");
-    assert!(text.ends_with("serving-certificate (21)\n"), "{text}");
+    assert!(text.ends_with("serving-certificate (22)\n"), "{text}");
     site.double.faults().clear();
     site.double.faults().push(Rule::new(Fault::ResetBeforeHeaders).always());
     site.is_wrong(&kubeconfig, check, "connection reset", "API server?");
@@ -493,6 +493,7 @@ fn without_a_certificate_the_bootstrap_credentials_are_checked() {
         "✓ kubeconfig: /absent: not there yet",
         "✓ csr-create: may",
         "✓ csr-get: may",
+        "– csr-renewal: --rotate-certificates is off",
         "✓ cert-dir: /pki",
         "– certificate: not issued yet",
         "– node-create: needed by the requested certificate",
@@ -511,6 +512,7 @@ fn without_a_certificate_the_bootstrap_credentials_are_checked() {
         "✓ certificate: CN=system:node:pi",
         "✓ csr-create: may",
         "✓ certificate-renewal: at once, if the cluster approves",
+        "✓ csr-renewal: may create certificatesigningrequests/selfnodeclient",
         "✓ lease-patch: may",
     ]);
 

@@ -332,6 +332,7 @@ pub(crate) struct UnitAgent {
     pub(crate) flags: Vec<String>,
     /// Whether a process has what the files say.
     pub(crate) finding: Finding,
+    pub(crate) runs: bool,
 }
 
 /// The agent of the unit. `None` if it does not run, its flags name no kubeconfig, and there is no
@@ -354,7 +355,7 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
         }
     };
     if let Some((_, flags)) = running? {
-        return Ok(Some(UnitAgent { flags, finding }));
+        return Ok(Some(UnitAgent { flags, finding, runs: true }));
     }
     let next = environment(root)?;
     let own = [JOIN_FLAGS, FLAGS].into_iter().flat_map(|name| words(value_of(&next, name)));
@@ -373,7 +374,8 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
     ];
     let stored =
         |word: String| word.replace(&format!("/{AGENT_CREDENTIALS}"), &format!("/{FILES}"));
-    Ok(Some(UnitAgent { flags: unit.into_iter().chain(own).map(stored).collect(), finding }))
+    let flags = unit.into_iter().chain(own).map(stored).collect();
+    Ok(Some(UnitAgent { flags, finding, runs: false }))
 }
 
 /// What to do with a process that has something of the former files.

@@ -14,10 +14,9 @@ mod server;
 use std::time::Duration;
 
 use crate::agent::setup::{Setup, ask_name_servers};
-use crate::agent::unit;
+use crate::agent::unit::{self, UnitAgent};
 use crate::client::dns::NodeName;
 use crate::config::flags::Flags;
-use crate::kube::finding::Finding;
 use crate::kube::{describe, object};
 use crate::node::eviction::Eviction;
 use crate::node::status::{self, Desired};
@@ -51,7 +50,7 @@ pub fn inspect(flags: Box<Flags>, is_json: bool) -> End {
 /// Checks everything that a run needs and changes nothing. Fails if a run would not work. `unit` is
 /// what was found of the process of nodelet.service, if its flags are checked.
 #[inline(never)]
-pub fn check(flags: Box<Flags>, is_json: bool, unit: Option<Finding>) -> End {
+pub(crate) fn check(flags: Box<Flags>, is_json: bool, unit: Option<UnitAgent>) -> End {
     let mut setup = Setup::for_a_run(*flags)?;
     let report = probe::report(&mut setup, unit, &Clock::start());
     let text = || {

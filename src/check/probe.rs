@@ -10,7 +10,7 @@ use super::port::{PORT, port};
 use super::{board, desired, guest, server};
 use crate::agent::permissions::{Need, PERMISSIONS, Permission};
 use crate::agent::setup::Setup;
-use crate::agent::unit::{SERVE_SOCKET, copies, is_enabled};
+use crate::agent::unit::{SERVE_SOCKET, UnitAgent, copies, is_enabled};
 use crate::client::api_config::{ApiConfig, Authorization, Endpoint};
 use crate::client::reach::{AT_PROXY, dial, resolve};
 use crate::config::Config;
@@ -30,19 +30,24 @@ use crate::node::server_version;
 use crate::node::wall_clock::boot_of;
 use crate::os::clock::{self, Clock};
 use crate::os::command::credentials_folder;
-use crate::os::guard::writable;
+use crate::os::guard::{has_room, writable};
 use crate::runtime;
 
 /// The names of the findings of [`ServerProbe::certificate`].
 const CERTIFICATE: [&str; 3] = ["certificate", "certificate-expiry", "certificate-renewal"];
+/// The checks that fail if the newest certificate was not stored.
+const UNSTORED: [&str; 2] = [CERTIFICATE[1], "authentication"];
 /// The names of the findings of [`ServerProbe::cluster`].
 const GUEST: [&str; 5] = ["labels", "taint", "podcidr", "pods", "server-version"];
+
+/// A card was full, or is.
+const IN_MEMORY: &str = "the newest certificate may be in the memory of nodelet alone";
 
 /// Time limit of one request: as of a registration, with the connection and the name lookup.
 const CALL: Duration = Duration::from_secs(20);
 
 /// Runs all checks.
-pub(super) fn report(setup: &mut Setup, unit: Option<Finding>, clock: &Clock) -> Report {
+pub(super) fn report(setup: &mut Setup, unit: Option<UnitAgent>, clock: &Clock) -> Report {
     let (desired, answer) = desired(setup, clock);
     let Setup { config, runtime, host, facts, .. } = &*setup;
     let mut findings = board(host, facts, &desired.missing, clock);
@@ -57,20 +62,34 @@ pub(super) fn report(setup: &mut Setup, unit: Option<Finding>, clock: &Clock) ->
     // With a token in the kubeconfig there is no certificate to renew, whatever the flags say.
     let by_flags = config.rotate_certificates || config.bootstrap_kubeconfig.is_some();
     let requests = access.as_ref().map_or(by_flags, |access| access.rotation.deadline().is_some());
-    let writable = requests.then(|| writable(&config.cert_dir));
+    let writable = requests.then(|| {
+        writable(&config.cert_dir)?;
+        let remedy = format!("make room before a restart: {IN_MEMORY}");
+        has_room(&config.cert_dir).map_err(|why| Fault::new(why.what, remedy))
+    });
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
     findings.push(guest::guest(&config.node));
     if let (Some(runtime), Some(answer)) = (runtime, answer) {
         findings.extend(runtime::findings(runtime, &answer, !config.node.is_guest()));
     }
-    findings.extend(unit);
+    let runs = unit.as_ref().is_some_and(|unit| unit.runs);
+    findings.extend(unit.map(|unit| unit.finding));
     let _ = server(&mut findings, setup, access, &open, clock, None);
     // An early end of `server` leaves the failed check as the last finding.
     let cause = findings.last().map_or("", |finding| finding.check);
     for check in server_checks() {
         if findings.iter().all(|finding| finding.check != check) {
             findings.push(Finding::skipped(check, cause));
+        }
+    }
+    // The files have an older certificate than the process if the newest one was not stored.
+    if runs && requests {
+        let is_of_files = |f: &&mut Finding| UNSTORED.contains(&f.check) && f.mark == Mark::Failed;
+        for finding in findings.iter_mut().filter(is_of_files) {
+            let remedy = &finding.remedy;
+            finding.remedy =
+                format!("no restart before cert-dir is ✓, {IN_MEMORY}; then: {remedy}");
         }
     }
     Report { node_name: config.node.name.clone(), findings }
@@ -510,6 +529,28 @@ mod tests {
         let report = report(&mut setup, None, &Clock::start());
         let found = report.findings.iter().filter(|finding| checks.contains(&finding.check));
         found.map(Finding::line).collect()
+    }
+
+    /// The agent has renewed it, and the card was full.
+    #[test]
+    fn a_certificate_of_the_files_may_be_older_than_that_of_the_process() {
+        let (tree, server) = (Tree::empty("check-unstored"), server_on("Thu, 01 Jan 2060"));
+        tree.write("kubeconfig", kubeconfig(&server, &pair(2049)).as_bytes());
+        let kubeconfig = format!("--kubeconfig={}", tree.join("kubeconfig").display());
+        let cert_dir = format!("--cert-dir={}", tree.join("pki").display());
+        let flags = ["--hostname-override=pi", "--rotate-certificates", &kubeconfig, &cert_dir];
+        for runs in [false, true] {
+            let finding = Finding::ok("unit", "nodelet.service runs");
+            let unit = UnitAgent { flags: Vec::new(), finding, runs };
+            let mut setup = Setup::new(Flags::of(&flags), true).unwrap();
+            let report = report(&mut setup, Some(unit), &Clock::start());
+            for check in UNSTORED {
+                let finding = report.findings.iter().find(|finding| finding.check == check);
+                let line = finding.unwrap().line();
+                let is_warned = line.contains("; no restart before cert-dir is ✓, ");
+                assert!(line.starts_with('✗') && is_warned == runs, "{line}");
+            }
+        }
     }
 
     /// The board's clock says that the certificate is good; the server answers 401.

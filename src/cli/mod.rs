@@ -55,7 +55,7 @@ fn run_command(args: Vec<OsString>) -> End {
             let of_unit = unit.iter().flat_map(|unit| &unit.flags).map(OsString::from);
             let args: Vec<OsString> = of_unit.chain(args).collect();
             let (_, flags) = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
-            check::check(with_config_files(flags, args)?, is_json, unit.map(|unit| unit.finding))
+            check::check(with_config_files(flags, args)?, is_json, unit)
         }
         Command::Run => {
             command::no_core_file();

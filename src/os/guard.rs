@@ -13,6 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, readlinkat};
 use nix::sys::stat::{SFlag, fstatat};
+use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 
 use super::folders;
@@ -202,6 +203,19 @@ fn push_reversed(ahead: &mut Vec<OsString>, path: &Path) {
     }));
 }
 
+/// `Err` if a user has no room for a new file in `folder`, by statvfs(3). For a missing folder, in
+/// the folder that will hold it.
+pub(crate) fn has_room(folder: &Path) -> Result<(), Fault> {
+    let existing = resolve(folder).map_err(|e| cause(&e))?.existing;
+    let fs = statvfs(&existing).map_err(|errno| cause(&errno.into()))?;
+    // A file system without a size or without a table of inodes has a total of 0.
+    let is_full = |total, available| total > 0 && available == 0;
+    if is_full(fs.blocks(), fs.blocks_available()) || is_full(fs.files(), fs.files_available()) {
+        return Err(cause(&Errno::ENOSPC.into()));
+    }
+    Ok(())
+}
+
 /// Whether this process may create a file in `folder`, by access(2). For a missing folder, whether
 /// it may create the folder.
 pub(crate) fn writable(folder: &Path) -> Result<(), Fault> {
@@ -337,6 +351,13 @@ mod tests {
         }
         assert!(exists(Path::new("/proc")), "the next read");
         assert!(!exists(Path::new("/proc/no-such")));
+    }
+
+    #[test]
+    fn a_file_system_without_a_size_is_not_full() {
+        for path in ["/proc/self", "/", "/no/such/folder"] {
+            assert_eq!(has_room(Path::new(path)), Ok(()), "{path}");
+        }
     }
 
     #[test]

@@ -37,6 +37,17 @@ const CREDENTIALS: [&str; 6] =
 const TICKS: i64 = 100;
 /// The kernel's overflow uid, of an owner that an id-mapped mount does not map.
 const NOBODY: u32 = 65534;
+/// The other folders in which systemd looks for a credential (credential_search_path in
+/// exec-credential.c).
+const CREDSTORES: [&str; 7] = [
+    "etc/credstore.encrypted",
+    "run/credstore",
+    "run/credstore.encrypted",
+    "usr/lib/credstore",
+    "usr/lib/credstore.encrypted",
+    "run/credentials/@system",
+    "run/credentials/@encrypted",
+];
 /// A start needs one of these.
 pub(crate) const KUBECONFIGS: [&str; 2] = ["kubeconfig", "bootstrap-kubeconfig"];
 /// It counts only for an agent with a supervisor.
@@ -294,10 +305,10 @@ fn has_read_kubeconfig(root: &HostRoot, process: &str, line: &[String]) -> Resul
     Ok(())
 }
 
-/// The path, below the root, of a drop-in for the unit with a line that has one of `texts`. A
+/// The path, below the root, of a drop-in for the unit with a line of which `is_it` is true. A
 /// comment does not count, nor does a file with another ending than `.conf`, which systemd does not
 /// read. A file that cannot be read counts as empty.
-fn drop_in_with(root: &HostRoot, texts: &[&str]) -> Option<String> {
+fn drop_in_with(root: &HostRoot, is_it: &dyn Fn(&str) -> bool) -> Option<String> {
     UNITS.iter().chain(&["run/systemd/system"]).find_map(|folder| {
         let names = root.list(&format!("{folder}/{SERVICE}.d")).unwrap_or_default();
         let names = names.iter().filter(|name| name.ends_with(".conf"));
@@ -305,9 +316,7 @@ fn drop_in_with(root: &HostRoot, texts: &[&str]) -> Option<String> {
         paths.find(|path| {
             let file = root.text(path, SMALL).unwrap_or_default();
             let mut lines = file.lines().map(str::trim_start);
-            lines.any(|line| {
-                !line.starts_with(['#', ';']) && texts.iter().any(|text| line.contains(text))
-            })
+            lines.any(|line| !line.starts_with(['#', ';']) && is_it(line))
         })
     })
 }
@@ -316,14 +325,22 @@ fn drop_in_with(root: &HostRoot, texts: &[&str]) -> Option<String> {
 fn flags_drop_in(root: &HostRoot) -> Option<String> {
     let settings = ["EnvironmentFile", "PassEnvironment", "UnsetEnvironment"];
     let variables = [JOIN_FLAGS, FLAGS].map(|name| format!("{name}="));
-    let variables = variables.each_ref().map(String::as_str);
-    drop_in_with(root, &[&settings[..], &variables].concat())
+    drop_in_with(root, &|line| {
+        settings.iter().any(|name| line.contains(name))
+            || variables.iter().any(|name| line.contains(name))
+    })
 }
 
-/// A drop-in that names another source of a kubeconfig, as in `LoadCredential=kubeconfig:PATH`. Its
-/// files are not looked for.
-pub(crate) fn kubeconfig_drop_in(root: &HostRoot) -> Option<String> {
-    drop_in_with(root, &["kubeconfig:"])
+/// What may give the next start a kubeconfig, other than a file in /etc/credstore: an encrypted
+/// credential, one of a boot loader or a hypervisor, or a drop-in with another source, whose files
+/// are not looked for.
+pub(crate) fn foreign_credential(root: &HostRoot) -> Option<PathBuf> {
+    let mut paths = CREDSTORES
+        .iter()
+        .flat_map(|folder| KUBECONFIGS.map(|name| format!("{folder}/nodelet.{name}")));
+    let path = paths.find(|path| root.open(path).is_ok());
+    let path = path.or_else(|| drop_in_with(root, &|line| line.contains("kubeconfig:")));
+    path.map(|path| root.path().join(path))
 }
 
 /// What `nodelet check` checks without a `--kubeconfig`: the agent that runs, or else that of the

@@ -178,23 +178,9 @@ impl JoinPaths {
     /// loader or a hypervisor, or of the running unit. Else the path of a drop-in that names a
     /// kubeconfig.
     pub(super) fn foreign_credential(&self) -> Option<PathBuf> {
-        // The folders in which systemd looks for a credential (credential_search_path in
-        // exec-credential.c), without /etc/credstore, and that of the running unit.
-        let folders = [
-            "etc/credstore.encrypted/nodelet.",
-            "run/credstore/nodelet.",
-            "run/credstore.encrypted/nodelet.",
-            "usr/lib/credstore/nodelet.",
-            "usr/lib/credstore.encrypted/nodelet.",
-            "run/credentials/@system/nodelet.",
-            "run/credentials/@encrypted/nodelet.",
-            "run/credentials/nodelet.service/",
-        ];
-        let paths = folders
-            .iter()
-            .flat_map(|folder| unit::KUBECONFIGS.map(|name| self.at(format!("{folder}{name}"))));
-        let drop_in = || unit::kubeconfig_drop_in(&self.host()).map(|path| self.at(path));
-        paths.into_iter().find(|path| guard::exists(path)).or_else(drop_in)
+        let of_unit = unit::KUBECONFIGS.map(|name| self.at(unit::copies().join(name)));
+        let of_unit = of_unit.into_iter().find(|path| guard::exists(path));
+        unit::foreign_credential(&self.host()).or(of_unit)
     }
 
     /// The node password of k3s. As long as the server has stored a password for a name, only the

@@ -21,7 +21,7 @@ use std::ffi::OsString;
 
 use serde_json::{Value, json};
 
-use crate::agent::unit::SERVE_SOCKET;
+use crate::agent::unit::{self, SERVE_SOCKET};
 use crate::config::version;
 use crate::kube::finding::{Finding, Report};
 use crate::kube::object;
@@ -146,6 +146,14 @@ fn remove(
         [] => "nothing to remove".to_owned(),
         removed => format!("removed {}", removed.join(", ")),
     };
+    let files = match unit::foreign_credential(&paths.host()) {
+        None => Finding::ok("files", detail),
+        Some(path) => Finding::note(
+            "files",
+            format!("{detail}, but {} stays, and the next boot may use it", path.display()),
+            "remove it, or systemctl disable nodelet",
+        ),
+    };
     let node = match node_name {
         "" => Finding::ok("node", "the files do not name a Node"),
         name => Finding::note(
@@ -156,7 +164,7 @@ fn remove(
             &format!("kubectl delete node {name}"),
         ),
     };
-    Ok(([running, metrics, Finding::ok("files", detail), node], removed))
+    Ok(([running, metrics, files, node], removed))
 }
 
 /// The name in the certificate of the board.

@@ -513,6 +513,28 @@ fn an_image_with_absolute_links_leaves_this_machine_alone() {
     check("");
 }
 
+/// The next boot would start the retired board.
+#[test]
+fn a_reset_names_an_identity_that_it_leaves() {
+    let tree = Tree::new("reset-foreign");
+    let mut paths = JoinPaths::new(Some(tree.path()));
+    let mut files = || {
+        let (report, _) = super::run_reset(&mut Disk::default(), &mut paths, true);
+        report.findings[2].line()
+    };
+    // It is that of the process, which has ended.
+    tree.write("run/credentials/nodelet.service/kubeconfig", b"a");
+    assert_eq!(files(), "✓ files: nothing to remove");
+    tree.write("etc/credstore.encrypted/nodelet.kubeconfig", b"a");
+    let stays = "etc/credstore.encrypted/nodelet.kubeconfig stays, and the next boot may use it; \
+                 remove it, or systemctl disable nodelet";
+    let line = files();
+    assert!(
+        line.starts_with("– files: nothing to remove, but /") && line.ends_with(stays),
+        "{line}"
+    );
+}
+
 /// `--token-file <(ssh …)` is a pipe, `/dev/stdin` may be one.
 #[test]
 fn a_token_comes_from_a_pipe_or_a_fifo() {

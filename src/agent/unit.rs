@@ -350,6 +350,8 @@ pub(crate) struct UnitAgent {
     /// Whether a process has what the files say.
     pub(crate) finding: Finding,
     pub(crate) runs: bool,
+    /// The [`foreign_credential`] of the next start, if the files name no other kubeconfig.
+    pub(crate) elsewhere: Option<PathBuf>,
 }
 
 /// The agent of the unit. `None` if it does not run, its flags name no kubeconfig, and there is no
@@ -372,7 +374,7 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
         }
     };
     if let Some((_, flags)) = running? {
-        return Ok(Some(UnitAgent { flags, finding, runs: true }));
+        return Ok(Some(UnitAgent { flags, finding, runs: true, elsewhere: None }));
     }
     let next = environment(root)?;
     let own = [JOIN_FLAGS, FLAGS].into_iter().flat_map(|name| words(value_of(&next, name)));
@@ -382,8 +384,12 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
         own.iter().any(|word| word.replace('_', "-").starts_with(&flag))
             || guard::exists(&root.path().join(format!("{FILES}{name}")))
     };
+    let mut elsewhere = None;
     if !KUBECONFIGS.into_iter().any(has) {
-        return Ok(None);
+        elsewhere = foreign_credential(root);
+        if elsewhere.is_none() {
+            return Ok(None);
+        }
     }
     let unit = [
         format!("--kubeconfig=/{AGENT_CREDENTIALS}kubeconfig"),
@@ -392,7 +398,7 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
     let stored =
         |word: String| word.replace(&format!("/{AGENT_CREDENTIALS}"), &format!("/{FILES}"));
     let flags = unit.into_iter().chain(own).map(stored).collect();
-    Ok(Some(UnitAgent { flags, finding, runs: false }))
+    Ok(Some(UnitAgent { flags, finding, runs: false, elsewhere }))
 }
 
 /// What to do with a process that has something of the former files.
@@ -597,6 +603,24 @@ mod tests {
             let found = agent_of_unit(&HostRoot::new(tree.path())).unwrap();
             let last = found.as_ref().and_then(|agent| agent.flags.last()).map(String::as_str);
             assert_eq!(last, want, "{flags}");
+            assert_eq!(found.and_then(|agent| agent.elsewhere), None, "{flags}");
+        }
+    }
+
+    /// The unit of a board that has joined fails with 243/CREDENTIALS, or is stopped.
+    #[test]
+    fn a_unit_that_is_stopped_may_have_an_encrypted_credential() {
+        let drop_in = "etc/systemd/system/nodelet.service.d/a.conf";
+        for (path, text) in [
+            ("etc/credstore.encrypted/nodelet.kubeconfig", ""),
+            (drop_in, "[Service]\nLoadCredentialEncrypted=bootstrap-kubeconfig:/boot/a\n"),
+        ] {
+            let tree = Tree::empty("units-elsewhere");
+            tree.write(path, text.as_bytes());
+            tree.write("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--hostname-override=a\n");
+            let agent = agent_of_unit(&HostRoot::new(tree.path())).unwrap().unwrap();
+            assert_eq!(agent.elsewhere, Some(tree.path().join(path)));
+            assert!(agent.flags.contains(&"--hostname-override=a".to_owned()) && !agent.runs);
         }
     }
 

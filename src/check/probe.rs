@@ -74,8 +74,17 @@ pub(super) fn report(setup: &mut Setup, unit: Option<UnitAgent>, clock: &Clock) 
         findings.extend(runtime::findings(runtime, &answer, !config.node.is_guest()));
     }
     let runs = unit.as_ref().is_some_and(|unit| unit.runs);
-    findings.extend(unit.map(|unit| unit.finding));
-    let _ = server(&mut findings, setup, access, &open, clock, None);
+    let elsewhere = unit.as_ref().and_then(|unit| unit.elsewhere.as_ref());
+    findings.extend(unit.as_ref().map(|unit| unit.finding.clone()));
+    match (&access, elsewhere) {
+        (Err(why), Some(path)) if !why.is_unread() => {
+            let line = format!("only a start of the unit reads {}", path.display());
+            findings.push(Finding::note("kubeconfig", line, "systemctl status nodelet"));
+        }
+        _ => {
+            let _ = server(&mut findings, setup, access, &open, clock, None);
+        }
+    }
     // An early end of `server` leaves the failed check as the last finding.
     let cause = findings.last().map_or("", |finding| finding.check);
     for check in server_checks() {
@@ -531,6 +540,21 @@ mod tests {
         found.map(Finding::line).collect()
     }
 
+    /// An unencrypted file is missing, as it should be.
+    #[test]
+    fn a_kubeconfig_that_only_the_unit_can_read_is_no_failure() {
+        let mut setup =
+            Setup::new(Flags::of(&["--hostname-override=pi", "--kubeconfig=/missing"]), true);
+        let elsewhere = Some("/etc/credstore.encrypted/nodelet.kubeconfig".into());
+        let finding = Finding::note("unit", "nodelet.service does not run", "start it");
+        let unit = UnitAgent { flags: Vec::new(), finding, runs: false, elsewhere };
+        let report = report(setup.as_mut().unwrap(), Some(unit), &Clock::start());
+        let text = report.text();
+        let lines = "– unit: nodelet.service does not run; start it\n– kubeconfig: only a start of \
+                     the unit reads /etc/credstore.encrypted/nodelet.kubeconfig; systemctl status";
+        assert!(text.contains(lines) && text.contains("skipped because of kubeconfig"), "{text}");
+    }
+
     /// The agent has renewed it, and the card was full.
     #[test]
     fn a_certificate_of_the_files_may_be_older_than_that_of_the_process() {
@@ -541,7 +565,7 @@ mod tests {
         let flags = ["--hostname-override=pi", "--rotate-certificates", &kubeconfig, &cert_dir];
         for runs in [false, true] {
             let finding = Finding::ok("unit", "nodelet.service runs");
-            let unit = UnitAgent { flags: Vec::new(), finding, runs };
+            let unit = UnitAgent { flags: Vec::new(), finding, runs, elsewhere: None };
             let mut setup = Setup::new(Flags::of(&flags), true).unwrap();
             let report = report(&mut setup, Some(unit), &Clock::start());
             for check in UNSTORED {

@@ -316,11 +316,14 @@ pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Find
     let is_ready = object::of_type(conditions, "Ready").is_some_and(is_true);
     let info = |member| object::text(&node, &["status", "nodeInfo", member]);
     let version = info("kubeletVersion");
-    // The boot id tells nothing about a kubelet: one on this machine reports the same boot id.
-    let is_kubelet = !version.contains("-nodelet");
     let boot_id = info("bootID");
-    let is_own = !is_kubelet && !boot_id.is_empty() && boot_id == run.board.boot_id;
-    if is_own || !is_ready {
+    let is_here = !boot_id.is_empty() && boot_id == run.board.boot_id;
+    // The boot id tells nothing about a kubelet: one on this machine reports the same boot id. With
+    // `--kubelet-version` the agent reports a kubelet's version.
+    let is_guest = object::text(&node, &["metadata", "labels", "kubernetes.io/os"]) == "nodelet";
+    let is_kubelet = !version.contains("-nodelet")
+        && !(is_here && (is_guest || version == run.board.kubelet_version));
+    if !is_kubelet && is_here || !is_ready {
         return Ok(Finding::ok(check, "no live board has this name"));
     }
     let (line, remedy) = if is_kubelet {

@@ -68,6 +68,8 @@ pub(super) struct Board {
     pub(super) address: String,
     /// Empty if it cannot be read.
     pub(super) boot_id: String,
+    /// The version that its agent reports.
+    pub(super) kubelet_version: String,
 }
 
 /// The clock and the network of a join. Tests simulate both.

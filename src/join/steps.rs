@@ -97,6 +97,7 @@ fn board(settings: &JoinSettings) -> Result<Board, CommandFailure> {
     Ok(Board {
         address: setup.address().unwrap_or_default(),
         boot_id: setup.facts.boot_id.unwrap_or_default(),
+        kubelet_version: setup.config.node.kubelet_version,
         name: if is_image { String::new() } else { setup.config.node.name },
     })
 }
@@ -235,7 +236,10 @@ impl JoinRun<'_> {
             return Ok(());
         }
         match setup(command_line_of(own, &text), is_here) {
-            Ok(_) => Ok(()),
+            Ok(setup) => {
+                self.board.kubelet_version = setup.config.node.kubelet_version;
+                Ok(())
+            }
             Err(CommandFailure::Usage(why) | CommandFailure::Other(why)) => Err(refused(why)),
         }
     }

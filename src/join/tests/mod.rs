@@ -269,7 +269,7 @@ fn another_bootstrap_token_is_stored_beside_a_certificate() {
             timeout: Duration::from_secs(60),
             ..JoinSettings::default()
         };
-        let board = Board { name: "pi".into(), address: String::new(), boot_id: String::new() };
+        let board = Board { name: "pi".into(), ..Board::default() };
         let (server, mut print) = (Bootstraps::default(), |_: &str| Ok(()));
         let mut run = JoinRun::new(&settings, board, &server, &mut print);
         let (paths, words) = (run.paths.clone(), vec!["--hostname-override=pi".to_owned()]);
@@ -292,7 +292,7 @@ fn a_join_waits_for_an_approval_until_its_timeout() {
     let server = Unattended::default();
     let settings =
         JoinSettings { json: true, timeout: Duration::from_secs(3600), ..JoinSettings::default() };
-    let board = Board { name: "pi".into(), address: String::new(), boot_id: String::new() };
+    let board = Board { name: "pi".into(), ..Board::default() };
     let mut print = |_: &str| Ok(());
     let run = JoinRun::new(&settings, board, &server, &mut print);
     let mut api = Api::new(&ApiConfig::at(Endpoint::parse("http://cp").unwrap())).unwrap();

@@ -155,7 +155,7 @@ fn a_server_that_starts_is_waited_for_and_a_dry_run_stores_no_password() {
 #[test]
 fn the_password_of_a_former_k3s_agent_is_taken_over_and_reset_keeps_it() {
     let site = site();
-    add_ready_node(&site.double, json!({"kubeletVersion": "v1.34.1+k3s1"}));
+    add_ready_node(&site.double, "linux", json!({"kubeletVersion": "v1.34.1+k3s1"}));
     site.root.write("etc/rancher/node/password", "0123456789abcdef0123456789abcdef\n");
     // An empty one of nodelet is no password.
     site.root.write(PASSWORD, "");

@@ -106,17 +106,24 @@ fn flags_of_the_administrator_that_name_another_node_are_in_the_way() {
 #[test]
 fn a_live_node_of_another_agent_is_not_taken_over() {
     let own = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    for (version, boot_id, is_live) in [
-        ("v1.36.2", own.trim(), true),
-        ("v1.36.2-nodelet.0.1.0", own.trim(), false),
-        ("v1.36.2-nodelet.0.1.0", "of another board", true),
+    let as_kubelet = "NODELET_FLAGS=--kubelet-version=v1.36.2\n";
+    for (os, version, boot_id, flags, is_live) in [
+        ("linux", "v1.36.2", own.trim(), "", true),
+        ("linux", "v1.36.2", own.trim(), as_kubelet, false),
+        ("linux", "v1.36.3", own.trim(), as_kubelet, true),
+        ("linux", "v1.36.2", "of another board", as_kubelet, true),
+        // The flag was another one when the agent was started.
+        ("nodelet", "v1.36.2", own.trim(), "", false),
+        ("nodelet", "v1.36.2-nodelet.0.1.0", own.trim(), "", false),
+        ("nodelet", "v1.36.2-nodelet.0.1.0", "of another board", "", true),
     ] {
         let site = Site::kubeadm();
-        add_ready_node(&site.double, json!({"kubeletVersion": version, "bootID": boot_id}));
+        let admins = (!flags.is_empty()).then(|| site.root.write("etc/default/nodelet", flags));
+        add_ready_node(&site.double, os, json!({"kubeletVersion": version, "bootID": boot_id}));
         if is_live {
             let remedy = "use --node-name, or kubectl delete node pi; --force goes on";
             site.join(&[]).failed_at("namesake", &["Node pi is Ready, ", remedy]);
-            assert_eq!(site.files(), [] as [&str; 0]);
+            assert!(!site.path(KUBECONFIG).exists());
             assert_eq!(site.double.list("csrs"), [] as [Value; 0]);
         }
         let joined = site.join(if is_live { &["--force"] } else { &[] }).succeeded();
@@ -125,6 +132,7 @@ fn a_live_node_of_another_agent_is_not_taken_over() {
             is_live,
             "{joined:?}"
         );
+        admins.map(fs::remove_file).transpose().unwrap();
         assert_eq!(site.files(), [KUBECONFIG, FLAGS]);
     }
 }

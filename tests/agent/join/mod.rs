@@ -148,10 +148,11 @@ impl Site {
 }
 
 /// The Node `pi` of a live agent.
-pub fn add_ready_node(double: &Double, info: Value) {
+pub fn add_ready_node(double: &Double, os: &str, info: Value) {
     let ready = json!({"type": "Ready", "status": "True", "reason": "r", "message": "m",
         "lastHeartbeatTime": null, "lastTransitionTime": null});
-    let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "pi"},
+    let metadata = json!({"name": "pi", "labels": {"kubernetes.io/os": os}});
+    let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": metadata,
         "status": {"nodeInfo": info, "conditions": [ready]}});
     admin(double, "POST", "/api/v1/nodes", &node);
 }

@@ -195,9 +195,9 @@ pub(crate) enum UnitProcess {
 }
 
 impl UnitProcess {
-    /// Compares the process with the files. A credential that has no file here is from somewhere
-    /// else, such as a boot loader. What the process read of `--config` and `--config-dir` at its
-    /// start is not known.
+    /// Compares the process with the files. A credential that has no file here, or that a drop-in
+    /// loads, is from somewhere else, such as a boot loader. What the process read of `--config`
+    /// and `--config-dir` at its start is not known.
     pub(crate) fn find(root: &HostRoot) -> Self {
         Self::of(root, &agent_process(root))
     }
@@ -233,6 +233,9 @@ impl UnitProcess {
         let mut flags = flags.iter().flat_map(|(own, _)| own);
         let password = flags.any(|flag| flag.starts_with("--k3s-supervisor")).then_some(PASSWORD);
         for name in CREDENTIALS.into_iter().chain(password) {
+            if credential_drop_in(root, name).is_some() {
+                continue;
+            }
             let file = content(root, &format!("{FILES}{name}"))?;
             if file.is_some() && file != content(root, &format!("{AGENT_CREDENTIALS}{name}"))? {
                 return Ok(Self::Former(name));
@@ -328,6 +331,16 @@ fn flags_drop_in(root: &HostRoot) -> Option<String> {
     drop_in_with(root, &|line| {
         settings.iter().any(|name| line.contains(name))
             || variables.iter().any(|name| line.contains(name))
+    })
+}
+
+/// A drop-in that loads the credential `name`, as by `LoadCredentialEncrypted=kubeconfig:PATH`. Of
+/// two lines for one credential, systemd takes the later one: that of the drop-in.
+pub(crate) fn credential_drop_in(root: &HostRoot, name: &str) -> Option<String> {
+    drop_in_with(root, &|line| {
+        let setting = line.strip_prefix("LoadCredential").and_then(|line| line.split_once('='));
+        let id = setting.and_then(|(_, value)| value.trim_start().split(':').next());
+        id == Some(name)
     })
 }
 
@@ -482,6 +495,7 @@ mod tests {
         let own_name = "[Service]\nEnvironment=NODELET_NAME=board-%m\nExecStart=\n\
                         ExecStart=/usr/bin/nodelet --hostname-override=${NODELET_NAME} \
                         $NODELET_JOIN_FLAGS $NODELET_FLAGS";
+        let encrypted = "[Service]\nLoadCredentialEncrypted = kubeconfig:/etc/k.cred";
         let own_flags = "[Service]\nEnvironment=NODELET_FLAGS=--v=2";
         let unknown = || {
             let why = format!("/{drop_in} can set other flags");
@@ -507,6 +521,12 @@ mod tests {
             (&[(drop_in, "[Service]\nEnvironmentFile=/etc/a")], unknown()),
             (&[(drop_in, own_flags), (join, flags)], UnitProcess::Same),
             (&[(drop_in, own_flags), (kubeconfig, "b")], UnitProcess::Former("kubeconfig")),
+            // `systemd-creds encrypt` keeps its input.
+            (&[(drop_in, encrypted), (join, flags), (kubeconfig, "b")], UnitProcess::Same),
+            (
+                &[(drop_in, encrypted), (join, flags), ("etc/credstore/nodelet.token", "b")],
+                UnitProcess::Former("token"),
+            ),
             (
                 &[(drop_in, "[Service]\n #Environment=NODELET_FLAGS=--v=2")],
                 UnitProcess::Former("flags"),

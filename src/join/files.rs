@@ -183,6 +183,11 @@ impl JoinPaths {
         unit::foreign_credential(&self.host()).or(of_unit)
     }
 
+    /// A drop-in that gives the unit another credential `name` than the one that join writes.
+    pub(super) fn drop_in(&self, name: &str) -> Option<PathBuf> {
+        unit::credential_drop_in(&self.host(), name).map(|path| self.at(path))
+    }
+
     /// The node password of k3s. As long as the server has stored a password for a name, only the
     /// board that sends this password gets a certificate of this name.
     pub(super) fn password(&self) -> PathBuf {

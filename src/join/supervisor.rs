@@ -221,6 +221,10 @@ pub(super) fn password(run: &mut JoinRun<'_>) -> Result<Secret, Finding> {
     if let Some(password) = stored(&own)? {
         return Ok(password);
     }
+    if let Some(path) = run.paths.drop_in("k3s-password") {
+        let what = format!("{}: the unit loads another k3s-password", path.display());
+        return Err(failed(Fault::new(what, format!("decrypt it to {}", own.display()))));
+    }
     let password = match stored(&run.paths.password_of_k3s())? {
         Some(password) => password,
         None => {

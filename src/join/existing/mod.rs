@@ -71,6 +71,11 @@ pub(super) fn existing(
         );
         return Err(Finding::failed(JOINED, line, "change it where it comes from"));
     }
+    let written = of_bootstrap.unwrap_or("kubeconfig");
+    if let Some(path) = paths.drop_in(written).filter(|_| !settings.force) {
+        let line = format!("{}: the unit loads another {written}", path.display());
+        return Err(Finding::failed(JOINED, line, "change it where it comes from"));
+    }
     let candidates = [paths.kubeconfig(), paths.issued_kubeconfig(), paths.bootstrap()];
     let mut resolved = candidates.iter().map(|path| (path, guard::found(path)));
     let is_missing = |path: &io::Result<_>| path.as_ref().is_err_and(|e| e.kind() == NotFound);

@@ -329,6 +329,28 @@ fn a_kubeconfig_of_a_hypervisor_is_in_the_way_also_with_force() {
     }
 }
 
+/// It has bootstrapped, and its bootstrap kubeconfig was encrypted: a new one in plain text would
+/// not be used, and its certificate would be removed.
+#[test]
+fn an_encrypted_credential_is_in_the_way_also_of_a_board_that_has_joined() {
+    let (ca, pin) = authority();
+    let board = Joined::new(&ca, &pair(0, 24 * 365));
+    for (name, bootstrap_only, is_refused) in [
+        ("kubeconfig", false, true),
+        ("kubeconfig", true, false),
+        ("bootstrap-kubeconfig", true, true),
+        ("bootstrap-kubeconfig", false, false),
+    ] {
+        let drop_in = "etc/systemd/system/nodelet.service.d/a.conf";
+        let text = format!("[Service]\nLoadCredentialEncrypted={name}:/boot/k.cred\n");
+        board.tree.write(drop_in, text.as_bytes());
+        let line = JoinSettings { bootstrap_only, ..pinned(&pin) };
+        let found = word(board.found(&line));
+        let want = format!("{drop_in}: the unit loads another {name}; change it where it comes");
+        assert_eq!(found.contains(&want), is_refused, "{name} {bootstrap_only}: {found}");
+    }
+}
+
 /// A remedy is no part of a text: this name of a context looks like one.
 #[test]
 fn a_name_with_a_semicolon_has_the_remedy_of_its_fault() {

@@ -309,9 +309,16 @@ fn a_node_password_that_cannot_be_seen_is_not_replaced() {
     let paths = JoinPaths::new(Some(tree.path()));
     tree.write("etc/credstore/nodelet.k3s-password", b"0123456789abcdef");
     pretend_unreadable();
-    let password = in_a_run(&paths, password).unwrap();
-    assert_eq!(password.reveal(), "0123456789abcdef");
+    let found = in_a_run(&paths, password).unwrap();
+    assert_eq!(found.reveal(), "0123456789abcdef");
     assert_eq!(text(&paths.password()), "0123456789abcdef");
+    // It was encrypted, and the plain one removed.
+    std::fs::remove_file(paths.password()).unwrap();
+    let drop_in = "etc/systemd/system/nodelet.service.d/a.conf";
+    tree.write(drop_in, b"[Service]\nLoadCredentialEncrypted=k3s-password:/boot/a\n");
+    let failed = in_a_run(&paths, password).map(|_| ()).unwrap_err().line();
+    assert!(failed.contains("a.conf: the unit loads another k3s-password; decrypt it"), "{failed}");
+    assert!(!paths.password().exists());
 }
 
 #[test]

@@ -201,7 +201,7 @@ impl JoinPaths {
 
     /// The operations that store a node password. The caller has made and locked its folder.
     pub(super) fn write_password(&self, password: &str) -> Vec<Op> {
-        write::replace(&self.password(), PRIVATE, password.as_bytes().to_vec())
+        write::replace(&guard::target(&self.password()), PRIVATE, password.as_bytes().to_vec())
     }
 
     /// The environment file of the unit, which only join writes.
@@ -290,7 +290,9 @@ impl JoinPaths {
     /// the new kubeconfig and without its flags would register another Node.
     pub(super) fn write(&self, new: JoinedFiles) -> Result<JoinChange, Fault> {
         let (mut prepare, mut commit, mut paths) = (Vec::new(), Vec::new(), Vec::new());
+        // On a board whose /etc is volatile, a file may be a link to a disk that is not.
         let mut add = |path: PathBuf, mode, text: &[u8]| {
+            let path = guard::target(&path);
             let mut ops = write::replace(&path, mode, text.to_vec());
             let rename = ops.iter().position(|op| matches!(op, Op::Rename(..)));
             commit.extend(ops.split_off(rename.unwrap_or_default()));
@@ -311,7 +313,7 @@ impl JoinPaths {
             // With rotation, the agent would prefer a stored certificate of another cluster.
             commit.extend(self.forget_certificates()?);
             for path in old {
-                remove(&mut commit, &path);
+                remove_target(&mut commit, &path);
             }
         }
         Ok(JoinChange { prepare, commit, paths })
@@ -332,15 +334,20 @@ impl JoinPaths {
         let mut ops = Vec::new();
         let pod_cidr = self.at(self.root_dir.join("podcidr"));
         let port = self.at("etc/systemd/system/sockets.target.wants").join(SERVE_SOCKET);
-        for path in [self.kubeconfig(), self.bootstrap(), self.flags(), pod_cidr, port] {
+        for path in [self.kubeconfig(), self.bootstrap(), self.flags()] {
+            remove_target(&mut ops, &path);
+            remove(&mut ops, &write::beside(&guard::target(&path)));
+        }
+        if password {
+            remove_target(&mut ops, &self.password());
+        }
+        for path in [guard::target(&self.password()), self.issued_kubeconfig()] {
+            remove(&mut ops, &write::beside(&path));
+        }
+        for path in [pod_cidr, port] {
             remove(&mut ops, &path);
             remove(&mut ops, &write::beside(&path));
         }
-        if password {
-            remove(&mut ops, &self.password());
-        }
-        remove(&mut ops, &write::beside(&self.password()));
-        remove(&mut ops, &write::beside(&self.issued_kubeconfig()));
         ops.extend(self.forget_certificates()?);
         let removed = ops.iter().filter_map(|op| match op {
             Op::Remove(path) => Some(path.display().to_string()),
@@ -360,6 +367,13 @@ pub(super) fn environment_text(path: &Path) -> Result<String, Fault> {
     };
     let bytes = read.map_err(|error| cause(&error).at(path.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// [`remove`] for the file that `path` leads to, which has the key, or for a link that leads
+/// nowhere.
+pub(super) fn remove_target(ops: &mut Vec<Op>, path: &Path) {
+    let target = guard::target(path);
+    remove(ops, if guard::has_entry(&target) { &target } else { path });
 }
 
 /// Adds the operations that remove a file, if there is one. A link that leads nowhere counts: in an

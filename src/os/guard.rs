@@ -130,17 +130,26 @@ impl Resolved {
     pub fn found(self) -> io::Result<PathBuf> {
         if self.missing.is_empty() { Ok(self.existing) } else { Err(Errno::ENOENT.into()) }
     }
+
+    /// The path, whether or not all of it exists.
+    fn path(self) -> io::Result<PathBuf> {
+        // The kernel finds nothing behind a missing folder.
+        if self.missing.iter().any(|name| name == "..") {
+            return Err(Errno::ENOENT.into());
+        }
+        Ok(self.missing.iter().rev().fold(self.existing, |at, name| at.join(name)))
+    }
 }
 
 /// Where `path` leads as if `root` were `/`, whether or not it exists. The result has no link below
 /// `root`, so the path never leaves `root`.
 pub fn path_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
-    let Resolved { existing, missing } = resolve_path(root, path, &mut |_| Ok(()))?;
-    // The kernel finds nothing behind a missing folder.
-    if missing.iter().any(|name| name == "..") {
-        return Err(Errno::ENOENT.into());
-    }
-    Ok(missing.iter().rev().fold(existing, |at, name| at.join(name)))
+    resolve_path(root, path, &mut |_| Ok(()))?.path()
+}
+
+/// Where `path` leads below `/`, whether or not it exists; `path` itself if that cannot be told.
+pub(crate) fn target(path: &Path) -> PathBuf {
+    resolve(path).and_then(Resolved::path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Resolves `path` as if `root` were `/`. `may_touch` is called with each path before the file

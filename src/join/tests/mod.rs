@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
 use super::existing::CompleteIdentity;
-use super::files::{JoinPaths, JoinedFiles, StoredFlags};
+use super::files::{JoinPaths, JoinedFiles, StoredFlags, remove_target};
 use super::kubeadm::request;
 use super::run::{Board, ClockAndNetwork, JoinRun};
 use super::steps::{administered, parsed};
@@ -25,11 +25,11 @@ use crate::kube::instant::{Mono, Now};
 use crate::kube::message::{Answer, Method, Request, Response};
 use crate::os::clock::Clock;
 use crate::os::command::CommandFailure;
-use crate::os::guard::read;
+use crate::os::guard::{self, read};
 use crate::os::mounts::pretend_unreadable;
 use crate::os::power_cut;
 use crate::os::tree::Tree;
-use crate::os::write::{Disk, beside, private_folder};
+use crate::os::write::{Disk, Op, beside, private_folder};
 
 fn new(kubeconfig: bool) -> JoinedFiles {
     let text = Some(Zeroizing::new("the new identity".to_owned()));
@@ -540,6 +540,25 @@ fn a_reset_names_an_identity_that_it_leaves() {
         line.starts_with("– files: nothing to remove, but /") && line.ends_with(stays),
         "{line}"
     );
+}
+
+/// `/etc` is volatile on that board. The link stays for the next join.
+#[test]
+fn a_link_to_a_persistent_disk_stays_and_its_file_is_removed() {
+    let tree = Tree::empty("join-link");
+    let [link, file] = ["link", "data/file"].map(|name| tree.path().join(name));
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for (is_there, want) in [(true, &file), (false, &link)] {
+        if is_there {
+            tree.write("data/file", b"a key");
+        }
+        assert_eq!(guard::target(&link), file);
+        let mut ops = Vec::new();
+        remove_target(&mut ops, &link);
+        assert!(matches!(&ops[0], Op::Remove(path) if path == want), "{ops:?}");
+        Disk::default().carry_out(ops).unwrap();
+        assert_eq!((file.exists(), link.is_symlink()), (false, is_there));
+    }
 }
 
 /// `--token-file <(ssh …)` is a pipe, `/dev/stdin` may be one.

@@ -1,6 +1,9 @@
 //! From enter to Ready, in a mount namespace in which the test plays systemd. It needs root.
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -182,4 +185,45 @@ fn a_check_without_flags_is_one_of_the_unit() {
     assert!(given.contains("✓ cert-dir: /var/lib/given\n"), "{given}");
     let other = check(&["--kubeconfig=/other"]);
     assert!(other.contains("✗ kubeconfig: /other: no such file"), "{other}");
+}
+
+/// Nothing here runs: the unit is stopped, or its start fails.
+#[test]
+fn join_check_and_reset_say_what_the_next_start_has() {
+    let _alone = match board() {
+        Ok(alone) => alone,
+        Err(why) => return skip::required(&why),
+    };
+    let (double, target) = (cluster(), Path::new("/var/lib/data/kubeconfig"));
+    // Its /etc is volatile.
+    for folder in ["/etc/default", "/etc/credstore", "/etc/credstore.encrypted", "/var/lib/data"] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    symlink(target, KUBECONFIG).unwrap();
+    let reserved = "NODELET_FLAGS=--kube-reserved=memory=900Ti\n";
+    fs::write("/etc/default/nodelet", reserved).unwrap();
+    let (is_ok, text) = end(join(&double, &["--no-wait"]));
+    let line = "✗ joined: /etc/default/nodelet: invalid Node Allocatable configuration. Resource";
+    assert!(!is_ok && text.contains(line) && !target.exists(), "{text}");
+
+    fs::write("/etc/default/nodelet", "").unwrap();
+    let (is_ok, text) = end(join(&double, &["--no-wait"]));
+    assert!(is_ok && text.contains(", /var/lib/data/kubeconfig\n") && target.exists(), "{text}");
+    let mut fill = fs::File::create("/var/lib/fill").unwrap();
+    while fill.write_all(&[0; 4096]).is_ok() {}
+    let found = nodelet(["check"]).stdout;
+    let line = "✗ cert-dir: /var/lib/nodelet/pki: no space left on device; make room before a";
+    assert!(found.contains(line), "{found}");
+
+    let encrypted = "/etc/credstore.encrypted/nodelet.kubeconfig";
+    fs::write(encrypted, "").unwrap();
+    let found = nodelet(["reset"]).stdout;
+    let line = format!(
+        "– files: removed /var/lib/data/kubeconfig, /etc/default/nodelet-join, but {encrypted} stays"
+    );
+    assert!(found.contains(&line) && !target.exists(), "{found}");
+    let found = nodelet(["check"]).stdout;
+    let line =
+        format!("– kubeconfig: only a start of the unit reads {encrypted}; systemctl status");
+    assert!(found.contains(&line), "{found}");
 }

@@ -18,7 +18,7 @@ use crate::config::NodeConfig;
 use crate::host::Host;
 use crate::kube::facts::{Facts, HealthConditions, Network};
 use crate::kube::instant::Mono;
-use crate::os::clock::since_boot;
+use crate::os::clock::awake;
 use crate::runtime::file::RuntimeFile;
 
 /// Period of the facts that change rarely and that nothing announces.
@@ -111,7 +111,7 @@ impl ReadCache {
             self.host.refresh_usage(&mut self.facts);
         }
         let change = self.runtime.as_mut().and_then(|file| {
-            let (runtime, change) = file.facts(now, since_boot());
+            let (runtime, change) = file.facts(now, awake());
             let folder = runtime.image_folder();
             self.facts.image_fs = Some(folder.and_then(|folder| self.host.image_fs(folder)));
             self.facts.runtime = Some(runtime);

@@ -85,6 +85,12 @@ pub fn since_boot() -> Duration {
         .unwrap_or_default()
 }
 
+/// The time since boot without the time that the board is suspended, as Go's monotonic clock and so
+/// a kubelet counts: a program that could not run is not late.
+pub fn awake() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default()
+}
+
 /// A number of this boot, from its random id; 0 if that cannot be read, as with `ProcSubset=pid`.
 pub fn boot_number() -> u64 {
     let id = HostRoot::default().text("proc/sys/kernel/random/boot_id", SMALL).unwrap_or_default();

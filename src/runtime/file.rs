@@ -35,7 +35,7 @@ pub struct RuntimeFile {
     /// The JSON of `facts`. If the file has the same JSON again, it is not parsed again.
     json: String,
     facts: RuntimeFacts,
-    /// The last success, since boot.
+    /// The last success, by [`clock::awake`](crate::os::clock::awake).
     success: Option<Duration>,
     boot: u64,
     log: OutageLog,
@@ -58,8 +58,8 @@ impl RuntimeFile {
     /// What the Node reports now, and when it may change without a change of the file. A file that
     /// is missing, damaged or of another boot changes nothing: the facts that were read before
     /// stay, and their last success grows old.
-    pub fn facts(&mut self, now: Mono, since_boot: Duration) -> (RuntimeFacts, Option<Mono>) {
-        let fresh = self.fresh(since_boot);
+    pub fn facts(&mut self, now: Mono, awake: Duration) -> (RuntimeFacts, Option<Mono>) {
+        let fresh = self.fresh(awake);
         let mut facts = self.facts.clone();
         let due = match (self.success, &fresh) {
             (None, _) => {
@@ -67,7 +67,7 @@ impl RuntimeFile {
                 (now < Mono::START.after(STARTING)).then(|| now.after(RETRY))
             }
             (Some(success), Ok(())) => {
-                let age = since_boot.saturating_sub(success);
+                let age = awake.saturating_sub(success);
                 (age >= LATE_AFTER).then(|| now.after(DOWN_AFTER - age))
             }
             (Some(_), Err(_)) => {
@@ -86,9 +86,9 @@ impl RuntimeFile {
 
     /// Reads the file. `Ok` if the last success is less than 30 s old; the error says why it is
     /// older, or not known.
-    pub fn fresh(&mut self, since_boot: Duration) -> Result<(), Fault> {
-        let read = self.read(since_boot);
-        let age = self.success.map(|at| since_boot.saturating_sub(at));
+    pub fn fresh(&mut self, awake: Duration) -> Result<(), Fault> {
+        let read = self.read(awake);
+        let age = self.success.map(|at| awake.saturating_sub(at));
         match (age, read) {
             (Some(age), _) if age < DOWN_AFTER => Ok(()),
             (_, Err(why)) => Err(Fault::new(
@@ -102,7 +102,7 @@ impl RuntimeFile {
         }
     }
 
-    fn read(&mut self, since_boot: Duration) -> Result<(), Fault> {
+    fn read(&mut self, awake: Duration) -> Result<(), Fault> {
         let kept = self.file.take();
         let kept = kept.filter(|file| file.metadata().is_ok_and(|file| file.nlink() > 0));
         let found = || guard::found(&self.path).and_then(|path| open(&path));
@@ -113,7 +113,7 @@ impl RuntimeFile {
         let (success, json, boot) =
             form::split(text).ok_or("it was not written by nodelet runtime")?;
         let is_other = is_other_boot(boot, self.boot);
-        if is_other || success.is_some_and(|at| at > since_boot) {
+        if is_other || success.is_some_and(|at| at > awake) {
             return Err("it is of another boot".into());
         }
         if json != self.json {

@@ -3,11 +3,11 @@
 //!
 //! `nodelet runtime` asks the runtime and writes these facts to a file; the agent reads the file
 //! with each status. The first line is the time of the last success in milliseconds of
-//! CLOCK_BOOTTIME, which both processes share and which no step of the wall clock moves; `-` before
-//! the first success. The second line is the facts as JSON. The third line is the number of the
-//! boot, because a file on a disk outlives its boot; 0 if the number is not known. The two programs
-//! may be of different versions: an unknown line or member is ignored, and a missing member is not
-//! known.
+//! CLOCK_MONOTONIC, which both processes share, which no step of the wall clock moves, and which
+//! stands still during a suspend; `-` before the first success. The second line is the facts as
+//! JSON. The third line is the number of the boot, because a file on a disk outlives its boot; 0 if
+//! the number is not known. The two programs may be of different versions: an unknown line or
+//! member is ignored, and a missing member is not known.
 //!
 //! New facts are a new file. If only the time changes, the new time is written over the old time in
 //! the same file; each time has 13 digits. A reader may then see some bytes of the old time and

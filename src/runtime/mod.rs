@@ -28,7 +28,7 @@ use crate::kube::finding::Finding;
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
-use crate::os::clock::{boot_number, pause, since_boot};
+use crate::os::clock::{awake, boot_number, pause};
 use crate::os::command::End;
 use crate::os::guard;
 use crate::os::write::VolatileFile;
@@ -123,7 +123,7 @@ pub fn facts_of(config: &RuntimeConfig, found: RuntimeReport) -> RuntimeFacts {
 /// `offers_pods` is `--max-pods` above 0.
 pub fn findings(config: &RuntimeConfig, found: &RuntimeReport, offers_pods: bool) -> Vec<Finding> {
     let path = &config.facts_file;
-    let fresh = RuntimeFile::new(path).fresh(since_boot());
+    let fresh = RuntimeFile::new(path).fresh(awake());
     let mut findings = check::question(config, found, offers_pods);
     findings.push(check::facts_file(path, fresh, guard::exists(path)));
     findings

@@ -13,14 +13,15 @@ use nix::errno::Errno;
 
 use super::report::{FailedAt, RuntimeFailure};
 use crate::kube::instant::Mono;
-use crate::os::clock::since_boot;
+use crate::os::clock::awake;
 use crate::os::guard;
 use crate::os::read::cause;
 use crate::os::unix_socket::connect_to;
 
-/// The time of this process counts from the boot, as in the file of `nodelet runtime`.
+/// The time of this process counts from the boot, as in the file of `nodelet runtime`, and stands
+/// still while the board is suspended: neither the runtime nor this process is late by a suspend.
 pub(super) fn now() -> Mono {
-    Mono::START.after(since_boot())
+    Mono::START.after(awake())
 }
 
 /// Both directions of a connection.

@@ -27,14 +27,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Some(end) = join::main(&args) {
         return command::exit(end);
     }
-    let is_serve = args.iter().any(|word| word == "serve");
-    let end = run_command(args);
-    let has_failed = end.is_err();
-    let code = command::exit(end);
-    if is_serve && has_failed {
-        serve::delay_next_start();
-    }
-    code
+    command::exit(run_command(args))
 }
 
 fn run_command(args: Vec<OsString>) -> End {

@@ -26,7 +26,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Duration;
 
 use nix::sys::socket::{Backlog, getsockopt, listen, sockopt};
 
@@ -37,17 +36,11 @@ use crate::config::flags::{Flags, log_ignored};
 use crate::credentials::IdentitySource;
 use crate::credentials::kubeconfig::find;
 use crate::host::Host;
-use crate::os::clock;
 use crate::os::command::{
     CommandFailure, End, credentials_folder, own_credential, systemd_folders,
 };
 use crate::os::read::cause;
 use crate::os::root::HostRoot;
-
-/// Pause before the exit of a start that failed. The client's connection still waits at systemd's
-/// socket, so systemd starts the process again at once: without this pause 15 times a second, with
-/// it six times a minute.
-const RESTART_DELAY: Duration = Duration::from_secs(10);
 
 /// Connections that wait to be accepted, as in `nodelet-serve.socket`.
 const BACKLOG: i32 = 16;
@@ -96,13 +89,6 @@ fn find_files(serve: &mut ServeConfig, credentials: Option<&Path>) {
     let pair = serve.tls_files.iter_mut().flat_map(|(chain, key)| [chain, key]);
     for path in pair.chain(&mut serve.client_ca_file) {
         *path = find(path, &folders);
-    }
-}
-
-/// Waits before the exit of a start that failed, if systemd passed a listening socket as stdin.
-pub fn delay_next_start() {
-    if is_listening() {
-        clock::pause(RESTART_DELAY);
     }
 }
 

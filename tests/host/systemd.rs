@@ -424,7 +424,9 @@ fn the_units_of_the_port_are_valid_and_hardened() {
         assert!(filter.split([' ', '~']).any(|word| word == call), "{call}");
     }
     // The agent's state.
-    has_lines("nodelet-serve.service", &["ReadOnlyPaths=/run", "StartLimitIntervalSec=0"]);
+    let delay = ["Restart=on-failure", "RestartSec=10", "StartLimitIntervalSec=0"];
+    has_lines("nodelet-serve.service", &delay);
+    has_lines("nodelet-serve.service", &["ReadOnlyPaths=/run"]);
     // A socket unit that stops listening after a few failed starts needs a login.
     let lines = ["StartLimitIntervalSec=0", "TriggerLimitIntervalSec=0", "WantedBy=sockets.target"];
     has_lines("nodelet-serve.socket", &lines);

@@ -3,7 +3,6 @@
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
 
 use apidouble::Double;
 use support::{Folder, eventually};
@@ -98,13 +97,11 @@ fn the_socket_of_systemd_is_served_until_nobody_asks() {
     }
 }
 
-/// Otherwise systemd would start it 15 times a second, or give the socket up for good. No socket
-/// starts another command.
+/// systemd starts it again after `RestartSec=`.
 #[test]
-fn a_failed_start_at_a_socket_takes_ten_seconds() {
-    let folder = Folder::new("serve-delay");
+fn a_failed_start_at_a_socket_logs_one_line() {
+    let folder = Folder::new("serve-failed-start");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let start = Instant::now();
     let missing = format!("--kubeconfig={}", folder.path().join("missing").display());
     let one = with_socket(&listener, "serve", &[missing, "--hostname-override=pi".to_owned()]);
     let two = with_socket(&listener, "serve", &["--idle-exit=soon".to_owned()]);
@@ -113,14 +110,10 @@ fn a_failed_start_at_a_socket_takes_ten_seconds() {
     let mut flags = super::flags(&double, &folder);
     flags.push("--listen=127.0.0.1:0".to_owned());
     let three = with_socket(&listener, "serve", &flags);
-    let (status, said) = end(with_socket(&listener, "inspect", &["--output=yaml".to_owned()]));
-    assert!(start.elapsed() < Duration::from_secs(9), "{said}");
-    assert_eq!(status.code(), Some(2), "{said}");
     for (child, code, want) in
         [(one, 1, "missing"), (two, 2, "soon"), (three, 1, "remove --listen")]
     {
         let (status, said) = end(child);
-        assert!(start.elapsed() >= Duration::from_secs(10), "{said}");
         assert_eq!((status.code(), said.lines().count()), (Some(code), 1), "{said}");
         assert!(said.contains(want), "{said}");
     }

@@ -18,7 +18,7 @@ use super::api_config::{ApiConfig, Endpoint, Proxy};
 use super::dns::Resolver;
 use super::dns::message::MAX_ADDRESSES;
 use super::failure::{Distrust, Failure};
-use super::socket::{Deadline, Socket, Stream};
+use super::socket::{Deadline, Peek, Socket, Stream};
 use super::tls;
 use crate::kube::text::Fault;
 
@@ -280,7 +280,7 @@ impl Route {
     pub(super) fn is_connected(&self) -> bool {
         let stream = self.with(|state| state.stream.upgrade());
         // Bytes that no request asked for mostly are the server's close_notify.
-        stream.is_some_and(|stream| stream.has_no_input())
+        stream.is_some_and(|stream| matches!(stream.peek(), Peek::Nothing))
     }
 
     /// Whether the last attempt to connect succeeded, TLS included.

@@ -10,7 +10,6 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -44,23 +43,15 @@ pub(super) struct Socket {
 #[derive(Debug)]
 pub(super) struct Stream {
     tcp: Tcp,
-    /// What [`Stream::has_no_input`] found, for the next [`Stream::peek`].
-    has_no_input: AtomicBool,
 }
 
 impl Socket {
     /// Takes over a connected stream. The proxy's tunnel and TLS must be set up within `opens_in`.
     pub(super) fn new(tcp: Tcp, deadline: Deadline, opens_in: Duration) -> io::Result<Self> {
         tcp.set_nodelay(true)?;
-        let has_no_input = AtomicBool::new(false);
         let opening = Deadline::default();
         opening.begin(opens_in);
-        Ok(Self {
-            stream: Arc::new(Stream { tcp, has_no_input }),
-            deadline,
-            opening: Some(opening),
-            limit: None,
-        })
+        Ok(Self { stream: Arc::new(Stream { tcp }), deadline, opening: Some(opening), limit: None })
     }
 
     /// The connection is set up, TLS included.
@@ -113,21 +104,8 @@ pub(crate) enum Peek {
 }
 
 impl Stream {
-    /// What the kernel holds. If [`Stream::has_no_input`] has just found nothing, the answer is its
-    /// result, without a system call.
+    /// What the kernel holds. Reads nothing and does not wait.
     pub(super) fn peek(&self) -> Peek {
-        if self.had_no_input() { Peek::Nothing } else { self.peek_now() }
-    }
-
-    /// Whether the kernel holds nothing: a request can be sent.
-    pub(super) fn has_no_input(&self) -> bool {
-        let has_no_input = matches!(self.peek_now(), Peek::Nothing);
-        self.has_no_input.store(has_no_input, Ordering::Relaxed);
-        has_no_input
-    }
-
-    /// Reads nothing and does not wait.
-    fn peek_now(&self) -> Peek {
         #[cfg(test)]
         if let Some(seen) = self.tcp.peek() {
             return seen;
@@ -139,11 +117,6 @@ impl Stream {
             Err(Errno::EAGAIN | Errno::EINTR) => Peek::Nothing,
             Err(_) => Peek::Closed,
         }
-    }
-
-    /// Whether [`Stream::has_no_input`] found nothing. True once.
-    fn had_no_input(&self) -> bool {
-        self.has_no_input.swap(false, Ordering::Relaxed)
     }
 
     /// Reads without the deadline of a call.
@@ -228,22 +201,6 @@ mod tests {
         deadline.begin(Duration::from_secs(60));
         let socket = Socket::new(near.into(), deadline, Duration::from_secs(60));
         (socket.unwrap(), listener.accept().unwrap().0)
-    }
-
-    #[test]
-    fn a_look_at_the_stream_is_good_for_one_request() {
-        let (socket, mut far) = pair();
-        let stream = socket.stream.clone();
-        assert!(!stream.had_no_input(), "nobody looked");
-        assert!(stream.has_no_input());
-        assert!(stream.had_no_input());
-        assert!(!stream.had_no_input());
-        assert!(stream.has_no_input());
-        far.write_all(b"x").unwrap();
-        while stream.has_no_input() {
-            socket.left().expect("the byte arrives");
-        }
-        assert!(!stream.had_no_input());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use super::environment_file::{value_of, variables, words};
 use crate::config::command_line;
 use crate::host::disk;
-use crate::kube::facts::{Read, Unread};
+use crate::kube::facts::{Read, Unread, UnreadKind};
 use crate::kube::finding::Finding;
 use crate::kube::text::Fault;
 use crate::os::clock;
@@ -175,7 +175,7 @@ pub(crate) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
     let Some((process, _)) = process else { return Ok(()) };
     // The table of a process that has ended is unread, not absent: it would hide nothing.
     let table = root.text(&format!("proc/{process}/mountinfo"), LARGE);
-    let table = table.map_err(|unread| Unread { absent: false, ..unread })?;
+    let table = table.map_err(|unread| Unread { kind: UnreadKind::Failed, ..unread })?;
     let table: Vec<_> = table.lines().filter_map(parse_mountinfo).collect();
     disk::not_hidden(Path::new(path), &table)
 }

@@ -4,7 +4,7 @@
 use super::condition_state::{Problem, RuleResult};
 use super::reader::{CPUFREQ, HealthReader, MAX_DEVICES, is_numbered, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
-use crate::kube::facts::{Presence, Read};
+use crate::kube::facts::Presence;
 use crate::os::reread_file::RereadFile;
 
 pub(super) const KIND: ConditionKind = ConditionKind {
@@ -126,10 +126,11 @@ impl Source for ThermalThrottling {
         let coolers = reader.list(THERMAL, &|name| is_numbered(name, "cooling_device"));
         self.is_device_unread = zones.is_err() || coolers.is_err();
         if let Ok(names) = zones {
-            self.is_device_unread |= find_again(&mut self.zones, &names, zone_of, reader);
+            self.is_device_unread |= find_again(&mut self.zones, THERMAL, &names, zone_of, reader);
         }
         if let Ok(names) = coolers {
-            self.is_device_unread |= find_again(&mut self.coolers, &names, cooler_of, reader);
+            let coolers = &mut self.coolers;
+            self.is_device_unread |= find_again(coolers, THERMAL, &names, cooler_of, reader);
         }
         let names = match self.coolers.is_empty() {
             true => Ok(Vec::new()),
@@ -137,12 +138,8 @@ impl Source for ThermalThrottling {
         };
         self.is_policy_unread = names.is_err();
         if let Ok(names) = names {
-            let policies = names.into_iter().map(|name| policy_of(name, reader));
-            let policies = policies.filter(|policy| {
-                self.is_policy_unread |= policy.as_ref().is_err_and(|unread| !unread.absent);
-                policy.is_ok()
-            });
-            self.policies = policies.flatten().flatten().take(MAX_DEVICES).collect();
+            self.is_policy_unread =
+                find_again(&mut self.policies, CPUFREQ, &names, policy_of, reader);
         }
         let mut paths = self.paths();
         paths.extend(self.policies.iter().map(|(_, file)| file.path.clone()));
@@ -176,7 +173,7 @@ impl Source for ThermalThrottling {
         heat.is_policy_unread = self.is_policy_unread;
         for (policy, file) in &mut self.policies {
             let cap = reader.reread_number(file);
-            heat.is_policy_unread |= cap.as_ref().is_err_and(|unread| !unread.absent);
+            heat.is_policy_unread |= cap.as_ref().is_err_and(|unread| !unread.is_absent());
             let cap = cap.ok().filter(|cap| *cap > 0).map(i64::unsigned_abs);
             saw(file, cap.map(|cap| cap < policy.top));
             heat.policies.extend(cap.map(|cap| Policy { cap, ..policy.clone() }));
@@ -261,16 +258,18 @@ impl Source for ThermalThrottling {
     }
 }
 
-/// Finds the devices in the folders `names` anew. A device that is known stays as it is if one of
-/// its files cannot be read now. Returns whether a device is unknown because of such a file.
+/// Finds the devices in the folders `names` of `parent` anew. A device that is known stays as it is
+/// if one of its files cannot be read now. Returns whether a device is unknown because of such a
+/// file.
 fn find_again<T>(
     known: &mut Vec<(T, RereadFile)>,
+    parent: &str,
     names: &[String],
     find: fn(&str, &mut HealthReader) -> Option<(T, RereadFile)>,
     reader: &mut HealthReader,
 ) -> bool {
     let (mut found, mut is_unread) = (Vec::new(), false);
-    for folder in names.iter().map(|name| join(THERMAL, name)) {
+    for folder in names.iter().map(|name| join(parent, name)) {
         let mut device = None;
         if reader.whole(|reader| device = find(&folder, reader)).is_err() {
             let is_same = |(_, file): &(T, RereadFile)| file.path.starts_with(&join(&folder, ""));
@@ -330,12 +329,11 @@ fn cooler_of(folder: &str, reader: &mut HealthReader) -> Option<(i64, RereadFile
 }
 
 /// A cpufreq policy, before its cap was read; `None` if it has no full speed.
-fn policy_of(name: String, reader: &mut HealthReader) -> Read<Option<(Policy, RereadFile)>> {
-    let folder = join(CPUFREQ, &name);
-    let top = reader.reread_number(&mut RereadFile::new(join(&folder, "cpuinfo_max_freq")))?;
+fn policy_of(folder: &str, reader: &mut HealthReader) -> Option<(Policy, RereadFile)> {
+    let top = reader.value(folder, "cpuinfo_max_freq").filter(|top| *top > 0)?;
+    let name = folder.rsplit('/').next().unwrap_or_default().to_owned();
     let policy = Policy { name, top: top.unsigned_abs(), cap: 0 };
-    let file = RereadFile::new(join(&folder, "scaling_max_freq"));
-    Ok((top > 0).then_some((policy, file)))
+    Some((policy, RereadFile::new(join(folder, "scaling_max_freq"))))
 }
 
 /// While nothing throttles the CPU, the cap of a policy is the administrator's, and counts as full
@@ -591,18 +589,25 @@ mod tests {
         device("max_state", b"4");
         device("cur_state", b"1");
         let mut reader = HealthReader::new(HostRoot::new(tree.path()), Now::default);
+        let top = tree.path().join(CPUFREQ).join("policy0/cpuinfo_max_freq");
         // The full speed is unread when the devices are searched for, or later the cap.
-        for (top, cap) in [("no number", "1660000"), ("2000000", "no number")] {
-            policy("cpuinfo_max_freq", top.as_bytes());
+        for (is_top_unread, cap) in [(true, "1660000"), (false, "no number")] {
             policy("scaling_max_freq", cap.as_bytes());
+            match is_top_unread {
+                true => std::fs::create_dir(&top).unwrap(),
+                false => {
+                    std::fs::remove_dir(&top).unwrap();
+                    policy("cpuinfo_max_freq", b"2000000");
+                }
+            }
             let mut source = ThermalThrottling::default();
             source.discover(&mut reader);
             source.look(&mut reader);
             let found = source.found.clone();
-            assert_eq!(after(6, &found).state(), "none", "{top}");
+            assert_eq!(after(6, &found).state(), "none", "{cap}");
             // A problem stays.
             let mut board = after(4, &throttled(1, 1_500_000));
-            assert_eq!(board.looks(60, 60, &found), "CPUThrottledByHeat", "{top}");
+            assert_eq!(board.looks(60, 60, &found), "CPUThrottledByHeat", "{cap}");
         }
         // The other policy is not capped.
         for file in ["cpuinfo_max_freq", "scaling_max_freq"] {
@@ -614,6 +619,12 @@ mod tests {
         assert_eq!(after(6, &source.found).state(), "none");
         let mut source = ThermalThrottling::default();
         policy("scaling_max_freq", b"1660000");
+        source.discover(&mut reader);
+        source.look(&mut reader);
+        assert_eq!(after(6, &source.found).state(), "False");
+        // A later search cannot read the full speed: the policy stays.
+        std::fs::remove_file(&top).unwrap();
+        std::fs::create_dir(&top).unwrap();
         source.discover(&mut reader);
         source.look(&mut reader);
         assert_eq!(after(6, &source.found).state(), "False");
@@ -745,7 +756,7 @@ mod tests {
         clock.0.set((Duration::ZERO, Duration::from_millis(600)));
         let look = reader.begin();
         source.look(&mut reader);
-        assert_eq!(source.found, Presence::Unread(Unread::new(THERMAL, Unread::NOT_REACHED)));
+        assert_eq!(source.found, Presence::Unread(Unread::not_reached(THERMAL)));
         reader.end(look, true);
     }
 }

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 
 use super::condition_state::UNREAD_KEEPS;
 use super::mounted::Filesystem;
-use crate::kube::facts::{Presence, Read, Unread};
+use crate::kube::facts::{Presence, Read, Unread, UnreadKind};
 use crate::kube::instant::{Mono, Now};
 use crate::os::guard;
 use crate::os::read::{Enough, LARGE, SMALL, is_end};
@@ -128,7 +128,7 @@ impl HealthReader {
 
     /// Why `source` is unread, if this look ended before it reached a file of `source`.
     pub(super) fn cut_off(&self, source: &str) -> Option<Unread> {
-        self.is_cut_off.then(|| Unread::new(source, Unread::NOT_REACHED))
+        self.is_cut_off.then(|| Unread::not_reached(source))
     }
 
     /// The current time.
@@ -196,7 +196,7 @@ impl HealthReader {
     /// Keeps why a file that exists could not be read.
     fn note<T>(&mut self, read: Read<T>) -> Read<T> {
         if let Err(unread) = &read
-            && !unread.absent
+            && !unread.is_absent()
         {
             self.unread = Some(unread.clone());
         }
@@ -270,8 +270,12 @@ impl HealthReader {
 /// its files with EBUSY (`show` in drivers/cpufreq/cpufreq.c), and the policy counts as absent.
 fn unread_or_off(path: &str, error: &io::Error) -> Unread {
     let is_busy = error.raw_os_error() == Some(Errno::EBUSY as i32);
-    let unread = unread(path, error);
-    Unread { absent: unread.absent || is_busy && path.starts_with(CPUFREQ), ..unread }
+    match unread(path, error) {
+        unread if is_busy && path.starts_with(CPUFREQ) => {
+            Unread { kind: UnreadKind::Absent, ..unread }
+        }
+        unread => unread,
+    }
 }
 
 /// A hexadecimal number, with or without `0x`.

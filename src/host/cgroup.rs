@@ -131,7 +131,7 @@ mod tests {
     fn the_memory_controller_is_enabled_and_mounted_on_v1_and_listed_on_v2() {
         let tree = Tree::new("controllers");
         let root = HostRoot::new(tree.path());
-        assert!(memory_is_usable(&root).unwrap_err().absent);
+        assert!(memory_is_usable(&root).unwrap_err().is_absent());
         for (line, usable) in [
             ("memory\t4\t106\t1\n", true),
             ("memory\t0\t106\t1\n", false),

@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn without_node_folders_offline_cpus_count_and_none_is_unread() {
         let tree = Tree::new("cpu-flat");
-        assert!(count(&tree).unwrap_err().absent);
+        assert!(count(&tree).unwrap_err().is_absent());
         tree.write("sys/devices/system/cpu/online", b"0-1\n");
         // Only numbered folders are CPUs.
         for name in ["", "freq", "1x", "-1", "+1", "99999999999999999999"] {

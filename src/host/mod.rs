@@ -226,7 +226,7 @@ pub fn mounts(root: &HostRoot) -> Read<Vec<Mount>> {
         Ok(mounts)
     };
     match table(MOUNTINFO, parse_mountinfo) {
-        Err(unread) if unread.absent => table("proc/mounts", parse_mounts),
+        Err(unread) if unread.is_absent() => table("proc/mounts", parse_mounts),
         table => table,
     }
 }

@@ -83,7 +83,7 @@ mod tests {
         let root = HostRoot::new(tree.path());
         let mut threads = Threads::default();
         tree.write(LOADAVG, b"0 0 0 1/9 9\n");
-        assert!(threads.read(&root).unwrap_err().absent);
+        assert!(threads.read(&root).unwrap_err().is_absent());
         tree.write(LIMITS[0], b"300\n");
         assert_eq!(threads.read(&root), Ok(Pids { max: 300, running: 9 }));
         tree.write(LIMITS[1], b"200\n");

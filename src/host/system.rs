@@ -56,7 +56,7 @@ fn first(sources: &[&dyn Fn() -> Read<String>]) -> Read<String> {
     for source in sources {
         match source() {
             Ok(text) => return Ok(text),
-            Err(unread) if unread.absent => {}
+            Err(unread) if unread.is_absent() => {}
             Err(unread) if unread.is_not_reached() => return Err(unread),
             broken => result = broken,
         }
@@ -109,7 +109,7 @@ fn line(root: &HostRoot, path: &str) -> Read<String> {
 /// PRETTY_NAME of `etc/os-release`, or of `usr/lib/os-release` if the first is missing.
 fn os_image(root: &HostRoot) -> Read<String> {
     let text = match root.text("etc/os-release", SMALL) {
-        Err(unread) if unread.absent => root.text("usr/lib/os-release", SMALL),
+        Err(unread) if unread.is_absent() => root.text("usr/lib/os-release", SMALL),
         text => text,
     };
     Ok(parse_os_image(&text?))
@@ -183,7 +183,7 @@ mod tests {
         // The look ends while the machine-id is read.
         tree.write("etc/machine-id", b"etc\n");
         let _look = root.look_of(1);
-        let unread = Unread::new("sys/class/dmi/id/product_uuid", Unread::NOT_REACHED);
+        let unread = Unread::not_reached("sys/class/dmi/id/product_uuid");
         assert_eq!(identities(), (ok("etc"), Err(unread)));
     }
 }

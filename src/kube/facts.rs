@@ -112,8 +112,19 @@ pub struct Unread {
     pub source: String,
     /// What happened: `no MemTotal line`, `permission denied`.
     pub cause: String,
-    /// The machine does not have the thing that the file describes, which is no fault.
-    pub absent: bool,
+    /// What follows from it.
+    pub kind: UnreadKind,
+}
+
+/// What is known of a thing whose file was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnreadKind {
+    /// The machine does not have the thing, which is no fault.
+    Absent,
+    /// The read failed.
+    Failed,
+    /// Nothing: the look had no time for the file.
+    NotReached,
 }
 
 impl Unread {
@@ -122,13 +133,23 @@ impl Unread {
 
     /// A file that exists and lacks the fact.
     pub fn new(source: impl Into<String>, cause: impl Into<String>) -> Unread {
-        Unread { source: source.into(), cause: cause.into(), absent: false }
+        Unread { source: source.into(), cause: cause.into(), kind: UnreadKind::Failed }
+    }
+
+    /// A file that a look had no time for.
+    pub fn not_reached(source: impl Into<String>) -> Unread {
+        Unread { kind: UnreadKind::NotReached, ..Unread::new(source, Self::NOT_REACHED) }
+    }
+
+    /// Whether the machine does not have the thing that the file describes.
+    pub fn is_absent(&self) -> bool {
+        self.kind == UnreadKind::Absent
     }
 
     /// Whether the look had no time for the file. Then nothing is known of it, also not that a read
     /// fails.
     pub fn is_not_reached(&self) -> bool {
-        self.cause == Self::NOT_REACHED
+        self.kind == UnreadKind::NotReached
     }
 }
 
@@ -166,7 +187,7 @@ pub enum Presence<T> {
 impl<T> From<Read<T>> for Presence<T> {
     fn from(read: Read<T>) -> Self {
         match read {
-            Err(unread) if unread.absent => Self::Absent,
+            Err(unread) if unread.is_absent() => Self::Absent,
             read => Self::of_known(read),
         }
     }

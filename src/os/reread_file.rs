@@ -111,7 +111,7 @@ mod tests {
         file.path = "proc/no-such".to_owned();
         assert!(file.read(&root).is_ok(), "the descriptor is still good");
         file.file = Some(File::open("/proc").unwrap());
-        assert!(file.read(&root).unwrap_err().absent);
+        assert!(file.read(&root).unwrap_err().is_absent());
         assert!(file.file.is_none());
     }
 
@@ -120,7 +120,7 @@ mod tests {
         let tree = Tree::empty("reread");
         let root = HostRoot::new(tree.path());
         let mut file = RereadFile::new("file");
-        assert!(file.read(&root).unwrap_err().absent);
+        assert!(file.read(&root).unwrap_err().is_absent());
         for content in [&b"one"[..], b"three", b""] {
             std::fs::remove_file(tree.path().join("file")).ok();
             tree.write("file", content);

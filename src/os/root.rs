@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use nix::sys::sysinfo::{SysInfo, sysinfo};
 use super::folders;
 use super::guard::resolve_path;
 use super::read::{self, LARGE, cause, each_line, from_start, whole};
-use crate::kube::facts::{Read, Unread};
+use crate::kube::facts::{Read, Unread, UnreadKind};
 use crate::kube::instant::Mono;
 #[cfg(test)]
 use crate::sim::hook as sim;
@@ -100,7 +100,9 @@ impl HostRoot {
     /// Fails if the time of the look is over.
     pub(crate) fn may_read(&self) -> io::Result<()> {
         match &*self.look.borrow() {
-            Some(look) if (look.clock)() >= look.at => Err(io::Error::other(Unread::NOT_REACHED)),
+            Some(look) if (look.clock)() >= look.at => {
+                Err(io::Error::new(ErrorKind::TimedOut, Unread::NOT_REACHED))
+            }
             _ => Ok(()),
         }
     }
@@ -206,12 +208,13 @@ pub(crate) fn text(source: &str, bytes: Vec<u8>) -> Read<String> {
 
 /// The cause of a failed read. ENOTDIR counts as absent too.
 pub(crate) fn unread(source: &str, error: &io::Error) -> Unread {
-    let errno = error.raw_os_error().map(Errno::from_raw);
-    Unread {
-        source: source.to_owned(),
-        cause: cause(error).to_string(),
-        absent: matches!(errno, Some(Errno::ENOENT | Errno::ENOTDIR)),
-    }
+    let kind = match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT | Errno::ENOTDIR) => UnreadKind::Absent,
+        // ETIMEDOUT of the kernel has a number.
+        None if error.kind() == ErrorKind::TimedOut => UnreadKind::NotReached,
+        _ => UnreadKind::Failed,
+    };
+    Unread { kind, ..Unread::new(source, cause(error).to_string()) }
 }
 
 #[cfg(test)]
@@ -255,7 +258,7 @@ mod tests {
         }
         assert_eq!(root.list("lib"), Ok(vec!["os-release".to_owned()]));
         symlink("/proc/version", tree.path().join("etc/outside")).unwrap();
-        assert!(root.text("etc/outside", SMALL).unwrap_err().absent);
+        assert!(root.text("etc/outside", SMALL).unwrap_err().is_absent());
         assert!(read_resolved(&root, "etc/outside").is_err());
     }
 
@@ -281,12 +284,12 @@ mod tests {
         let absent = Unread {
             source: "no/such".into(),
             cause: "no such file or directory".into(),
-            absent: true,
+            kind: UnreadKind::Absent,
         };
         assert_eq!(root_of(&tree).text("no/such", SMALL), Err(absent));
-        assert!(root_of(&tree).text("file/below", SMALL).unwrap_err().absent);
-        assert!(root_of(&tree).list("no").unwrap_err().absent);
-        assert!(HostRoot::new("/no/such/root").text("etc/hosts", SMALL).unwrap_err().absent);
+        assert!(root_of(&tree).text("file/below", SMALL).unwrap_err().is_absent());
+        assert!(root_of(&tree).list("no").unwrap_err().is_absent());
+        assert!(HostRoot::new("/no/such/root").text("etc/hosts", SMALL).unwrap_err().is_absent());
         symlink("loop", tree.path().join("loop")).unwrap();
         // musl and glibc have different words for it.
         let eloop = Unread::new("loop", cause(&Errno::ELOOP.into()).what);
@@ -307,7 +310,7 @@ mod tests {
         });
         assert_eq!(clone.text("file", SMALL).as_deref(), Ok("1"));
         assert!(root.list("").is_ok());
-        let unread = Unread::new("file", Unread::NOT_REACHED);
+        let unread = Unread::not_reached("file");
         assert_eq!(clone.text("file", SMALL), Err(unread.clone()));
         assert_eq!(root.list("file"), Err(unread));
         drop(look);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::thresholds::{Amount, default_thresholds};
-use crate::kube::facts::{FsStats, Memory, Pids, Read, Unread};
+use crate::kube::facts::{FsStats, Memory, Pids, Read, Unread, UnreadKind};
 
 const GI: u64 = 1 << 30;
 const MI: u64 = 1 << 20;
@@ -282,7 +282,7 @@ fn a_fact_that_is_never_read_does_not_keep_the_pressure_of_another_one() {
 #[test]
 fn free_space_that_is_not_known_is_neither_pressure_nor_its_absence() {
     let full = FsStats { capacity_bytes: 1000, inodes: 1000, ..FsStats::default() };
-    let missing = Unread { absent: true, ..Unread::new("mount of /x", "no such file") };
+    let missing = Unread { kind: UnreadKind::Absent, ..Unread::new("mount of /x", "no such file") };
     for (node_fs, disk) in [
         (Ok(Some(full)), Some(true)),
         (Ok(Some(FsStats { is_old: true, ..full })), None),

@@ -134,7 +134,7 @@ fn set_version_info(
                 info.insert(key.into(), text.as_str().into());
             }
             Err(unread) => {
-                let kept = info.remove(key).filter(|_| !unread.absent);
+                let kept = info.remove(key).filter(|_| !unread.is_absent());
                 let effect = if kept.is_some() { "kept" } else { "Unknown" };
                 missing.push(format!("{unread}; {key} is {effect}"));
                 info.insert(key.into(), kept.unwrap_or_else(|| "Unknown".into()));

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::kube::facts::{Network, Unread};
+use crate::kube::facts::{Network, Unread, UnreadKind};
 use crate::kube::object::is_read_annotation;
 use crate::node::conditions::condition;
 use crate::node::patch::{self, tests::apply};
@@ -191,7 +191,7 @@ fn test_version_info_and_daemon_endpoints() {
         ]
     );
     // A file that does not exist was read.
-    let absent = Unread { absent: true, ..Unread::new("proc/version", "no such file") };
+    let absent = Unread { kind: UnreadKind::Absent, ..Unread::new("proc/version", "no such file") };
     let facts = Facts { kernel_version: Err(absent), ..facts };
     let node = super::desired(&config, &facts, Pressures::default(), &seen, at(NOW)).node;
     assert_eq!(node["status"]["nodeInfo"]["kernelVersion"], "Unknown");

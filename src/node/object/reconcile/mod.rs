@@ -18,7 +18,7 @@ use crate::node::status::{HUGE_PAGES, labels};
 pub(super) fn reconcile(config: &NodeConfig, facts: &Facts, initial: &Value, existing: &mut Value) {
     own_annotations(initial, existing);
     labels::adopt(config, object::members(existing, &["metadata", "labels"]));
-    let is_unread = facts.huge_pages.as_ref().is_err_and(|unread| !unread.absent);
+    let is_unread = facts.huge_pages.as_ref().is_err_and(|unread| !unread.is_absent());
     let is_ours = |name: &str| {
         is_unread
             || !name.starts_with(HUGE_PAGES)

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 use crate::config::Config;
-use crate::kube::facts::{Facts, HugePages, Read, Unread};
+use crate::kube::facts::{Facts, HugePages, Read, Unread, UnreadKind};
 use crate::kube::time::Wall;
 use crate::node::eviction::Pressures;
 use crate::node::patch::tests::apply;
@@ -45,7 +45,7 @@ fn huge_pages_that_were_not_read_stay_on_the_node() {
     let unread = || Unread::new("sys/kernel/mm/hugepages", "not read in time");
     let kept = adopted_with(Err(unread()), &pools, &pools);
     assert_eq!(kept, [pools.clone(), pools.clone()]);
-    let absent = Unread { absent: true, ..unread() };
+    let absent = Unread { kind: UnreadKind::Absent, ..unread() };
     assert_eq!(adopted_with(Err(absent), &pools, &pools), [json!({}), json!({})]);
 }
 

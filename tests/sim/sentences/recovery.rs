@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{Judged, Run, Sentence};
-use crate::sim::process::Signal;
+use crate::sim::process::{Pid, Signal};
 use crate::sim::trace::{Entry, Exchange, State, What};
 use crate::sim::world::ready_of;
 
@@ -85,6 +85,8 @@ fn judge_end(at: Duration, state: &State, judged: &mut Judged) {
 /// What happened between the end of the faults and that of the quiet time.
 #[derive(Debug, Default)]
 struct Quiet {
+    /// The last process of the agent.
+    agent: Pid,
     /// From when the bound of the renewal counts.
     from: Duration,
     limit: Duration,
@@ -115,10 +117,11 @@ impl Quiet {
 
     fn follow(&mut self, entry: &Entry, state: &State) {
         let (at, is_after) = (entry.at, entry.at >= state.healed);
-        if let What::Starts { name: "nodelet", .. } = &entry.what
-            && std::mem::take(&mut self.shuts_down)
-        {
-            self.renewed = None;
+        if let What::Starts { name: "nodelet", pid, .. } = &entry.what {
+            self.agent = *pid;
+            if std::mem::take(&mut self.shuts_down) {
+                self.renewed = None;
+            }
         }
         match &entry.what {
             What::Ready { status } => self.ready.push((at, status.clone())),
@@ -144,7 +147,9 @@ impl Quiet {
             {
                 self.lacks_pair_until = state.healed + READ_AGAIN;
             }
-            What::Answer(answer) if is_after && is_of_starting_server(answer) => {
+            What::Answer(answer)
+                if is_after && answer.pid == self.agent && is_of_starting_server(answer) =>
+            {
                 self.from += ASKED_AGAIN;
             }
             // What takes time without a limit ends first.
@@ -275,19 +280,20 @@ mod tests {
         };
         assert_eq!((until(70, unread()), until(85, unread()).as_deref()), (None, is_late));
         // A server of k3s starts, and each of its refusals costs one more attempt.
-        let refused = |times: u64, after: u64, message: &str| {
+        let refused = |pid: Pid, times: u64, after: u64, message: &str| {
             broken_by(|trace| {
                 without_renewals(trace, HEALED, HEALED + seconds(after));
                 let place = trace.iter().position(|entry| entry.at > HEALED).expect("an entry");
                 let answer = serde_json::json!({ "message": message });
-                let refusal = Exchange { code: 503, answer, ..Exchange::default() };
+                let refusal = Exchange { pid, code: 503, answer, ..Exchange::default() };
                 let refusal = entry(trace[place].at, What::Answer(Box::new(refusal)));
                 (0..times).for_each(|_| trace.insert(place, refusal.clone()));
             })
         };
-        assert_eq!(refused(3, 35, "starting"), None);
-        assert_eq!(refused(1, 35, "starting").as_deref(), is_late);
-        assert_eq!(refused(3, 35, "refused by the simulation").as_deref(), is_late);
+        assert_eq!(refused(1, 3, 35, "starting"), None);
+        assert_eq!(refused(2, 3, 35, "starting").as_deref(), is_late, "of `nodelet serve`");
+        assert_eq!(refused(1, 1, 35, "starting").as_deref(), is_late);
+        assert_eq!(refused(1, 3, 35, "refused by the simulation").as_deref(), is_late);
         let unknown = broken_by(|trace| {
             let place = trace.iter().position(|entry| entry.at > HEALED).expect("an entry");
             let ready = What::Ready { status: "Unknown".to_owned() };

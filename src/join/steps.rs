@@ -17,7 +17,7 @@ use super::supervisor;
 use super::token::{Bootstrap, Token};
 use crate::agent::environment_file::{self, value_of, variables};
 use crate::agent::setup::{Setup, with_config_files};
-use crate::agent::unit::{FLAGS, JOIN_FLAGS};
+use crate::agent::unit::{FLAGS, JOIN_FLAGS, SERVE_SOCKET};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::config::flags::Values;
@@ -93,7 +93,8 @@ fn board(settings: &JoinSettings) -> Result<Board, CommandFailure> {
     let name = settings.node_name.as_deref().or(is_image.then_some(IMAGE));
     let name = name.map(|name| format!("{NAME}{name}"));
     let args = settings.flags.iter().cloned().chain(name);
-    let setup = setup(args.map(OsString::from).collect(), settings.root.is_none())?;
+    // Somebody may enable the socket of `nodelet serve` later.
+    let setup = setup(args.map(OsString::from).collect(), settings.root.is_none(), true)?;
     Ok(Board {
         address: setup.address().unwrap_or_default(),
         boot_id: setup.facts.boot_id.unwrap_or_default(),
@@ -102,16 +103,18 @@ fn board(settings: &JoinSettings) -> Result<Board, CommandFailure> {
     })
 }
 
-/// What a run with these flags begins with, or why it would not start. `nodelet serve` reads the
-/// same flags when somebody enables its socket.
-fn setup(args: Vec<OsString>, is_here: bool) -> Result<Setup, CommandFailure> {
+/// What a run with these flags begins with, or why it would not start. `serves`: `nodelet serve`
+/// must start with them, too.
+fn setup(args: Vec<OsString>, is_here: bool, serves: bool) -> Result<Setup, CommandFailure> {
     let parsed = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
     let (Command::Run, flags) = parsed else {
         return Err(CommandFailure::Usage("not the flags of a run".into()));
     };
     // The files of an image may not exist yet.
     let flags = if is_here { with_config_files(flags, args)? } else { flags };
-    ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
+    if serves {
+        ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
+    }
     Setup::new(*flags, is_here)
 }
 
@@ -235,7 +238,8 @@ impl JoinRun<'_> {
         if !is_here && has_files {
             return Ok(());
         }
-        match setup(command_line_of(own, &text), is_here) {
+        let serves = self.paths.is_enabled(SERVE_SOCKET);
+        match setup(command_line_of(own, &text), is_here, serves) {
             Ok(setup) => {
                 self.board.kubelet_version = setup.config.node.kubelet_version;
                 Ok(())

@@ -332,14 +332,18 @@ fn flags_of_the_administrator_that_no_agent_has_are_named() {
     assert!(found().is_err_and(|failed| failed.detail.contains("file")));
     tree.write("etc/default/nodelet", b"NODELET_FLAGS='--ready-when-exists=\"/run/my file\"'\n");
     assert_eq!(found(), Ok(()));
-    // Each of them is known, and every start would fail.
+    // A start of the agent takes them.
+    tree.write("etc/default/nodelet", b"NODELET_FLAGS=--anonymous-auth\n");
+    assert_eq!(found(), Ok(()));
+    tree.write("etc/systemd/system/sockets.target.wants/nodelet-serve.socket", b"");
+    // Each of them is known, and every start would fail, one of the port.
     for (flags, why) in [
         ("--eviction-hard=memory.available<10x", "10x"),
         ("--max-pods=-1", "max-pods"),
         ("--kube-reserved=memory=900Ti", "Expected capacity >= reservation"),
         ("--rotate-certificates=false", "--k3s-supervisor: needs"),
         ("--config=/no/such/file", "/no/such/file"),
-        ("--tls-cert-file=/a", "--tls-private-key-file"),
+        ("--anonymous-auth", "nodelet serve has no anonymous access"),
     ] {
         tree.write("etc/default/nodelet", format!("NODELET_FLAGS={flags}\n").as_bytes());
         let failed = found().unwrap_err();

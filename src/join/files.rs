@@ -200,8 +200,9 @@ impl JoinPaths {
     }
 
     /// The operations that store a node password. The caller has made and locked its folder.
-    pub(super) fn write_password(&self, password: &str) -> Vec<Op> {
-        write::replace(&guard::target(&self.password()), PRIVATE, password.as_bytes().to_vec())
+    pub(super) fn write_password(&self, password: &str) -> Result<Vec<Op>, Fault> {
+        let path = guard::target(&self.password())?;
+        Ok(write::replace(&path, PRIVATE, password.as_bytes().to_vec()))
     }
 
     /// The environment file of the unit, which only join writes.
@@ -292,20 +293,21 @@ impl JoinPaths {
         let (mut prepare, mut commit, mut paths) = (Vec::new(), Vec::new(), Vec::new());
         // On a board whose /etc is volatile, a file may be a link to a disk that is not.
         let mut add = |path: PathBuf, mode, text: &[u8]| {
-            let path = guard::target(&path);
+            let path = guard::target(&path)?;
             let mut ops = write::replace(&path, mode, text.to_vec());
             let rename = ops.iter().position(|op| matches!(op, Op::Rename(..)));
             commit.extend(ops.split_off(rename.unwrap_or_default()));
             prepare.extend(ops);
             prepare.push(Op::Sync(write::parent(&path)));
             paths.push(path);
+            Ok::<_, Fault>(())
         };
-        add(self.flags(), PUBLIC, new.flags.text().as_bytes());
+        add(self.flags(), PUBLIC, new.flags.text().as_bytes())?;
         let mut old = Vec::new();
         for (path, text) in [(self.kubeconfig(), new.kubeconfig), (self.bootstrap(), new.bootstrap)]
         {
             match text {
-                Some(text) => add(path, PRIVATE, text.as_bytes()),
+                Some(text) => add(path, PRIVATE, text.as_bytes())?,
                 None => old.push(path),
             }
         }
@@ -313,7 +315,7 @@ impl JoinPaths {
             // With rotation, the agent would prefer a stored certificate of another cluster.
             commit.extend(self.forget_certificates()?);
             for path in old {
-                remove_target(&mut commit, &path);
+                remove_target(&mut commit, &path)?;
             }
         }
         Ok(JoinChange { prepare, commit, paths })
@@ -335,15 +337,14 @@ impl JoinPaths {
         let pod_cidr = self.at(self.root_dir.join("podcidr"));
         let port = self.at("etc/systemd/system/sockets.target.wants").join(SERVE_SOCKET);
         for path in [self.kubeconfig(), self.bootstrap(), self.flags()] {
-            remove_target(&mut ops, &path);
-            remove(&mut ops, &write::beside(&guard::target(&path)));
+            remove_target(&mut ops, &path)?;
         }
         if password {
-            remove_target(&mut ops, &self.password());
+            remove_target(&mut ops, &self.password())?;
+        } else {
+            remove(&mut ops, &write::beside(&guard::target(&self.password())?));
         }
-        for path in [guard::target(&self.password()), self.issued_kubeconfig()] {
-            remove(&mut ops, &write::beside(&path));
-        }
+        remove(&mut ops, &write::beside(&self.issued_kubeconfig()));
         for path in [pod_cidr, port] {
             remove(&mut ops, &path);
             remove(&mut ops, &write::beside(&path));
@@ -370,10 +371,12 @@ pub(super) fn environment_text(path: &Path) -> Result<String, Fault> {
 }
 
 /// [`remove`] for the file that `path` leads to, which has the key, or for a link that leads
-/// nowhere.
-pub(super) fn remove_target(ops: &mut Vec<Op>, path: &Path) {
-    let target = guard::target(path);
+/// nowhere; and for what a power cut left beside the file.
+pub(super) fn remove_target(ops: &mut Vec<Op>, path: &Path) -> Result<(), Fault> {
+    let target = guard::target(path)?;
     remove(ops, if guard::has_entry(&target) { &target } else { path });
+    remove(ops, &write::beside(&target));
+    Ok(())
 }
 
 /// Adds the operations that remove a file, if there is one. A link that leads nowhere counts: in an

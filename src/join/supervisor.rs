@@ -234,7 +234,7 @@ pub(super) fn password(run: &mut JoinRun<'_>) -> Result<Secret, Finding> {
             Secret::new(hexadecimal(&random))
         }
     };
-    let ops = run.paths.write_password(password.reveal());
+    let ops = run.paths.write_password(password.reveal()).map_err(failed)?;
     run.disk.carry_out(ops).map_err(failed)?;
     run.wrote.push(own.display().to_string());
     Ok(password)

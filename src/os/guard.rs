@@ -147,9 +147,9 @@ pub fn path_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
     resolve_path(root, path, &mut |_| Ok(()))?.path()
 }
 
-/// Where `path` leads below `/`, whether or not it exists; `path` itself if that cannot be told.
-pub(crate) fn target(path: &Path) -> PathBuf {
-    resolve(path).and_then(Resolved::path).unwrap_or_else(|_| path.to_owned())
+/// Where `path` leads below `/`, whether or not it exists.
+pub(crate) fn target(path: &Path) -> Result<PathBuf, Fault> {
+    resolve(path).and_then(Resolved::path).map_err(|error| cause(&error).at(path.display()))
 }
 
 /// Resolves `path` as if `root` were `/`. `may_touch` is called with each path before the file

@@ -367,7 +367,7 @@ fn a_node_password_is_stored_before_it_is_sent() {
         }
         let act = || {
             let mut disk = with_folder(&paths);
-            disk.carry_out(paths.write_password("0123456789abcdef")).unwrap();
+            disk.carry_out(paths.write_password("0123456789abcdef").unwrap()).unwrap();
             (disk.done, ())
         };
         let states = power_cut::survives(tree.path(), act, |(), state| {
@@ -556,13 +556,19 @@ fn a_link_to_a_persistent_disk_stays_and_its_file_is_removed() {
         if is_there {
             tree.write("data/file", b"a key");
         }
-        assert_eq!(guard::target(&link), file);
+        assert_eq!(guard::target(&link).as_ref(), Ok(&file));
         let mut ops = Vec::new();
-        remove_target(&mut ops, &link);
+        remove_target(&mut ops, &link).unwrap();
         assert!(matches!(&ops[0], Op::Remove(path) if path == want), "{ops:?}");
         Disk::default().carry_out(ops).unwrap();
         assert_eq!((file.exists(), link.is_symlink()), (false, is_there));
     }
+    // It would be taken for the file.
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    pretend_unreadable();
+    assert!(remove_target(&mut Vec::new(), &link).is_err());
+    pretend_unreadable();
+    assert!(JoinPaths::new(None).write(new(true)).is_err());
 }
 
 /// `--token-file <(ssh …)` is a pipe, `/dev/stdin` may be one.

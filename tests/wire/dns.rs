@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use nodelet::client::dns::{NodeName, Resolver};
 use nodelet::kube::instant::Mono;
-use support::Folder;
 use support::dns::{A, Asked};
+use support::{Folder, skip};
 
 const OK: u16 = 0x8180;
 const SERVFAIL: u16 = 0x8182;
@@ -41,7 +41,10 @@ struct Server {
 
 impl Server {
     fn start(serve: impl Fn(&Asked, Client<'_>) + Send + 'static) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Self::over(UdpSocket::bind("127.0.0.1:0").unwrap(), serve)
+    }
+
+    fn over(socket: UdpSocket, serve: impl Fn(&Asked, Client<'_>) + Send + 'static) -> Self {
         let address = socket.local_addr().unwrap();
         let server = Self { address, heard: Arc::default(), served: Arc::default() };
         let (heard, served) = (server.heard.clone(), server.served.clone());
@@ -167,6 +170,25 @@ fn spoofed_answers_are_ignored() {
     });
     let (found, _) = lookup(&resolver(&[server.address]), "api.lan", BUDGET);
     assert_eq!(found, Ok(ips(&["10.0.0.1", "fd00::1"])));
+}
+
+/// Linux connects a socket to 127.0.0.1 or ::1, and each answer has that source.
+#[test]
+fn the_unspecified_address_is_a_name_server_on_this_machine() {
+    for loopback in ["127.0.0.1", "::1"] {
+        let loopback: IpAddr = loopback.parse().unwrap();
+        let Ok(socket) = UdpSocket::bind((loopback, 0)) else {
+            skip::optional(&format!("no {loopback}"));
+            continue;
+        };
+        let server = Server::over(socket, |asked, client| {
+            client.send(&asked.answer(OK, ["10.0.0.1"]));
+        });
+        let conf = if loopback.is_ipv4() { "nameserver 0.0.0.0" } else { "nameserver ::" };
+        let mut resolver = Resolver::parse(conf, "/nonexistent/hosts");
+        resolver.servers.iter_mut().for_each(|it| it.set_port(server.address.port()));
+        assert_eq!(lookup(&resolver, "api.lan", BUDGET).0, Ok(ips(&["10.0.0.1"])), "{conf}");
+    }
 }
 
 #[test]

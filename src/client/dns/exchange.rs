@@ -85,10 +85,12 @@ impl Exchange {
         let key = |address: SocketAddr| (address.ip(), address.port());
         for (index, (server, socket)) in self.sockets.iter().enumerate() {
             let Ok(socket) = socket else { continue };
+            // Not the address of resolv.conf: connect(2) to 0.0.0.0 leads to 127.0.0.1.
+            let Ok(peer) = socket.peer_addr() else { continue };
             for _ in 0..MOST_PACKETS {
                 match socket.recv_from(&mut packet) {
                     // Until the socket was connected, any host could send to it.
-                    Ok((length, source)) if key(source) == key(*server) => {
+                    Ok((length, source)) if key(source) == key(peer) => {
                         self.lookup.receive(index, packet.get(..length).unwrap_or_default());
                     }
                     Ok(_) => {}

@@ -46,7 +46,7 @@ const NOT_COMPARED: [(&str, &str); 17] = [
     ("memAvailableKiB", "the kubelet does not use MemAvailable"),
     ("meminfoHugepagesizeKiB", "sizes come from sys/kernel/mm"),
     ("localIPv4", "fib_trie is never read"),
-    ("interfaceAddresses", "getifaddrs cannot ask a fixture: used for nodeInternalIP"),
+    ("interfaceAddresses", "rtnetlink cannot ask a fixture: used for nodeInternalIP"),
     ("nodeInternalIPInterface", "seen through nodeInternalIP"),
     ("deviceTreeModel", "not part of a Node"),
     ("cgroupControllers", "seen through memoryControllerUsable"),

@@ -11,6 +11,7 @@
 pub mod cgroup;
 pub mod cpu;
 pub mod disk;
+pub mod interfaces;
 pub mod memory;
 pub mod network;
 pub mod pids;

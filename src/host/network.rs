@@ -1,18 +1,13 @@
-//! The inputs of the node address: default routes, interfaces (getifaddrs, always of this process's
-//! network namespace) and `etc/hosts`.
+//! The inputs of the node address: default routes, interfaces (always of this process's network
+//! namespace) and `etc/hosts`.
 //!
 //! Routes are parsed exactly as in the kubelet (apimachinery util/net interface.go), because they
 //! decide the node address: one malformed IPv4 line makes the fact unread, every IPv6 error is
 //! ignored. procfs is not used: it has no IPv6 routes, and accepts lines that the kubelet rejects.
-//!
-//! getifaddrs uses netlink: a sandbox must permit AF_NETLINK.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::InterfaceFlags;
-use nix::sys::socket::SockaddrStorage;
-
+use super::interfaces;
 use crate::kube::facts::{DefaultRoute, Interface, Network, Presence, Read, Unread, renew};
 use crate::os::hosts;
 use crate::os::root::{HostRoot, unread};
@@ -22,6 +17,8 @@ use crate::sim::hook as sim;
 const HOSTS: &str = "etc/hosts";
 const ROUTE: &str = "proc/net/route";
 const IPV6_ROUTE: &str = "proc/net/ipv6_route";
+/// Names the interfaces in a fault.
+const SOURCE: &str = "rtnetlink";
 
 /// Sets routes and interfaces, which belong together: new interfaces do not stand beside old
 /// routes. Returns whether the look had time for them.
@@ -41,37 +38,13 @@ pub(super) fn hosts(root: &HostRoot, hostname: &str) -> Read<Vec<IpAddr>> {
 }
 
 /// The interfaces of this process's network namespace, in the kernel's order, which is that of the
-/// index. An interface without an IP address is listed, too.
+/// index.
 pub fn interfaces() -> Read<Vec<Interface>> {
     #[cfg(test)]
     if let Some(interfaces) = sim::interfaces() {
         return interfaces;
     }
-    let addresses = getifaddrs().map_err(|errno| unread("getifaddrs", &errno.into()))?;
-    let mut interfaces: Vec<Interface> = Vec::new();
-    for entry in addresses {
-        // An IPv4 address may have a label, `eth0:1`; an interface name has no colon.
-        let name = entry.interface_name.split(':').next().unwrap_or_default();
-        let is_it = |interface: &Interface| interface.name == name;
-        if !interfaces.iter().any(is_it) {
-            interfaces.push(Interface {
-                name: name.to_owned(),
-                up: entry.flags.contains(InterfaceFlags::IFF_UP),
-                loopback: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
-                point_to_point: entry.flags.contains(InterfaceFlags::IFF_POINTOPOINT),
-                addresses: Vec::new(),
-            });
-        }
-        if let Some(interface) = interfaces.iter_mut().find(|interface| is_it(interface)) {
-            interface.addresses.extend(entry.address.as_ref().and_then(ip));
-        }
-    }
-    Ok(interfaces)
-}
-
-fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
-    let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-    v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+    interfaces::read().map_err(|error| unread(SOURCE, &error))
 }
 
 /// IPv4 in file order, then IPv6; `None` without `proc/net/route`.

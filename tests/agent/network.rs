@@ -67,9 +67,10 @@ fn a_changed_address_is_reported_before_the_next_tick() {
         });
     };
     has("192.0.2.10");
-    // As DHCP does for a new lease. The kernel removes the routes of the first address.
+    // As networkd does for a new lease, here with `Label=` in `[DHCPv4]`. The kernel removes the
+    // routes of the first address.
     ip("address del 192.0.2.10/24 dev eth9").unwrap();
-    ip("address add 198.51.100.7/24 dev eth9").unwrap();
+    ip("address add 198.51.100.7/24 dev eth9 label maas").unwrap();
     ip("route add default via 198.51.100.1").unwrap();
     has("198.51.100.7");
 }

@@ -63,7 +63,7 @@ fn main() {
     for (name, mut times) in [
         ("all facts", facts),
         ("reading the same files", reading),
-        ("getifaddrs", interfaces),
+        ("interfaces", interfaces),
         ("statvfs", file_system),
     ] {
         times.sort_unstable();

@@ -151,7 +151,7 @@ impl World {
 
     pub(crate) fn interfaces(&mut self) -> Read<Vec<Interface>> {
         if self.faults.has("interfaces-fail") {
-            return Err(Unread::new("getifaddrs", "simulated"));
+            return Err(Unread::new("rtnetlink", "simulated"));
         }
         Ok(self.board.hardware.interfaces())
     }

@@ -375,16 +375,12 @@ fn without_the_network_facts_the_addresses_are_unchanged() {
     let example = Facts::example().network;
     let denied = Err(Unread::new("proc/net/route", "permission denied"));
     let routes = Network { default_routes: denied, ..example.clone() };
-    let many = Err(Unread::new("getifaddrs", "too many open files"));
+    let many = Err(Unread::new("rtnetlink", "too many open files"));
     let interfaces = Network { interfaces: many, ..example };
     for (network, node_ip, error) in [
         (&routes, "", "can't get ip address of node pi. error: proc/net/route: permission denied"),
-        (
-            &interfaces,
-            "",
-            "can't get ip address of node pi. error: getifaddrs: too many open files",
-        ),
-        (&interfaces, "192.0.2.10", "failed to validate nodeIP: getifaddrs: too many open files"),
+        (&interfaces, "", "can't get ip address of node pi. error: rtnetlink: too many open files"),
+        (&interfaces, "192.0.2.10", "failed to validate nodeIP: rtnetlink: too many open files"),
     ] {
         let got = set_on(&seen, &config(node_ip, ""), network);
         assert_eq!(got, (seen.clone(), Some(error.to_owned())));

@@ -97,6 +97,11 @@ impl Failure {
         }
     }
 
+    /// It did not fail by its time limit.
+    pub(super) fn is_no_timeout(&self) -> bool {
+        !matches!(self, Self::TimedOut(_))
+    }
+
     /// TCP, or the tunnel of a proxy, took longer than it had.
     pub(super) fn has_no_connection_in_time(&self) -> bool {
         matches!(self, Self::TimedOut(Stage::Connecting | Stage::Proxy))

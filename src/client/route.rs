@@ -4,6 +4,9 @@
 //! again. Addresses that have not failed are tried first, then those that failed, the oldest
 //! failure first. For example, of the addresses A and B, A fails: B is used until B fails, and then
 //! A again.
+//!
+//! A server that restarts refuses at once. So if the address that answered last refuses, it has a
+//! second turn after the others, of which one that leads nowhere must not use up the time.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -26,6 +29,10 @@ use crate::kube::text::Fault;
 /// failed yet. The rest is for the connection.
 const LOOKUP_PART: u32 = 2;
 const LOOKUP_PART_WHERE_KNOWN: u32 = 4;
+
+/// Limit of TCP if another address follows that has not failed, or that has refused at once. The
+/// kernel sends the second SYN after one second, so one lost packet is no failure.
+pub(super) const NOT_THE_LAST: Duration = Duration::from_millis(2500);
 
 /// Shared between `Api` and ureq's connector. ureq lends the connector as `&self` and wants it
 /// `Sync`: that is the only reason for the lock, because there is one thread.
@@ -54,7 +61,8 @@ struct RouteState {
     peer: Option<SocketAddr>,
     /// Why the last attempt to connect could not verify the certificate of a server.
     distrust: Option<Distrust>,
-    /// The address that the last attempt to connect tried first; none after an answer.
+    /// The first address in the last attempt to connect that took time, so that it did not refuse
+    /// at once; none after an answer.
     first: Option<SocketAddr>,
     /// The stream of the last connection; gone as soon as ureq drops the connection.
     stream: Weak<Stream>,
@@ -65,9 +73,9 @@ struct RouteState {
 }
 
 impl RouteState {
-    /// Ends a round in which no server answered. The address that was tried first becomes the last
-    /// one of the next round. The first address of a round gets the largest share of the time, so
-    /// each address gets that share once.
+    /// Ends a round in which no server answered. The first address that took time becomes the last
+    /// one of the next round. It got the largest share of the time, so each address gets that share
+    /// once.
     fn end_round(&mut self) {
         if let Some(first) = self.first.take() {
             self.addresses.failed(first);
@@ -120,9 +128,10 @@ impl Route {
 
     /// Calls `attempt` until a call opens a connection: first with the address that answered last,
     /// then with the other addresses. The second argument divides the time that is left: with 2,
-    /// the attempt may take half of it. The third one tells whether another known address has not
-    /// failed yet: this one must not delay it. After an outage, and on a link that is slower than
-    /// that limit, all have failed.
+    /// the attempt may take half of it. The third one tells whether another address follows that
+    /// has not failed yet, or that refused at once: this one must not delay it by more than
+    /// [`NOT_THE_LAST`]. After an outage, and on a link that is slower than that limit, all have
+    /// failed.
     pub(super) fn connect<T>(
         &self,
         mut attempt: impl FnMut(SocketAddr, usize, bool) -> Result<T, Failure>,
@@ -132,11 +141,16 @@ impl Route {
             state.distrust = None;
         });
         let hop = self.first_hop();
-        let mut attempt = |address, shares| {
-            let is_followed = self.with(|state| state.addresses.has_fresh_beside(Some(address)));
-            let opened = attempt(address, shares, is_followed);
+        let took_time = || self.with(|state| state.first.is_some());
+        let mut attempt = |address, shares, is_followed| {
+            let has_fresh = self.with(|state| state.addresses.has_fresh_beside(Some(address)));
+            let begun = self.deadline.passed();
+            let opened = attempt(address, shares, is_followed || has_fresh);
+            let is_quick = self.deadline.passed().saturating_sub(begun) < NOT_THE_LAST;
             self.with(|state| {
-                state.first.get_or_insert(address);
+                if !(is_quick && opened.as_ref().is_err_and(Failure::is_no_timeout)) {
+                    state.first.get_or_insert(address);
+                }
                 match &opened {
                     Ok(_) => {
                         state.peer = Some(address);
@@ -151,16 +165,17 @@ impl Route {
             opened
         };
         if let Some(ip) = hop.address() {
-            return attempt(SocketAddr::new(ip, hop.port), 1);
+            return attempt(SocketAddr::new(ip, hop.port), 1, false);
         }
-        let (mut failure, mut cut_off) = (None, None);
+        let (mut failure, mut is_cut_off, mut has_refused) = (None, false, false);
         let good = self.with(|state| state.addresses.good);
         if let Some(good) = good {
             // Half of the time: a lookup and the addresses that it finds need the rest.
-            match attempt(good, 2) {
+            match attempt(good, 2, false) {
                 Ok(opened) => return Ok(opened),
                 Err(e) => {
-                    cut_off = e.has_no_connection_in_time().then_some((good, 1));
+                    is_cut_off = e.has_no_connection_in_time();
+                    has_refused = !took_time();
                     failure = Some(e.at(good, self.proxy.is_some()));
                 }
             }
@@ -171,25 +186,29 @@ impl Route {
         if !is_only {
             candidates.retain(|address| Some(*address) != good);
         }
-        let count = candidates.len();
-        // The first address gets half. Equal shares, such as an eighth for each of eight addresses,
-        // would be too short for each of them on a slow network.
-        let shares = |index| if index == 0 { count.min(2) } else { count - index };
-        let mut round: VecDeque<_> = candidates.into_iter().zip((0..count).map(shares)).collect();
+        has_refused &= !is_only;
+        let count = candidates.len() + usize::from(has_refused);
+        let mut round = VecDeque::from(candidates);
         // An address that had less time for the sake of those behind it has what they leave: they
         // may fail at once, as without a route.
-        round.extend(cut_off.filter(|_| !is_only));
+        round.extend(good.filter(|_| has_refused || (is_cut_off && !is_only)));
         let mut tried = 0;
-        while let Some((address, shares)) = round.pop_front() {
+        while let Some(address) = round.pop_front() {
             if tried > 0 && self.deadline.left().is_err() {
                 break;
             }
+            // The first address gets half, or the first one that takes time. Equal shares, such as
+            // an eighth for each of eight addresses, would be too short for each of them on a slow
+            // network.
+            let ahead = count.saturating_sub(tried).max(1);
+            let shares = if tried == 0 || !took_time() { ahead.min(2) } else { ahead };
             tried += 1;
-            match attempt(address, shares) {
+            let is_followed = has_refused && round.iter().any(|behind| Some(*behind) == good);
+            match attempt(address, shares, is_followed) {
                 Ok(opened) => return Ok(opened),
                 Err(e) => {
                     if tried < count && e.has_no_connection_in_time() {
-                        round.push_back((address, 1));
+                        round.push_back(address);
                     }
                     failure = Some(e.at(address, self.proxy.is_some()));
                 }
@@ -499,6 +518,63 @@ mod tests {
         let all = [ip(1), ip(2), ip(3)];
         assert!(tried(&route, &all).1.is_err());
         assert_eq!(limited(&route), [false]);
+    }
+
+    /// A and AAAA of a name, and IPv6 leads nowhere.
+    #[test]
+    fn a_server_that_restarts_is_not_left_for_an_address_that_leads_nowhere() {
+        let tree = Tree::new("route-restarts");
+        let route = route(&tree, &[ip(1), ip(2)]);
+        let round = |refusals: usize| {
+            route.deadline.begin(Duration::from_secs(20));
+            let (mut tried, mut refused) = (Vec::new(), 0);
+            let opened = route.connect(|address, shares, is_followed| {
+                tried.push((address.ip(), shares, is_followed));
+                match address.ip() {
+                    it if it != ip(1) => Err(Failure::TimedOut(Stage::Connecting)),
+                    _ if refused < refusals => {
+                        refused += 1;
+                        Err(Failure::other("connection refused"))
+                    }
+                    _ => Ok(()),
+                }
+            });
+            (tried, opened.is_ok())
+        };
+        let (other, second) = ((ip(2), 2, true), (ip(1), 1, false));
+        assert_eq!(round(0), (vec![(ip(1), 2, true)], true));
+        route.answered();
+        for has_fresh in [true, false] {
+            // Away for a second: the other address has 2.5 s.
+            let first = (ip(1), 2, has_fresh);
+            assert_eq!(round(1), (vec![first, other, second], true));
+            route.answered();
+        }
+        // Away for longer: the other address has the rest, and is the last one of the next round.
+        let (first, rest) = ((ip(1), 2, false), (ip(2), 1, false));
+        assert_eq!(round(2), (vec![first, other, second, rest], false));
+        assert_eq!(round(1), (vec![first, rest], false));
+        assert_eq!(round(0), (vec![first], true));
+    }
+
+    #[test]
+    fn the_first_address_that_takes_time_gets_half_of_it() {
+        let tree = Tree::new("route-half");
+        let all: Vec<IpAddr> = (1..=4).map(ip).collect();
+        let route = route(&tree, &all);
+        for slow in [2, 3, 4, 2] {
+            route.deadline.begin(Duration::from_secs(20));
+            let mut half = None;
+            let opened: Result<(), _> = route.connect(|address, shares, _| {
+                if address.ip() == ip(1) {
+                    return Err(Failure::other("connection refused"));
+                }
+                half.get_or_insert((address.ip(), shares));
+                Err(Failure::TimedOut(Stage::Handshake))
+            });
+            assert!(opened.is_err());
+            assert_eq!(half, Some((ip(slow), 2)));
+        }
     }
 
     /// With a slow network only the first address of a round has enough time: each must come first.

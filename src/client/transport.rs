@@ -16,7 +16,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
 use super::failure::{Failure, Stage};
-use super::route::{NewConnection, Route};
+use super::route::{NOT_THE_LAST, NewConnection, Route};
 use super::socket::{Peek, Socket, Tcp};
 use super::tunnel;
 use crate::os::clock::since_boot;
@@ -29,9 +29,6 @@ const IDLE_MESSAGES: usize = 8;
 /// of TCP, and more bytes. For example, after a second for TCP, TLS may take four seconds.
 const TLS_PER_TCP: u32 = 4;
 const TLS_EXTRA: Duration = Duration::from_secs(1);
-/// Limit of TCP if another address follows that has not failed. The kernel sends the second SYN
-/// after one second, so one lost packet is no failure.
-pub(super) const NOT_THE_LAST: Duration = Duration::from_millis(2500);
 
 /// Opens connections for ureq.
 #[derive(Debug)]
@@ -99,7 +96,7 @@ impl Connection {
         let share = route.deadline.left().map_err(failure)? / shares;
         let share = share.max(Duration::from_millis(1));
         let start = since_boot();
-        // An address that has not failed follows: one that leads nowhere must not delay it.
+        // One that leads nowhere must not delay the address that follows.
         let limit = if is_followed { share.min(NOT_THE_LAST) } else { share };
         let stream = Tcp::connect_timeout(&address, limit).map_err(failure)?;
         let tcp = since_boot().saturating_sub(start);

@@ -64,6 +64,20 @@ fn clear_managed_fields() -> Map<String, Value> {
     metadata
 }
 
+/// The names of the members that a repair changes, for a log line.
+fn members_of(repair: &Value) -> String {
+    let all = [
+        ("metadata", "ownerReferences"),
+        ("spec", "leaseDurationSeconds"),
+        ("metadata", "managedFields"),
+    ];
+    let is_changed = |(parent, name): &(&str, &str)| {
+        repair.get(parent).is_some_and(|parent| parent.get(name).is_some())
+    };
+    let changed: Vec<&str> = all.into_iter().filter(is_changed).map(|(_, name)| name).collect();
+    changed.join(", ")
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum LeaseState {
     /// Not read since the start, or since a response contradicted the cached state.
@@ -265,12 +279,13 @@ impl Lease {
         refusal: Refusal,
     ) -> Result<Progress, RequestError> {
         let is_first = !matches!(self.repairs, Repairs::Refused { .. });
-        let what = match self.state {
-            LeaseState::Absent => "it was created without its owner",
-            _ => {
+        let what = match &self.state {
+            LeaseState::Held { repair: Some(repair) } => {
+                let what = format!("it is renewed without a change of {}", members_of(repair));
                 self.state = LeaseState::Held { repair: None };
-                "it is renewed without its owner, duration and managedFields"
+                what
             }
+            _ => "it was created without its owner".to_owned(),
         };
         self.may_own &= !refuses_owner(&refused);
         (self.repairs, self.renewals_until_read) = match (&self.repairs, refusal) {
@@ -746,6 +761,25 @@ mod tests {
             assert_eq!(sent(&mut lease, 12).get("metadata").is_none(), is_ours);
             assert_eq!(lease.on_response(UID, written(200)), Ok(Progress::Done));
             assert_eq!(sent(&mut lease, 22), renewal(22));
+        }
+    }
+
+    /// A policy lets nodes change `renewTime` alone: the Lease was created whole.
+    #[test]
+    fn a_refused_repair_is_told_with_its_members() {
+        let mut created = Lease::new("pi", 40);
+        created.request(UID, at(0));
+        created.on_response(UID, not_found("leases", "pi"));
+        assert!(body(&created.request(UID, at(0)))["metadata"]["ownerReferences"][0].is_object());
+        assert_eq!(created.on_response(UID, written(201)), Ok(Progress::Done));
+        let all = "ownerReferences, leaseDurationSeconds, managedFields";
+        for (mut lease, members) in
+            [(created, "managedFields"), (read(answered(200, orphan())), all)]
+        {
+            sent(&mut lease, 10);
+            lease.on_response(UID, answered(422, json!({"message": "no"})));
+            let want = format!("it is renewed without a change of {members}, after the server");
+            assert!(lease.note.as_ref().unwrap().starts_with(&want), "{:?}", lease.note);
         }
     }
 

@@ -134,7 +134,10 @@ impl Quiet {
             // leave.
             What::Answer(answer) if answer.cluster != state.cluster => {}
             What::Answer(answer) if is_of_another_node(answer, &state.node) => {}
-            What::Answer(answer) if answer.is_renewal() && !is_after => self.renewed_before = at,
+            What::Answer(answer) if answer.is_renewal() && !is_after => {
+                self.renewed_before = at;
+                self.limit = self.limit.min(REGISTERED);
+            }
             What::Answer(answer) if answer.is_renewal() => {
                 self.renewed.get_or_insert(at);
             }
@@ -162,8 +165,12 @@ impl Quiet {
                 // It may have begun to register before the faults ended.
                 self.limit = self.limit.max(REGISTERED);
             }
-            // Also one that no server hears, or that waits for the time.
-            What::Log { text, .. } if is_after && self.asks_for_certificate(text) => {
+            // Also one that no server hears, or that waits for the time. A process without any other
+            // certificate may have asked before the faults ended.
+            What::Log { text, .. }
+                if is_after && self.asks_for_certificate(text)
+                    || text.ends_with("requesting a certificate with the bootstrap kubeconfig") =>
+            {
                 self.limit = CERTIFICATE;
             }
             _ => {}

@@ -12,7 +12,6 @@
 
 mod cache;
 
-use std::mem;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -42,7 +41,8 @@ pub(super) const BUDGET: Duration = Duration::from_secs(4);
 const BAD_TOKEN_TTL: Duration = Duration::from_secs(30);
 /// After a review that failed, no review is sent for this time: each one could take the whole
 /// [`BUDGET`], while all connections wait. If it was of a token that was never valid, only such
-/// tokens wait: an authentication webhook that hangs is not asked about ServiceAccounts.
+/// tokens from the same address wait: an authentication webhook that hangs is not asked about
+/// ServiceAccounts.
 const PAUSE: Duration = Duration::from_secs(5);
 /// Longest user in bytes: the JSON of a TokenReview's user, or a client certificate. Up to 16 users
 /// are cached with tokens, and up to 32 with verdicts.
@@ -142,8 +142,6 @@ pub(super) struct Access {
     buckets: Buckets,
     /// No review is sent before this time.
     pause_until: Mono,
-    /// No review of a token that was never valid is sent before this time.
-    unknown_pause_until: Mono,
     pub(super) counts: ReviewCounts,
     token_log: OutageLog,
     access_log: OutageLog,
@@ -172,7 +170,6 @@ impl Access {
             verdicts: Verdicts::default(),
             buckets: Buckets::default(),
             pause_until: Mono::START,
-            unknown_pause_until: Mono::START,
             counts: ReviewCounts::default(),
             token_log: OutageLog::new("tokenreviews"),
             access_log: OutageLog::new("subjectaccessreviews"),
@@ -222,9 +219,7 @@ impl Access {
         // Only these tokens are limited: an attacker can invent any number of tokens that were
         // never valid.
         let was_valid = cached.is_some_and(|(_, user)| user.is_some());
-        if !was_valid
-            && (now < self.unknown_pause_until || self.buckets.of(peer, now).tokens(now) == 0)
-        {
+        if !was_valid && self.buckets.of(peer, now).tokens(now) == 0 {
             return None;
         }
         let pause_until = self.pause_until;
@@ -232,7 +227,8 @@ impl Access {
         let user = match review {
             Review::Failed => {
                 if !was_valid {
-                    self.unknown_pause_until = mem::replace(&mut self.pause_until, pause_until);
+                    self.pause_until = pause_until;
+                    self.buckets.of(peer, now).take_for(now, context.now().after(PAUSE));
                 }
                 return None;
             }

@@ -396,7 +396,7 @@ fn a_good_token_that_became_bad_is_refused() {
 
 /// The API server judges tokens of ServiceAccounts before it asks a webhook, which hangs.
 #[test]
-fn an_unknown_token_without_an_answer_stops_only_unknown_ones() {
+fn an_unknown_token_without_an_answer_stops_only_unknown_ones_of_its_address() {
     let mut port = Port::new();
     assert_eq!(port.get("good"), Verdict::Allowed);
     port.server.wait(120);
@@ -407,7 +407,12 @@ fn an_unknown_token_without_an_answer_stops_only_unknown_ones() {
     assert_eq!(port.server.tokens.len(), 3);
     assert_eq!(port.judge(&with_certificate(&phibby()), "GET", "/metrics"), Verdict::Allowed);
     assert_eq!(port.get("good-new"), Verdict::Unauthorized);
+    // A scraper whose token was replaced.
+    let other = Asker { peer: peer(2), ..with_token("good-2") };
+    assert_eq!(port.judge(&other, "GET", "/metrics"), Verdict::Allowed);
     port.server.wait(5);
+    assert_eq!(port.get("good-new"), Verdict::Unauthorized);
+    port.server.wait(1);
     assert_eq!(port.get("good-new"), Verdict::Allowed);
 }
 
@@ -431,7 +436,7 @@ fn after_a_review_without_an_answer_none_is_sent_for_five_seconds() {
     port.server.wait(5);
     (port.server.instead, port.server.takes) = (None, Duration::ZERO);
     assert_eq!(port.timed(&with_certificate(&user), "/metrics"), (Verdict::Allowed, 0));
-    // Silence is not kept, and spends nothing.
+    // Silence is not kept.
     assert_eq!(port.timed(&with_token("good-new"), "/metrics"), (Verdict::Allowed, 0));
 }
 

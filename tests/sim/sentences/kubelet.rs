@@ -51,6 +51,9 @@ fn harmless(text: &str) -> Option<u64> {
     HARMLESS.iter().find(is_meant).map(|_| size)
 }
 
+/// The line of a certificate that could not be stored.
+const UNSTORED: &str = "certificate: in use, but not stored";
+
 /// What is known while the trace is read.
 #[derive(Default)]
 struct Gaps {
@@ -72,6 +75,9 @@ struct Gaps {
     /// A join has removed the certificate since the last start: the next process asks for one, and
     /// waits for its signer, as a kubelet does.
     is_joined: bool,
+    /// The process could not store its certificate: the next one may have only an expired one, as
+    /// that of a kubelet (systemd/differences.md).
+    is_unstored: bool,
     /// Faults for which a process that starts now waits for its files, as a kubelet does.
     dead_roots: u64,
 }
@@ -134,7 +140,9 @@ fn judge(run: &Run<'_>) -> Judged {
                     let mut own =
                         words.filter_map(|word| word.strip_prefix("--hostname-override="));
                     let own = own.next_back().map(str::to_owned);
-                    gaps.has_lease &= gaps.name == own && !std::mem::take(&mut gaps.is_joined);
+                    let is_joined = std::mem::take(&mut gaps.is_joined);
+                    let is_unstored = std::mem::take(&mut gaps.is_unstored);
+                    gaps.has_lease &= gaps.name == own && !is_joined && !is_unstored;
                     gaps.name = own;
                 }
                 let is_judged = gaps.has_lease && entry.at >= gaps.from && gaps.dead_roots == 0;
@@ -147,6 +155,7 @@ fn judge(run: &Run<'_>) -> Judged {
                 gaps.ends(entry.at, "the end of the process");
                 gaps.last = None;
             }
+            What::Log { text, .. } if text.starts_with(UNSTORED) => gaps.is_unstored = true,
             // A renewed certificate is stored on the root (systemd/differences.md).
             What::Answer(answer)
                 if gaps.dead_roots > 0 && answer.target.contains("certificatesigningrequests") =>
@@ -170,7 +179,7 @@ fn judge(run: &Run<'_>) -> Judged {
 mod tests {
     use super::*;
 
-    use crate::sim::sentences::tests::{at, fault, renewal, run};
+    use crate::sim::sentences::tests::{at, fault, log_line, renewal, run};
     use crate::sim::trace::Ran;
 
     #[test]
@@ -199,6 +208,21 @@ mod tests {
             run(&trace, judge).broken.is_some()
         };
         assert!(gap(false) && !gap(true));
+    }
+
+    #[test]
+    fn only_the_certificate_of_the_last_process_is_lost_with_it() {
+        let gap = |is_unstored: bool, starts: bool| {
+            let mut trace: Vec<_> = (0..20).map(|number| renewal(number * 10)).collect();
+            let line = log_line(192, log::Level::Warn, "", UNSTORED);
+            trace.extend(is_unstored.then_some(line));
+            let line = String::new();
+            let start = at(196, What::Starts { pid: 2, name: "nodelet", line });
+            trace.extend(starts.then_some(start));
+            trace.push(renewal(270));
+            run(&trace, judge).broken.is_some()
+        };
+        assert!(gap(false, true) && gap(true, false) && !gap(true, true));
     }
 
     /// As from a kubelet: the interval, and once the time that the server needs.

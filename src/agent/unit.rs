@@ -334,13 +334,22 @@ fn flags_drop_in(root: &HostRoot) -> Option<String> {
     })
 }
 
-/// A drop-in that loads the credential `name`, as by `LoadCredentialEncrypted=kubeconfig:PATH`. Of
-/// two lines for one credential, systemd takes the later one: that of the drop-in.
+/// Whether a line loads a credential from the file that the unit itself loads.
+fn loads_own_file(line: &str) -> bool {
+    let setting = line.split_once('=').filter(|(name, _)| name.trim_end() == "LoadCredential");
+    let value = setting.and_then(|(_, value)| value.trim().split_once(':'));
+    value.is_some_and(|(name, source)| {
+        [format!("nodelet.{name}"), format!("/{FILES}{name}")].iter().any(|own| own == source)
+    })
+}
+
+/// A drop-in that loads another credential `name`, as by `LoadCredentialEncrypted=kubeconfig:PATH`.
+/// Of two lines for one credential, systemd takes the later one: that of the drop-in.
 pub(crate) fn credential_drop_in(root: &HostRoot, name: &str) -> Option<String> {
     drop_in_with(root, &|line| {
         let setting = line.strip_prefix("LoadCredential").and_then(|line| line.split_once('='));
         let id = setting.and_then(|(_, value)| value.trim_start().split(':').next());
-        id == Some(name)
+        id == Some(name) && !loads_own_file(line)
     })
 }
 
@@ -352,7 +361,8 @@ pub(crate) fn foreign_credential(root: &HostRoot) -> Option<PathBuf> {
         .iter()
         .flat_map(|folder| KUBECONFIGS.map(|name| format!("{folder}/nodelet.{name}")));
     let path = paths.find(|path| root.open(path).is_ok());
-    let path = path.or_else(|| drop_in_with(root, &|line| line.contains("kubeconfig:")));
+    let is_other = |line: &str| line.contains("kubeconfig:") && !loads_own_file(line);
+    let path = path.or_else(|| drop_in_with(root, &is_other));
     path.map(|path| root.path().join(path))
 }
 
@@ -496,6 +506,7 @@ mod tests {
                         ExecStart=/usr/bin/nodelet --hostname-override=${NODELET_NAME} \
                         $NODELET_JOIN_FLAGS $NODELET_FLAGS";
         let encrypted = "[Service]\nLoadCredentialEncrypted = kubeconfig:/etc/k.cred";
+        let same = "[Service]\nLoadCredential = kubeconfig:/etc/credstore/nodelet.kubeconfig";
         let own_flags = "[Service]\nEnvironment=NODELET_FLAGS=--v=2";
         let unknown = || {
             let why = format!("/{drop_in} can set other flags");
@@ -523,6 +534,10 @@ mod tests {
             (&[(drop_in, own_flags), (kubeconfig, "b")], UnitProcess::Former("kubeconfig")),
             // `systemd-creds encrypt` keeps its input.
             (&[(drop_in, encrypted), (join, flags), (kubeconfig, "b")], UnitProcess::Same),
+            (
+                &[(drop_in, same), (join, flags), (kubeconfig, "b")],
+                UnitProcess::Former("kubeconfig"),
+            ),
             (
                 &[(drop_in, encrypted), (join, flags), ("etc/credstore/nodelet.token", "b")],
                 UnitProcess::Former("token"),

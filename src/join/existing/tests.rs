@@ -294,7 +294,9 @@ fn a_credential_that_join_does_not_write_is_in_the_way() {
         (drop_in, "ImportCredential=edge.kubeconfig:kubeconfig"),
     ] {
         let tree = Tree::new("join-foreign");
-        let other = "LoadCredential=ca.crt:/boot/kubeconfig\nImportCredential=nodelet.*\n";
+        let other = "LoadCredential=ca.crt:/boot/kubeconfig\nImportCredential=nodelet.*\n\
+                     LoadCredential=kubeconfig:nodelet.kubeconfig\n\
+                     LoadCredential=kubeconfig:/etc/credstore/nodelet.kubeconfig\n";
         tree.write("run/systemd/system/nodelet.service.d/b.conf", other.as_bytes());
         let paths = JoinPaths::new(Some(tree.path()));
         line.force = false;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind::NotFound;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use zeroize::Zeroizing;
@@ -17,7 +17,7 @@ use super::supervisor;
 use super::token::{Bootstrap, Token};
 use crate::agent::environment_file::{self, value_of, variables};
 use crate::agent::setup::{Setup, with_config_files};
-use crate::agent::unit::{FLAGS, JOIN_FLAGS, SERVE_SOCKET};
+use crate::agent::unit::{FLAGS, JOIN_FLAGS, SERVE_SOCKET, copies};
 use crate::client::api_config::{ApiConfig, Authorization};
 use crate::config::command_line::{self, Command};
 use crate::config::flags::Values;
@@ -107,9 +107,14 @@ fn board(settings: &JoinSettings) -> Result<Board, CommandFailure> {
 /// must start with them, too.
 fn setup(args: Vec<OsString>, is_here: bool, serves: bool) -> Result<Setup, CommandFailure> {
     let parsed = command_line::parse(args.clone()).map_err(CommandFailure::Usage)?;
-    let (Command::Run, flags) = parsed else {
+    let (Command::Run, mut flags) = parsed else {
         return Err(CommandFailure::Usage("not the flags of a run".into()));
     };
+    let Values { config_file, config_dir, .. } = &mut flags.values;
+    for path in [config_file, config_dir].into_iter().flatten() {
+        // The unit runs in /.
+        *path = Path::new("/").join(&path);
+    }
     // The files of an image may not exist yet.
     let flags = if is_here { with_config_files(flags, args)? } else { flags };
     if serves {
@@ -216,11 +221,24 @@ impl JoinRun<'_> {
             .then(|| format!("--k3s-supervisor={}", self.settings.server));
         let own = own.chain([ROTATE.to_owned()]).chain(supervisor);
         let own: Vec<_> = own.chain(self.settings.flags.iter().cloned()).collect();
-        let refused = |why| failed(JOINED, format!("{source}: {why}"), "correct it there");
+        let set = variables(&text);
+        let sets_flags = [JOIN_FLAGS, FLAGS].iter().any(|name| !value_of(&set, name).is_empty());
+        let refused = |why: String| {
+            if sets_flags {
+                let remedy = "correct it there, or in the file that it names";
+                failed(JOINED, format!("{source}: {why}"), remedy)
+            } else {
+                failed(JOINED, why, "correct the line")
+            }
+        };
         let values = administered(own.clone(), &text).map_err(refused)?;
         self.paths.follow(&values);
-        let has_files = values.config_file.is_some() || values.config_dir.is_some();
-        let Values { config, hostname_override: name, .. } = values;
+        let is_here = self.settings.root.is_none();
+        let Values { config, config_file, config_dir, hostname_override: name, .. } = values;
+        // A file of an image may not exist yet, and a credential does only while the unit runs.
+        let is_unread =
+            |path: &PathBuf| !is_here || Path::new("/").join(path).starts_with(copies());
+        let has_unread = [config_file, config_dir].iter().flatten().any(is_unread);
         let path = |path: Option<PathBuf>| path.unwrap_or_default().display().to_string();
         // The agent changes the name to lower case, as join did with the name of the board.
         let is_own = |given: &str| node_name(given).is_ok_and(|given| given == self.board.name);
@@ -234,8 +252,7 @@ impl JoinRun<'_> {
             let remedy = if flag == OVERRIDE { &or } else { "remove it there" };
             return Err(failed(JOINED, line, remedy));
         }
-        let is_here = self.settings.root.is_none();
-        if !is_here && has_files {
+        if has_unread {
             return Ok(());
         }
         let serves = self.paths.is_enabled(SERVE_SOCKET);

@@ -349,6 +349,19 @@ fn flags_of_the_administrator_that_no_agent_has_are_named() {
         let failed = found().unwrap_err();
         assert!(failed.check == "joined" && failed.detail.contains(why), "{}", failed.line());
     }
+    // A path of the unit: it runs in /, and has its credentials only while it runs.
+    for (config, is_right) in [
+        ("Cargo.toml", false),
+        ("run/credentials/nodelet.service/config", true),
+        ("/run/credentials/nodelet.service/config", true),
+    ] {
+        let text = format!("NODELET_FLAGS=--config={config}\n");
+        tree.write("etc/default/nodelet", text.as_bytes());
+        let want = format!("nodelet: --config /{config}: no such file or directory");
+        let found = found();
+        assert_eq!(found.is_ok(), is_right, "{config}");
+        assert!(found.is_ok() || found.is_err_and(|failed| failed.detail.contains(&want)));
+    }
     tree.write("etc/default/nodelet", b"NODELET_FLAGS=--hostname-override=other\n");
     pretend_unreadable();
     assert!(found().is_err());

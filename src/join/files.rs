@@ -370,11 +370,11 @@ pub(super) fn environment_text(path: &Path) -> Result<String, Fault> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// [`remove`] for the file that `path` leads to, which has the key, or for a link that leads
-/// nowhere; and for what a power cut left beside the file.
+/// [`remove`] for the file that `path` leads to, which has the key, and for what a power cut left
+/// beside it. A link stays for the next join.
 pub(super) fn remove_target(ops: &mut Vec<Op>, path: &Path) -> Result<(), Fault> {
     let target = guard::target(path)?;
-    remove(ops, if guard::has_entry(&target) { &target } else { path });
+    remove(ops, &target);
     remove(ops, &write::beside(&target));
     Ok(())
 }

@@ -169,9 +169,17 @@ impl JoinRun<'_> {
             return Finding::note("root", "not needed for --dry-run", "");
         }
         let folders = [self.paths.credentials(), write::parent(&self.paths.flags())];
-        for folder in &folders {
-            if let Err(why) = writable(folder) {
-                let why = why.at(format_args!("{} cannot be written", folder.display()));
+        let only_bootstrap = self.settings.bootstrap_only;
+        let identity =
+            if only_bootstrap { self.paths.bootstrap() } else { self.paths.kubeconfig() };
+        let links = [identity, self.paths.flags()];
+        let targets = links.iter().map(|link| guard::target(link).map(|path| write::parent(&path)));
+        for folder in folders.iter().cloned().map(Ok).chain(targets) {
+            let unwritable = |folder: PathBuf| {
+                let at = format!("{} cannot be written", folder.display());
+                writable(&folder).map_err(|why| why.at(at))
+            };
+            if let Err(why) = folder.and_then(unwritable) {
                 let remedy = format!("{SUDO}, or with --root DIR");
                 return Finding::failed("root", why, &remedy);
             }

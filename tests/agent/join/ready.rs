@@ -222,8 +222,9 @@ fn join_check_and_reset_say_what_the_next_start_has() {
         "– files: removed /var/lib/data/kubeconfig, /etc/default/nodelet-join, but {encrypted} stays"
     );
     assert!(found.contains(&line) && !target.exists(), "{found}");
+    assert!(Path::new(KUBECONFIG).is_symlink());
     let found = nodelet(["check"]).stdout;
     let line =
-        format!("– kubeconfig: only a start of the unit reads {encrypted}; systemctl status");
+        format!("✗ kubeconfig: only a start of the unit reads {encrypted}; systemctl status");
     assert!(found.contains(&line), "{found}");
 }

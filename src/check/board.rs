@@ -139,6 +139,9 @@ pub fn root_dir(
     }
 }
 
+/// The end of the remedies of a certificate that a supervisor does not accept any more.
+pub const JOIN_AGAIN: &str = "nodelet join --force";
+
 /// `writable` is `None` if no certificate is requested: nothing is written there.
 pub fn cert_dir(path: &str, writable: Option<Result<(), Fault>>) -> Finding {
     let check = "cert-dir";
@@ -195,8 +198,8 @@ pub fn certificate_expiry(leaf: &Leaf, now: Wall, at_supervisor: bool) -> Findin
     if leaf.not_after < now {
         let line = format!("expired at {until}, clock says {}", now.time());
         if at_supervisor {
-            let remedy = "correct the clock; if it is right, nodelet join --force";
-            return Finding::note(check, line, remedy);
+            let remedy = format!("correct the clock; if it is right, {JOIN_AGAIN}");
+            return Finding::note(check, line, &remedy);
         }
         return Finding::failed(check, line, "renew it, or correct the clock");
     }
@@ -231,7 +234,7 @@ pub fn certificate_renewal(
         Some((url, None)) if leaf.not_after < now => Finding::note(
             check,
             format!("the supervisor {url} answers an expired certificate with 401"),
-            "join again: nodelet join --force",
+            &format!("join again: {JOIN_AGAIN}"),
         ),
         Some((url, None)) => Finding::ok(check, format!("{when}, at the supervisor {url}")),
         // A board that was off for long renews it when it starts.

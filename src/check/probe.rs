@@ -10,7 +10,7 @@ use super::port::{PORT, port};
 use super::{board, desired, guest, server};
 use crate::agent::permissions::{Need, PERMISSIONS, Permission};
 use crate::agent::setup::Setup;
-use crate::agent::unit::{SERVE_SOCKET, UnitAgent, copies, is_enabled};
+use crate::agent::unit::{SERVE_SOCKET, SERVICE, UnitAgent, copies, is_enabled};
 use crate::client::api_config::{ApiConfig, Authorization, Endpoint};
 use crate::client::reach::{AT_PROXY, dial, resolve};
 use crate::config::Config;
@@ -62,10 +62,15 @@ pub(super) fn report(setup: &mut Setup, unit: Option<UnitAgent>, clock: &Clock) 
     // With a token in the kubeconfig there is no certificate to renew, whatever the flags say.
     let by_flags = config.rotate_certificates || config.bootstrap_kubeconfig.is_some();
     let requests = access.as_ref().map_or(by_flags, |access| access.rotation.deadline().is_some());
+    let runs = unit.as_ref().is_some_and(|unit| unit.runs);
     let writable = requests.then(|| {
         writable(&config.cert_dir)?;
-        let remedy = format!("make room before a restart: {IN_MEMORY}");
-        has_room(&config.cert_dir).map_err(|why| Fault::new(why.what, remedy))
+        has_room(&config.cert_dir).map_err(|why| match why.remedy.as_str() {
+            room if runs && !room.is_empty() => {
+                Fault::new(why.what, format!("{room} before a restart: {IN_MEMORY}"))
+            }
+            _ => why,
+        })
     });
     let cert_dir = config.cert_dir.display().to_string();
     findings.push(board::cert_dir(&cert_dir, writable));
@@ -73,13 +78,17 @@ pub(super) fn report(setup: &mut Setup, unit: Option<UnitAgent>, clock: &Clock) 
     if let (Some(runtime), Some(answer)) = (runtime, answer) {
         findings.extend(runtime::findings(runtime, &answer, !config.node.is_guest()));
     }
-    let runs = unit.as_ref().is_some_and(|unit| unit.runs);
     let elsewhere = unit.as_ref().and_then(|unit| unit.elsewhere.as_ref());
     findings.extend(unit.as_ref().map(|unit| unit.finding.clone()));
     match (&access, elsewhere) {
         (Err(why), Some(path)) if !why.is_unread() => {
             let line = format!("only a start of the unit reads {}", path.display());
-            findings.push(Finding::note("kubeconfig", line, "systemctl status nodelet"));
+            // No file tells whether its start failed, or somebody stopped it.
+            let mut finding = Finding::note("kubeconfig", line, "systemctl status nodelet");
+            if is_enabled(&setup.host.root, SERVICE) {
+                finding.mark = Mark::Failed;
+            }
+            findings.push(finding);
         }
         _ => {
             let _ = server(&mut findings, setup, access, &open, clock, None);
@@ -94,11 +103,16 @@ pub(super) fn report(setup: &mut Setup, unit: Option<UnitAgent>, clock: &Clock) 
     }
     // The files have an older certificate than the process if the newest one was not stored.
     if runs && requests {
-        let is_of_files = |f: &&mut Finding| UNSTORED.contains(&f.check) && f.mark == Mark::Failed;
+        let is_of_files = |f: &&mut Finding| {
+            UNSTORED.contains(&f.check) && f.mark == Mark::Failed
+                || f.remedy.ends_with(board::JOIN_AGAIN)
+        };
         for finding in findings.iter_mut().filter(is_of_files) {
             let remedy = &finding.remedy;
-            finding.remedy =
-                format!("no restart before cert-dir is ✓, {IN_MEMORY}; then: {remedy}");
+            finding.remedy = format!(
+                "no restart before this line is ✓, an hour after cert-dir at most: {IN_MEMORY}; \
+                 else: {remedy}"
+            );
         }
     }
     Report { node_name: config.node.name.clone(), findings }
@@ -542,17 +556,25 @@ mod tests {
 
     /// An unencrypted file is missing, as it should be.
     #[test]
-    fn a_kubeconfig_that_only_the_unit_can_read_is_no_failure() {
-        let mut setup =
-            Setup::new(Flags::of(&["--hostname-override=pi", "--kubeconfig=/missing"]), true);
-        let elsewhere = Some("/etc/credstore.encrypted/nodelet.kubeconfig".into());
-        let finding = Finding::note("unit", "nodelet.service does not run", "start it");
-        let unit = UnitAgent { flags: Vec::new(), finding, runs: false, elsewhere };
-        let report = report(setup.as_mut().unwrap(), Some(unit), &Clock::start());
-        let text = report.text();
-        let lines = "– unit: nodelet.service does not run; start it\n– kubeconfig: only a start of \
-                     the unit reads /etc/credstore.encrypted/nodelet.kubeconfig; systemctl status";
-        assert!(text.contains(lines) && text.contains("skipped because of kubeconfig"), "{text}");
+    fn a_kubeconfig_that_only_the_unit_can_read_fails_an_enabled_unit() {
+        let tree = Tree::empty("check-elsewhere");
+        let root = format!("--host-root={}", tree.path().display());
+        let flags = ["--hostname-override=pi", "--kubeconfig=/missing", &root];
+        for mark in ['–', '✗'] {
+            let mut setup = Setup::new(Flags::of(&flags), true).unwrap();
+            let elsewhere = Some("/etc/credstore.encrypted/nodelet.kubeconfig".into());
+            let finding = Finding::note("unit", "nodelet.service does not run", "start it");
+            let unit = UnitAgent { flags: Vec::new(), finding, runs: false, elsewhere };
+            let text = report(&mut setup, Some(unit), &Clock::start()).text();
+            let lines = format!(
+                "– unit: nodelet.service does not run; start it\n{mark} kubeconfig: only a start \
+                 of the unit reads /etc/credstore.encrypted/nodelet.kubeconfig; systemctl status"
+            );
+            let is_skipped = text.contains("skipped because of kubeconfig");
+            assert!(text.contains(&lines) && is_skipped, "{text}");
+            // The next boot starts it.
+            tree.write("etc/systemd/system/multi-user.target.wants/nodelet.service", b"");
+        }
     }
 
     /// The agent has renewed it, and the card was full.
@@ -563,7 +585,9 @@ mod tests {
         let kubeconfig = format!("--kubeconfig={}", tree.join("kubeconfig").display());
         let cert_dir = format!("--cert-dir={}", tree.join("pki").display());
         let flags = ["--hostname-override=pi", "--rotate-certificates", &kubeconfig, &cert_dir];
-        for runs in [false, true] {
+        let at_supervisor = "--k3s-supervisor=https://127.0.0.1:1";
+        for (more, runs) in [(None, false), (None, true), (Some(at_supervisor), true)] {
+            let flags = [&flags[..], more.as_slice()].concat();
             let finding = Finding::ok("unit", "nodelet.service runs");
             let unit = UnitAgent { flags: Vec::new(), finding, runs, elsewhere: None };
             let mut setup = Setup::new(Flags::of(&flags), true).unwrap();
@@ -571,8 +595,9 @@ mod tests {
             for check in UNSTORED {
                 let finding = report.findings.iter().find(|finding| finding.check == check);
                 let line = finding.unwrap().line();
-                let is_warned = line.contains("; no restart before cert-dir is ✓, ");
-                assert!(line.starts_with('✗') && is_warned == runs, "{line}");
+                let is_warned = line.contains("; no restart before this line is ✓, ");
+                assert_eq!(is_warned, runs, "{line}");
+                assert!(line.starts_with('✗') || more.is_some(), "{line}");
             }
         }
     }

@@ -220,7 +220,7 @@ pub(crate) fn has_room(folder: &Path) -> Result<(), Fault> {
     // A file system without a size or without a table of inodes has a total of 0.
     let is_full = |total, available| total > 0 && available == 0;
     if is_full(fs.blocks(), fs.blocks_available()) || is_full(fs.files(), fs.files_available()) {
-        return Err(cause(&Errno::ENOSPC.into()));
+        return Err(Fault::new(cause(&Errno::ENOSPC.into()).what, "make room"));
     }
     Ok(())
 }

@@ -212,7 +212,7 @@ fn join_check_and_reset_say_what_the_next_start_has() {
     let mut fill = fs::File::create("/var/lib/fill").unwrap();
     while fill.write_all(&[0; 4096]).is_ok() {}
     let found = nodelet(["check"]).stdout;
-    let line = "✗ cert-dir: /var/lib/nodelet/pki: no space left on device; make room before a";
+    let line = "✗ cert-dir: /var/lib/nodelet/pki: no space left on device; make room\n";
     assert!(found.contains(line), "{found}");
 
     let encrypted = "/etc/credstore.encrypted/nodelet.kubeconfig";

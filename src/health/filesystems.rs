@@ -54,6 +54,8 @@ pub(super) struct ReadonlyFilesystem {
     read_only: Option<Vec<PathBuf>>,
     pub(super) found: Presence<Rc<[Filesystem]>>,
     memories: Vec<FilesystemHistory>,
+    /// The last look that read the table.
+    looked: Option<Mono>,
 }
 
 impl Default for ReadonlyFilesystem {
@@ -66,6 +68,7 @@ impl Default for ReadonlyFilesystem {
             read_only: None,
             found: Presence::Absent,
             memories: Vec::new(),
+            looked: None,
         }
     }
 }
@@ -123,19 +126,24 @@ impl Source for ReadonlyFilesystem {
                 // A file system that was unmounted is forgotten, also the only one.
                 if self.found == Presence::Absent {
                     self.memories.clear();
+                    self.looked = Some(now);
                 }
                 return result;
             }
         };
+        let looked = self.looked.replace(now);
         let mut old = std::mem::take(&mut self.memories);
         let mut failed: Vec<&Filesystem> = Vec::new();
         let (mut is_watched, mut is_close, mut is_unread) = (false, false, false);
         for fs in filesystems.iter() {
             let place = old.iter().position(|memory| memory.number == fs.number);
-            let mut memory = place.map(|place| old.swap_remove(place)).unwrap_or_default();
+            let new = || FilesystemHistory { mounted_after: looked, ..Default::default() };
+            let mut memory = place.map_or_else(new, |place| old.swap_remove(place));
             // After a restart of the agent, the condition of the Node says which file system has
-            // stopped. The condition is known from the second look on.
+            // stopped. The condition is known from the second look on. Of a file system that was
+            // mounted since, it tells what was before the mount.
             let told = input.problem.filter(|told| is_named_by(&told.message, fs));
+            let told = told.filter(|_| memory.mounted_after.is_none());
             let told = told.map(|_| &input.is_of_this_boot);
             let was_told = matches!(told, Some(Presence::Absent | Presence::Found(true)));
             is_unread |= told.is_some_and(Presence::is_unread);
@@ -145,8 +153,11 @@ impl Source for ReadonlyFilesystem {
             let errors = fs.ext4.found();
             if let Some(errors) = errors {
                 let before = memory.errors.replace(errors.count);
+                // By the clock of now, as the time of the boot.
+                let looked = |at| input.now.wall.before(now.since(at)).seconds();
+                let from = memory.mounted_after.map_or(0, looked);
                 memory.has_failed |= match before {
-                    None => is_of_this_boot(errors, wall.saturating_add(step)),
+                    None => is_of_this_boot(errors, from, wall.saturating_add(step)),
                     Some(before) => errors.count > before,
                 };
                 // Without a boot id, the condition may be of an earlier boot. Then it counts only
@@ -360,6 +371,8 @@ const CLOCK_STEP: u64 = 60;
 #[derive(Debug, Default)]
 struct FilesystemHistory {
     number: String,
+    /// The last look before it was mounted; `None` if the first look found it.
+    mounted_after: Option<Mono>,
     /// Its superblock was writable at the first look. If it was read-only then, it may become
     /// writable for an edit and then read-only again, which is no problem.
     was_writable: bool,
@@ -369,16 +382,17 @@ struct FilesystemHistory {
     read_only_since: Option<Mono>,
     /// Errors of ext4 at the last look.
     errors: Option<u64>,
-    /// It has an error of this boot: the error's time said so at the first look, or the errors grew
-    /// since. The time is compared only at the first look, because the clock, and with it the time
-    /// of the boot, may be set later.
+    /// It has an error of this boot and mount: the error's time said so at the first look, or the
+    /// errors grew since. The time is compared only at the first look, because the clock, and with
+    /// it the time of the boot, may be set later.
     has_failed: bool,
 }
 
-/// Whether the last error is of this boot: not before the boot, and not after `until`. An error of
-/// an earlier boot does not count.
-fn is_of_this_boot(errors: &Ext4Errors, until: u64) -> bool {
-    errors.booted.is_some_and(|booted| (booted..=until).contains(&errors.last))
+/// Whether the last error is of this boot and of this mount: not before the boot or `from`, and not
+/// after `until`. An error of an earlier boot does not count, nor one of an earlier mount, which
+/// may have been on another machine.
+fn is_of_this_boot(errors: &Ext4Errors, from: u64, until: u64) -> bool {
+    errors.booted.is_some_and(|booted| (booted.max(from)..=until).contains(&errors.last))
 }
 
 /// ext4's record of errors.
@@ -513,6 +527,37 @@ pub(super) mod tests {
                 "reason": "FilesystemIsReadOnly",
                 "message": "mmcblk0p2 (ext4 at /) stopped taking writes"}));
             assert_eq!(next.looks(3, 60, &found), want);
+        }
+    }
+
+    /// A disk that had its error on another machine, or before it was unmounted.
+    #[test]
+    fn an_ext4_error_from_before_the_mount_is_none_of_this_mount() {
+        let last = |seconds| with_errors(|errors| errors.last = WALL + seconds);
+        for (before, name) in [(mounted(&[vfat(false)]), "beside"), (Presence::Absent, "alone")] {
+            for (seconds, want) in [(539, "False"), (540, "FilesystemIsReadOnly")] {
+                let mut board = new_board();
+                board.look(540, &before);
+                // A look that reads nothing does not see a mount.
+                board.look(10, &unread());
+                assert_eq!(board.look(50, &last(seconds)), want, "{name} {seconds}");
+                assert_eq!(board.looks(3, 60, &last(seconds)), want, "{name} {seconds}");
+            }
+            // Its record is not read at the look that finds it.
+            let found = Filesystem { ext4: unread(), ..ext4(1) };
+            let mut board = new_board();
+            board.look(540, &before);
+            board.look(60, &mounted(&[found]));
+            assert_eq!(board.look(60, &last(539)), "False", "{name}");
+            // It is mounted again, also while the condition still names it.
+            for away in [10, 120] {
+                let mut board = new_board();
+                assert_eq!(board.look(600, &last(500)), "FilesystemIsReadOnly");
+                board.look(10, &before);
+                board.look(away, &before);
+                board.look(10, &last(500));
+                assert_eq!(board.looks(2, 60, &last(500)), "False", "{name} {away}");
+            }
         }
     }
 

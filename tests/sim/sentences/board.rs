@@ -504,10 +504,32 @@ impl<'a> Watch<'a> {
         free.is_none_or(|(since, _)| cools < (*since).max(agent) + seconds(130))
     }
 
-    /// The time of an error said at the first look of the agent that it is of this boot.
+    /// The time of an error said at the first look of the agent that it is of this boot. An error of
+    /// before a mount is no excuse if nothing disturbed the agent since it was made, and a look saw
+    /// the file system unmounted.
     fn has_misdated(&self, from: Duration) -> bool {
-        let from = from.min(self.agent_since.unwrap_or_default());
-        self.since(from).any(|(_, truth, _)| truth.count("misdated") > 0)
+        let agent = self.agent_since.unwrap_or_default();
+        let from = from.min(agent);
+        let (mut misdated, mut failed): (Option<Duration>, Option<(Duration, Duration, u64)>) =
+            (None, None);
+        for (begin, truth, end) in self.since(Duration::ZERO) {
+            misdated = (truth.count("misdated") > 0).then(|| misdated.unwrap_or(begin));
+            if let Some(misdated) = misdated.filter(|_| end > from) {
+                let was_seen = |(since, until, boot): (Duration, Duration, u64)| {
+                    boot == truth.boot
+                        && misdated > until + READ
+                        && !self.is_disturbed(since, misdated)
+                };
+                if misdated <= self.first_look(agent) || !failed.is_some_and(was_seen) {
+                    return true;
+                }
+            }
+            if truth.level("ReadonlyFilesystem") == 2 {
+                let goes_on = failed.filter(|(_, until, _)| *until == begin);
+                failed = Some((goes_on.map_or(begin, |(since, ..)| since), end, truth.boot));
+            }
+        }
+        false
     }
 
     /// Somebody edited the boot medium at the first look of the agent, which cannot know that. The
@@ -912,6 +934,43 @@ mod tests {
             h.root.is_dated = false;
         };
         assert_eq!(finds(misdated, 100), None);
+    }
+
+    /// An error of before the mount is none of the mount.
+    #[test]
+    fn a_disk_that_is_mounted_again_has_not_failed() {
+        const NODE: &str = "/api/v1/nodes/pi/status";
+        let finds = |plan: &str, mounted: u64, restarted: u64| {
+            let plan: Plan = plan.parse().expect("a plan");
+            let says = |second, status, before| {
+                let before = node(MEMORY, "ReadonlyFilesystem", before);
+                writes(second, NODE, node(MEMORY, "ReadonlyFilesystem", status), before)
+            };
+            let disk = |second, is_mounted, has_failed| {
+                board(second, |h| {
+                    h.data.is_mounted = true;
+                    h.data.stops = true;
+                    h.data.fs = "ext4".into();
+                    h.data.fail(9);
+                    (h.data.is_mounted, h.data.has_failed) = (is_mounted, has_failed);
+                })
+            };
+            let restart =
+                at(restarted, What::Starts { pid: 2, name: "nodelet", line: String::new() });
+            let mut trace = vec![board(1, |_| {}), starts(), disk(1000, true, true)];
+            trace.extend([says(1100, "True", "False"), disk(1200, false, false)]);
+            trace.extend([says(1300, "False", "True"), disk(mounted, true, false), restart]);
+            trace.push(says(4000, "True", "False"));
+            trace.sort_by_key(|entry| entry.at);
+            judge(&Run { plan: &plan, trace: &trace }).broken.map(|broken| broken.kind)
+        };
+        let without = Some("ReadonlyFilesystem without a problem".to_owned());
+        assert_eq!(finds("seed 1", 3800, 3), without);
+        assert_eq!(finds("seed 1", 3800, 3700), without);
+        assert_eq!(finds("seed 1", 3800, 3900), None, "by its time it is of this boot");
+        assert_eq!(finds("seed 1", 1303, 3), None, "no look came between");
+        let slow = "seed 1\nat 2000.000 for 100.000 reads-slow size=1000";
+        assert_eq!(finds(slow, 3800, 3), None, "disturbed");
     }
 
     /// An agent whose root is on a network lists the drivers at its start alone.

@@ -240,7 +240,8 @@ fn is_of_left_out(path: &str, trace: &[Entry], at: Duration) -> bool {
 
 /// A file system without a record of errors that has stopped so lately that no look has told it: a
 /// process that starts does not know that it took writes. Or its last error had a time of another
-/// boot, because the clock was set: two processes that first see it at different times differ.
+/// boot, because the clock was set, or is from before its mount, which only a process that saw it
+/// unmounted knows: two processes that first see it at different times differ.
 fn is_of_untold(path: &str, trace: &[Entry], at: Duration) -> bool {
     let (mut stopped, mut is_misdated, mut was_misdated) = (None, false, false);
     // The process that is started then sees it a little later.

@@ -185,6 +185,11 @@ impl Source for ReadonlyFilesystem {
             } else if has_turned {
                 is_close = true;
             }
+            if has_turned {
+                // Nothing reports that it is writable again: a remount is one of the host's mount
+                // namespace, not of the unit's. So the next look reads the table.
+                self.read_at = None;
+            }
             is_watched |= !fs.is_read_only;
             is_unread |= fs.ext4.is_unread();
             self.memories.push(memory);
@@ -559,6 +564,37 @@ pub(super) mod tests {
                 assert_eq!(board.looks(2, 60, &last(500)), "False", "{name} {away}");
             }
         }
+    }
+
+    /// A remount is reported to the mount namespace of the host.
+    #[test]
+    fn what_has_turned_is_read_again_at_each_look() {
+        let tree = Tree::new("health-remount");
+        tree.write("sys/dev/block/179:1/uevent", b"DEVNAME=mmcblk0p1\n");
+        let write = |options: &str| {
+            let table = format!("1 0 179:1 / /boot rw - vfat /dev/mmcblk0p1 {options}\n");
+            tree.write(MOUNTINFO, table.as_bytes());
+        };
+        // The table is due, or a look finds no reason to read it.
+        type Due = (PathBuf, bool);
+        let mut board =
+            Board::new(&KIND, |source: &mut ReadonlyFilesystem, (root, is_due): &Due| {
+                source.read_at = source.read_at.filter(|_| !is_due);
+                source.look(&mut HealthReader::new(HostRoot::new(root), Now::default));
+            });
+        let [due, not_due] = [true, false].map(|is_due| (tree.path().to_owned(), is_due));
+        write("rw");
+        board.look(0, &due);
+        write("ro");
+        board.look(10, &due);
+        write("rw");
+        assert_eq!(board.looks(3, 60, &not_due), "False");
+        write("ro");
+        board.look(10, &due);
+        assert_eq!(board.look(60, &not_due), "FilesystemIsReadOnly");
+        write("rw");
+        board.look(10, &not_due);
+        board.ends(60, &not_due);
     }
 
     /// The time of the boot moves with the clock.

@@ -43,7 +43,8 @@ pub(super) enum Wear {
     Ubi {
         /// `ubi0`
         device: String,
-        /// `reserved_for_bad` is 0, or `ro_mode` is 1.
+        /// `reserved_for_bad` is 0. `ro_mode` says nothing of spare blocks: it is also set on a
+        /// write-protected MTD device, and by an I/O error.
         is_spent: bool,
     },
 }
@@ -135,9 +136,8 @@ fn ubi(device: &str, reader: &mut HealthReader) -> Option<Wear> {
     let mtd = reader.value(&folder, "mtd_num")?;
     let kind = reader.word(&format!("sys/class/mtd/mtd{mtd}"), "type");
     let spare = reader.value(&folder, "reserved_for_bad")?;
-    let is_read_only = reader.value(&folder, "ro_mode") == Some(1);
     matches!(kind.as_str(), "nand" | "mlc-nand")
-        .then(|| Wear::Ubi { device: device.to_owned(), is_spent: spare == 0 || is_read_only })
+        .then(|| Wear::Ubi { device: device.to_owned(), is_spent: spare == 0 })
 }
 
 /// Rank, device, reason and text of a worn device; `None` if the device is not worn. The worse of
@@ -168,6 +168,9 @@ fn problem_of(wear: &Wear, is_confirmed: bool) -> Option<(u32, &str, &'static st
 mod tests {
     use super::*;
     use crate::health::tests::Board;
+    use crate::kube::instant::Now;
+    use crate::os::root::HostRoot;
+    use crate::os::tree::Tree;
 
     fn new_board() -> Board<StorageWornOut, Vec<Wear>> {
         Board::new(&KIND, |source, wear| source.found = Presence::Found(wear.clone()))
@@ -195,6 +198,21 @@ mod tests {
         board.look(60, &vec![emmc(10, 0), emmc(11, 0)]);
         let message = "mmcblk2 is past its rated life, and 1 more";
         assert_eq!(board.message(), message);
+    }
+
+    #[test]
+    fn a_ubi_that_is_read_only_may_have_spare_blocks() {
+        let tree = Tree::new("health-ubi");
+        tree.write("sys/class/ubi/ubi0/mtd_num", b"3");
+        tree.write("sys/class/mtd/mtd3/type", b"nand");
+        for (spare, ro_mode, want) in [("20", "1", false), ("0", "0", true), ("20", "0", false)] {
+            tree.write("sys/class/ubi/ubi0/reserved_for_bad", spare.as_bytes());
+            tree.write("sys/class/ubi/ubi0/ro_mode", ro_mode.as_bytes());
+            let mut source = StorageWornOut::default();
+            source.discover(&mut HealthReader::new(HostRoot::new(tree.path()), Now::default));
+            let want = Wear::Ubi { device: "ubi0".to_owned(), is_spent: want };
+            assert_eq!(source.found, Presence::Found(vec![want]));
+        }
     }
 
     #[test]

@@ -301,7 +301,7 @@ fn parse_all(text: &str) {
     let found: Vec<table::Mount> = text.lines().filter_map(table::parse_mountinfo).collect();
     let _ = cgroup::mode(&found);
     let _ = text.lines().filter_map(|line| table::parse_superblock(line, |_| true)).count();
-    let _ = table::read_only_in_fstab(text);
+    let _ = table::points_in_fstab(text);
     let found: Vec<table::Mount> = text.lines().filter_map(table::parse_mounts).collect();
     let _ = table::over(&found, Path::new("/var/lib"));
 }

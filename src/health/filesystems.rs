@@ -15,7 +15,7 @@ use super::reader::{HealthReader, MAX_DEVICES, count, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::kube::facts::{Presence, Read, Unread};
 use crate::kube::instant::Mono;
-use crate::os::mounts::{MOUNTINFO, Superblock, parse_superblock, read_only_in_fstab};
+use crate::os::mounts::{MOUNTINFO, Superblock, parse_superblock, points_in_fstab};
 use crate::os::read::{LARGE, SMALL, each_line, is_end};
 use crate::os::reread_file::RereadFile;
 
@@ -50,8 +50,8 @@ pub(super) struct ReadonlyFilesystem {
     mounted: Vec<Mounted>,
     /// Why the table, or a name of a device in it, was not read last.
     unread: Option<Unread>,
-    /// The mount points that fstab wants read-only; `None` before it was read.
-    read_only: Option<Vec<PathBuf>>,
+    /// The mount points of fstab, and whether it wants them read-only; `None` before it was read.
+    fstab: Option<Vec<(PathBuf, bool)>>,
     pub(super) found: Presence<Rc<[Filesystem]>>,
     memories: Vec<FilesystemHistory>,
     /// The last look that read the table.
@@ -65,7 +65,7 @@ impl Default for ReadonlyFilesystem {
             read_at: None,
             mounted: Vec::new(),
             unread: None,
-            read_only: None,
+            fstab: None,
             found: Presence::Absent,
             memories: Vec::new(),
             looked: None,
@@ -227,26 +227,26 @@ impl ReadonlyFilesystem {
         let mut take = |line: &str| superblocks.extend(parse_superblock(line, is_wanted));
         let table = reader.reread_bytes(&mut self.table, LARGE, &mut each_line(&mut take));
         // On a root that can block, fstab is read only until that succeeds once.
-        if !reader.root_can_block || self.read_only.is_none() {
+        if !reader.root_can_block || self.fstab.is_none() {
             let mut file = RereadFile::new("etc/fstab");
             let bytes = reader.reread_bytes(&mut file, SMALL, &mut is_end(SMALL));
             match Presence::from(bytes).present() {
                 Ok(bytes) => {
                     // A comment may have another encoding.
                     let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned();
-                    self.read_only = Some(read_only_in_fstab(&text));
+                    self.fstab = Some(points_in_fstab(&text));
                 }
                 Err(_) if reader.root_can_block && reader.root.may_read().is_ok() => {
-                    self.read_only = Some(Vec::new());
+                    self.fstab = Some(Vec::new());
                 }
                 Err(_) => is_whole = false,
             }
         }
-        let read_only = self.read_only.as_deref().unwrap_or_default();
+        let fstab = self.fstab.as_deref().unwrap_or_default();
         let unread = table.err();
         if unread.is_none() {
             let old = std::mem::take(&mut self.mounted);
-            self.mounted = mounted(superblocks, old, read_only, reader);
+            self.mounted = mounted(superblocks, old, fstab, reader);
         }
         // The look ended before all files of sys/dev were read. A device whose file is unread gets
         // another name, and its errors are not found.
@@ -259,15 +259,26 @@ impl ReadonlyFilesystem {
 fn mounted(
     superblocks: Vec<Superblock>,
     mut old: Vec<Mounted>,
-    read_only: &[PathBuf],
+    fstab: &[(PathBuf, bool)],
     reader: &mut HealthReader,
 ) -> Vec<Mounted> {
+    let in_fstab = |superblock: &Superblock| {
+        let found = fstab.iter().find(|(point, _)| point == Path::new(&superblock.point));
+        found.map(|(_, is_read_only)| *is_read_only)
+    };
+    // One subvolume of a btrfs may be read-only while the superblock is writable for another one.
+    let writable: Vec<String> = superblocks
+        .iter()
+        .filter(|superblock| in_fstab(superblock) == Some(false))
+        .map(|superblock| superblock.number.clone())
+        .collect();
     let mut mounted: Vec<Mounted> = Vec::new();
     for superblock in superblocks {
         if superblock.source.starts_with("/dev/loop") {
             continue;
         }
-        let is_in_fstab = read_only.iter().any(|point| point == Path::new(&superblock.point));
+        let is_in_fstab =
+            in_fstab(&superblock) == Some(true) && !writable.contains(&superblock.number);
         if let Some(one) = mounted.iter_mut().find(|one| one.fs.number == superblock.number) {
             one.fs.is_read_only_in_fstab |= is_in_fstab;
             continue;
@@ -832,6 +843,33 @@ pub(super) mod tests {
             // The message may name another one meanwhile.
             next.looks(3, 60, &with_another(lacks_device));
             assert_eq!(next.looks(9, 60, &gone(lacks_device)), want, "{is_of_this_boot:?}");
+        }
+    }
+
+    /// `ro` of fstab is that of a mount. A btrfs is writable while one of its subvolumes is.
+    #[test]
+    fn fstab_wants_a_file_system_read_only_if_it_wants_each_of_its_points_so() {
+        let tree = Tree::new("health-subvolumes");
+        tree.write(
+            MOUNTINFO,
+            b"1 0 0:35 /@ / ro - btrfs /dev/sda2 rw\n2 1 0:35 /@/var /var rw - btrfs /dev/sda2 rw\n\
+              3 1 8:1 / /data rw - f2fs /dev/sda1 rw\n4 1 8:1 /www /www ro - f2fs /dev/sda1 rw\n",
+        );
+        for (fstab, want) in [
+            ("/dev/sda2 / btrfs ro\n", [true, false]),
+            ("/dev/sda2 / btrfs ro\n/dev/sda2 /var btrfs ro,subvol=@/var\n", [true, false]),
+            ("/dev/sda2 / btrfs ro\n/dev/sda2 /var btrfs subvol=@/var\n", [false, false]),
+            ("/dev/sda2 / btrfs rw\n/dev/sda2 /var btrfs ro,subvol=@/var\n", [false, false]),
+            ("/dev/sda1 /data f2fs ro\n/data/www /www none bind\n", [false, true]),
+            ("/dev/sda1 /data f2fs rw\n/data/www /www none bind,ro\n", [false, false]),
+            ("/data/www /www none ro,rbind\n", [false, false]),
+        ] {
+            tree.write("etc/fstab", fstab.as_bytes());
+            let mut source = ReadonlyFilesystem::default();
+            source.look(&mut HealthReader::new(HostRoot::new(tree.path()), Now::default));
+            let found = source.found.found().unwrap();
+            let found: Vec<bool> = found.iter().map(|fs| fs.is_read_only_in_fstab).collect();
+            assert_eq!(found, want, "{fstab}");
         }
     }
 

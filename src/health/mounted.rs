@@ -20,7 +20,7 @@ pub(super) struct Filesystem {
     pub(super) lacks_device: bool,
     /// The superblock is read-only.
     pub(super) is_read_only: bool,
-    /// `etc/fstab` mounts one of its points read-only.
+    /// `etc/fstab` mounts one of its points read-only, and none of them writable.
     pub(super) is_read_only_in_fstab: bool,
     /// ext4's record of errors; `Absent` for other types, for the driver of ext2, and for a kernel
     /// without it.

@@ -171,13 +171,15 @@ pub fn parse_superblock(line: &str, is_wanted: fn(&str) -> bool) -> Option<Super
     })
 }
 
-/// The mount points that fstab mounts with the option `ro`.
-pub fn read_only_in_fstab(fstab: &str) -> Vec<PathBuf> {
+/// The mount points of fstab, and whether each has the option `ro`. Bind mounts are left out: their
+/// `ro` is of the mount alone, not of the file system (mount(8)).
+pub fn points_in_fstab(fstab: &str) -> Vec<(PathBuf, bool)> {
     let point = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
         let point = fields.next()?;
-        let mut options = fields.nth(1)?.split(',');
-        options.any(|option| option == "ro").then(|| unescape(point))
+        let options = fields.nth(1)?;
+        let has = |word: &str| options.split(',').any(|option| option == word);
+        (!has("bind") && !has("rbind")).then(|| (unescape(point), has("ro")))
     };
     let lines = fstab.lines().filter(|line| !line.trim_start().starts_with('#'));
     lines.filter_map(point).collect()
@@ -420,8 +422,10 @@ mod tests {
     #[test]
     fn fstab_lists_what_is_read_only_by_design() {
         let fstab = "# /dev/a /commented ext4 ro\n/dev/a / ext4 defaults,errors=remount-ro 0 1\n\
-            /dev/b\t/boot\\040x\tvfat\tdefaults,ro\n/dev/c /c vfat\n";
-        assert_eq!(read_only_in_fstab(fstab), [PathBuf::from("/boot x")]);
+            /dev/b\t/boot\\040x\tvfat\tdefaults,ro\n/dev/c /c vfat\n\
+            /a /b none bind,ro\n/a /c none ro,rbind,x-mount.mkdir\n";
+        let want = [("/", false), ("/boot x", true)].map(|(point, ro)| (point.into(), ro));
+        assert_eq!(points_in_fstab(fstab), want);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use nodelet::host::cgroup;
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let _ = text.lines().filter_map(|line| mounts::parse_superblock(line, |_| true)).count();
-    let _ = mounts::read_only_in_fstab(text);
+    let _ = mounts::points_in_fstab(text);
     for parse in [mounts::parse_mountinfo, mounts::parse_mounts] {
         let table: Vec<mounts::Mount> = text.lines().filter_map(parse).collect();
         let _ = cgroup::mode(&table);

@@ -330,7 +330,9 @@ fn cooler_of(folder: &str, reader: &mut HealthReader) -> Option<(i64, RereadFile
 
 /// A cpufreq policy, before its cap was read; `None` if it has no full speed.
 fn policy_of(folder: &str, reader: &mut HealthReader) -> Option<(Policy, RereadFile)> {
-    let top = reader.value(folder, "cpuinfo_max_freq").filter(|top| *top > 0)?;
+    let top = reader.reread_number(&mut RereadFile::new(join(folder, "cpuinfo_max_freq")));
+    // What is no number is unread, not absent.
+    let top = reader.note(top).ok().filter(|top| *top > 0)?;
     let name = folder.rsplit('/').next().unwrap_or_default().to_owned();
     let policy = Policy { name, top: top.unsigned_abs(), cap: 0 };
     Some((policy, RereadFile::new(join(folder, "scaling_max_freq"))))
@@ -590,24 +592,25 @@ mod tests {
         device("cur_state", b"1");
         let mut reader = HealthReader::new(HostRoot::new(tree.path()), Now::default);
         let top = tree.path().join(CPUFREQ).join("policy0/cpuinfo_max_freq");
-        // The full speed is unread when the devices are searched for, or later the cap.
-        for (is_top_unread, cap) in [(true, "1660000"), (false, "no number")] {
+        // The full speed is unread when the devices are searched for, or later the cap. `None` is a
+        // folder in the place of the file.
+        for (speed, cap) in
+            [(Some("no number"), "1660000"), (None, "1660000"), (Some("2000000"), "no number")]
+        {
             policy("scaling_max_freq", cap.as_bytes());
-            match is_top_unread {
-                true => std::fs::create_dir(&top).unwrap(),
-                false => {
-                    std::fs::remove_dir(&top).unwrap();
-                    policy("cpuinfo_max_freq", b"2000000");
-                }
+            let _ = std::fs::remove_file(&top).or_else(|_| std::fs::remove_dir(&top));
+            match speed {
+                Some(speed) => policy("cpuinfo_max_freq", speed.as_bytes()),
+                None => std::fs::create_dir(&top).unwrap(),
             }
             let mut source = ThermalThrottling::default();
             source.discover(&mut reader);
             source.look(&mut reader);
             let found = source.found.clone();
-            assert_eq!(after(6, &found).state(), "none", "{cap}");
+            assert_eq!(after(6, &found).state(), "none", "{speed:?} {cap}");
             // A problem stays.
             let mut board = after(4, &throttled(1, 1_500_000));
-            assert_eq!(board.looks(60, 60, &found), "CPUThrottledByHeat", "{cap}");
+            assert_eq!(board.looks(60, 60, &found), "CPUThrottledByHeat", "{speed:?} {cap}");
         }
         // The other policy is not capped.
         for file in ["cpuinfo_max_freq", "scaling_max_freq"] {

@@ -194,7 +194,7 @@ impl HealthReader {
     }
 
     /// Keeps why a file that exists could not be read.
-    fn note<T>(&mut self, read: Read<T>) -> Read<T> {
+    pub(super) fn note<T>(&mut self, read: Read<T>) -> Read<T> {
         if let Err(unread) = &read
             && !unread.is_absent()
         {

@@ -244,7 +244,7 @@ impl CertificateFiles for Current {
                     self.pki.store.request(&self.pki.source.subject, CertificatePurpose::CLIENT)
                 })
                 .map(TaskResult::Signed),
-            FileTask::Install(chain) => match self.pki.store.issued(chain, now) {
+            FileTask::Install(chain) => match self.pki.store.issued(chain, &self.pki.marks, now) {
                 Err(why) => Ok(TaskResult::Unusable(why)),
                 Ok(issued) => {
                     let is_written = written.is_ok();

@@ -193,19 +193,18 @@ impl Pki {
     }
 
     /// Called before a request with the pair's own certificate, which replaces no kubeconfig. The
-    /// mark `replaced` is kept only if the stored pair has it and the file still has that
-    /// kubeconfig. What cannot be read counts as unchanged.
+    /// mark `replaced` is kept only if that pair, which may not be stored yet, has it, and if the
+    /// file still has that kubeconfig. A kubeconfig that cannot be read counts as unchanged.
     pub(super) fn keep_kubeconfig(&mut self, requested: &ApiConfig) {
-        let Some(own) = self.marks.replaced.take() else {
+        if self.marks.replaced.take().is_none() {
             return;
-        };
-        let mark = |pair: ClientCertificate| PairMarks::of_stored(&pair).replaced;
-        let stored = self.store.current().map(|pair| pair.and_then(mark)).unwrap_or(Some(own));
+        }
+        let in_use = requested.certificate.as_ref().map(PairMarks::of_stored);
         let is_still = |mark: &String| match self.other_kubeconfig(requested) {
             Ok(found) => found.is_some_and(|found| [&found, UNREAD].contains(&mark.as_str())),
             Err(_) => true,
         };
-        self.marks.replaced = stored.filter(is_still);
+        self.marks.replaced = in_use.and_then(|marks| marks.replaced).filter(is_still);
     }
 
     /// The kubeconfig of a bootstrap. As in a kubelet's, a CA that was read from a file stays that

@@ -116,13 +116,11 @@ impl CertificateFiles for ServingPki {
                 .store
                 .request(&self.subject, CertificatePurpose::SERVING)
                 .map(TaskResult::Signed),
-            FileTask::Install(chain) => match self.store.issued(chain, now) {
+            FileTask::Install(chain) => match self.store.issued(chain, &self.marks, now) {
                 Err(why) => Ok(TaskResult::Unusable(why)),
-                Ok((mut certificate, leaf)) => match written.and_then(|()| self.installed()) {
+                Ok((certificate, leaf)) => match written.and_then(|()| self.installed()) {
                     Ok(leaf) => Ok(TaskResult::InUse(leaf)),
                     Err(why) => {
-                        let marks = format!("\n{}", self.marks.lines());
-                        certificate.chain.bytes.extend_from_slice(marks.as_bytes());
                         self.current = Some((certificate, leaf.clone()));
                         Ok(TaskResult::NotStored(leaf, format!("in use, but not stored: {why}")))
                     }

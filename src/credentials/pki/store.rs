@@ -342,14 +342,18 @@ impl Store {
         self.key()?.request(subject.clone(), purpose)
     }
 
-    /// The certificate chain (PEM) of the last request with its key, not stored, or why it can
-    /// never be used.
+    /// The certificate chain (PEM) of the last request with its key and marks, not stored, or why
+    /// it can never be used.
     pub(in crate::credentials) fn issued(
         &self,
         chain: &str,
+        marks: &PairMarks,
         now: Wall,
     ) -> Result<(ClientCertificate, Leaf), Fault> {
-        issued(chain, self.key()?, now)
+        let (mut certificate, leaf) = issued(chain, self.key()?, now)?;
+        let marks = format!("\n{}", marks.lines());
+        certificate.chain.bytes.extend_from_slice(marks.as_bytes());
+        Ok((certificate, leaf))
     }
 
     /// The operations that store the certificate chain (PEM) of the last request, if it can be
@@ -360,7 +364,7 @@ impl Store {
         marks: &PairMarks,
         now: Wall,
     ) -> Result<Vec<Op>, Fault> {
-        self.issued(chain, now)?;
+        self.issued(chain, marks, now)?;
         self.update(chain.as_bytes(), self.key()?, marks, now)
     }
 

@@ -217,6 +217,16 @@ fn a_certificate_of_the_bootstrap_that_cannot_be_stored_is_used_at_its_server() 
         assert_eq!(endpoint.host, if is_first { "10.0.0.1" } else { "10.0.0.9" });
         assert_eq!(*authorization, None);
     }
+    // There is room again at the next renewal: the new pair replaces the former kubeconfig, too.
+    std::fs::remove_file(tree.join("pki")).unwrap();
+    std::fs::rename(tree.join("away"), tree.join("pki")).unwrap();
+    let TaskResult::Signed(request) = work(&mut current, &SIGN, day(61)) else {
+        panic!("no request");
+    };
+    let result = work(&mut current, &FileTask::Install(signer.sign(&request, 31, 60)), day(61));
+    assert!(matches!(result, TaskResult::InUse(_)), "{result:?}");
+    let config = open(&tree, &config, day(62)).current.api.config;
+    assert_eq!(config.endpoint.host, "10.0.0.9");
 }
 
 /// The line of the 401 itself can only name the kubeconfig.

@@ -74,29 +74,40 @@ impl Store {
 
     /// The operations that remove unfinished files, and make a pair current if none is: they
     /// complete an interrupted update of this program or of a kubelet, or link the pair that ends
-    /// last (its name has the board's time). If a pair is current, they remove older ones. `Err` if
-    /// a pair cannot be read that may end last: a link to another one would stay.
+    /// last (its name has the board's time). If a pair is current, they remove older ones. A link
+    /// to a pair that can be read and not be used, as after a power cut on a card that syncs late,
+    /// counts as lost if there is a usable pair. `Err` if a pair cannot be read that may end last:
+    /// a link to another one would stay.
     pub(in crate::credentials) fn recover(&self) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         let mut ops = self.remove_unfinished()?;
-        if is_there(&current)? && exists(&current)? {
+        let is_current = is_there(&current)? && exists(&current)?;
+        // Another file, and one in the place of the link, is a person's.
+        let is_pair = |to: PathBuf| to.file_name().and_then(|name| self.time_in(name)).is_some();
+        let is_unusable = is_current
+            && self.target().is_some_and(is_pair)
+            && self.usable().is_err_and(|why| !why.is_unread());
+        if is_current && !is_unusable {
             ops.extend(self.remove_old()?);
             return Ok(ops);
         }
-        if !exists(&updated)? {
+        if is_unusable || !exists(&updated)? {
             let (mut last, mut unread) = (None, None);
-            self.each_pair(&mut |pair| match read(&pair).map(Zeroizing::new) {
-                Ok(text) => {
-                    let until = Leaf::of_pem(&text).map(|leaf| leaf.not_after);
-                    last = last.take().max(Some((until, pair)));
-                }
-                Err(why) if why.is_unread() => unread = Some(why.at(pair.display())),
-                Err(_) => {}
+            self.each_pair(&mut |pair| {
+                let checked = read_certificate(&pair, &pair).and_then(|it| check_certificate(&it));
+                let until = match checked {
+                    Err(why) if why.is_unread() => return unread = Some(why),
+                    checked => checked.ok().map(|leaf| leaf.not_after),
+                };
+                last = last.take().max(Some((until, pair)));
             })?;
             if let Some(why) = unread {
                 return Err(why);
             }
-            let Some((_, pair)) = last else { return Ok(ops) };
+            let Some((until, pair)) = last else { return Ok(ops) };
+            if is_unusable && until.is_none() {
+                return Ok(ops);
+            }
             ops.extend([Op::Remove(updated.clone()), Op::Link(pair, updated.clone())]);
         }
         ops.extend([Op::Rename(updated, current), Op::Sync(self.folder.clone())]);

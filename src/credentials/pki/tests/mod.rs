@@ -539,6 +539,44 @@ fn a_pair_that_cannot_be_read_is_not_replaced_by_that_of_the_kubeconfig() {
     assert_eq!(open(&paths, day(30)).1.leaf, Some(leaf));
 }
 
+/// A power cut on a card that syncs late: the newest pair has its name, and not its content.
+#[test]
+fn the_old_pair_is_used_where_the_newest_one_is_garbage() {
+    for bootstrap in [false, true] {
+        let (folder, signer, paths) = bootstrapping(true);
+        let (mut pki, _) = open(&paths, day(1));
+        let (_, old) = renew(&mut pki, &signer, 1);
+        let (_, new) = renew(&mut pki, &signer, 5);
+        fs::remove_file(folder.0.join("bootstrap.conf")).unwrap();
+        let paths = folder.paths(bootstrap, true);
+        let current = paths.cert_dir.join(CURRENT);
+        let pair = fs::read_link(&current).unwrap();
+        let text = fs::read_to_string(&pair).unwrap();
+        let (half, _) = text.split_once("-----BEGIN PRIVATE KEY-----").unwrap();
+        for garbage in [half, "", "\0\0"] {
+            fs::write(&pair, garbage).unwrap();
+            assert_eq!(open(&paths, day(9)).1.leaf.as_ref(), Some(&old), "{garbage:?}");
+            fs::remove_file(&current).unwrap();
+            assert_eq!(open(&paths, day(9)).1.leaf.as_ref(), Some(&old), "no link, {garbage:?}");
+            fs::remove_file(&current).unwrap();
+            std::os::unix::fs::symlink(&pair, &current).unwrap();
+        }
+        // Where no pair is left, and where one cannot be read, the link stays.
+        let spare = folder.stored().into_iter().find(|name| name.contains("-05-02-")).unwrap();
+        let spare = paths.cert_dir.join(spare);
+        fs::rename(&spare, folder.0.join("away")).unwrap();
+        for is_unread in [false, true] {
+            if is_unread {
+                fs::create_dir(&spare).unwrap();
+            }
+            let _ = Pki::open(Disk::default(), paths.clone(), day(9));
+            assert_eq!(fs::read_link(&current).unwrap(), pair);
+        }
+        fs::write(&pair, &text).unwrap();
+        assert_eq!(open(&paths, day(9)).1.leaf, Some(new));
+    }
+}
+
 /// The path of the pair in use cannot be resolved for a moment, which is no lost link. Where the
 /// link is lost, as in a copy, a name may be that of a clock that was ahead.
 #[test]

@@ -223,7 +223,8 @@ fn the_stored_certificate_wins_over_the_given_one() {
             let want = if is_stored { &leaf } else { &given };
             assert_eq!((start.leaf.as_ref(), start.replace_now), (Some(want), !is_stored), "{at}");
         }
-        // What is left beside garbage.
+        // What is left beside garbage, without another pair.
+        Disk::default().carry_out(remove_certificates(&paths.cert_dir).unwrap()).unwrap();
         fs::write(paths.cert_dir.join(CURRENT), "garbage").unwrap();
         assert_eq!(open(&paths, day(4)).1.leaf, Some(given));
     }

@@ -52,12 +52,14 @@ pub(super) enum SigningClient {
 
 impl Current {
     /// Reads a token or a certificate again that was replaced on disk, and the bootstrap kubeconfig
-    /// while it is in use. Returns the credential that is in use from now on, if it changed.
-    pub(super) fn refresh(&mut self, now: Now) -> Option<Replaced> {
+    /// while it is in use. Returns the credential that is in use from now on, if it changed. With
+    /// `is_issued` a certificate waits to be stored: it is for the bootstrap kubeconfig that
+    /// requested it, and not for a later one.
+    pub(super) fn refresh(&mut self, now: Now, is_issued: bool) -> Option<Replaced> {
         if !self.files.begins(now.mono) {
             return None;
         }
-        let bootstrap = self.refresh_bootstrap(now.wall);
+        let bootstrap = if is_issued { Ok(()) } else { self.refresh_bootstrap(now.wall) };
         self.files.refresh(&mut self.api, bootstrap, &self.pki.source.subject, now.mono)
     }
 

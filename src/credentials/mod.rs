@@ -50,7 +50,7 @@ impl Credentials {
     /// Reads files again that another program replaced. Returns whether other credentials are in
     /// use from now on.
     pub fn refresh(&mut self, at: ClusterSeen) -> bool {
-        let replaced = self.current.refresh(at.now);
+        let replaced = self.current.refresh(at.now, self.rotation.is_issued(at));
         // While the board has no certificate of its own, the replaced one is the bootstrap
         // kubeconfig's, which is not renewed.
         if let Some(Replaced::Certificate(leaf)) = &replaced

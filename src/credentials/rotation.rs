@@ -115,6 +115,13 @@ impl Rotation {
         self.certificate.as_ref().is_some_and(Certificate::is_missing)
     }
 
+    /// Whether a certificate is issued and not stored yet.
+    pub(crate) fn is_issued(&self, at: ClusterSeen) -> bool {
+        let installs =
+            |it: &Certificate| matches!(it.next(at.now), Work::Files(FileTask::Install(_)));
+        self.certificate.as_ref().is_some_and(installs)
+    }
+
     /// When the certificate must be replaced; 1970 for at once.
     pub(crate) fn deadline(&self) -> Option<Wall> {
         self.certificate.as_ref().map(|certificate| certificate.deadline)

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
 use crate::client::api_config::ApiConfig;
 use crate::client::tls::SYSTEM_ROOTS;
 use crate::config::Config;
+use crate::credentials::certificate::tests::csr;
 use crate::credentials::certificate::{FileTask, TaskResult};
 use crate::credentials::current::Supervisor;
 use crate::credentials::pki::tests::serving::work;
@@ -13,8 +18,9 @@ use crate::credentials::rotation::{CertificateFiles as _, RotationStep};
 use crate::credentials::{Credentials, IdentitySource};
 use crate::kube::delay::Jitter;
 use crate::kube::instant::{ClusterSeen, Mono, Now};
-use crate::kube::message::Response;
+use crate::kube::message::{Response, answered};
 use crate::kube::time::Wall;
+use crate::kube::x509::CertificatePurpose;
 use crate::node::kubelet::tests::lines::{collect_lines, take_lines};
 use crate::os::tree::Tree;
 use crate::os::write::Disk;
@@ -66,7 +72,7 @@ fn a_bootstrap_kubeconfig_that_is_corrected_on_disk_is_used_for_the_request_unde
         tree.write("etc/bootstrap.conf", right.as_bytes());
         current.on_answer(&Err("no route".into()));
         let later = Now { mono: Mono::START.after(Duration::from_secs(5)), ..Now::default() };
-        assert_eq!(current.refresh(later), None);
+        assert_eq!(current.refresh(later, false), None);
         let endpoint = &current.signing_api().config.endpoint;
         assert_eq!(endpoint.host, "10.0.0.1", "first: {is_first}");
     }
@@ -92,7 +98,7 @@ fn the_files_of_a_former_bootstrap_kubeconfig_are_not_read_again() {
     for seconds in [5, 6] {
         current.on_answer(&Err("no route".into()));
         let later = Mono::START.after(Duration::from_secs(seconds));
-        assert_eq!(current.refresh(Now { mono: later, ..Now::default() }), None);
+        assert_eq!(current.refresh(Now { mono: later, ..Now::default() }, false), None);
         tree.write("etc/ca.pem", format!("# new\n{}", other.ca).as_bytes());
     }
     assert_eq!(current.api.config.ca.as_ref().unwrap().bytes, signer.ca.as_bytes());
@@ -227,6 +233,49 @@ fn a_certificate_of_the_bootstrap_that_cannot_be_stored_is_used_at_its_server() 
     assert!(matches!(result, TaskResult::InUse(_)), "{result:?}");
     let config = open(&tree, &config, day(62)).current.api.config;
     assert_eq!(config.endpoint.host, "10.0.0.9");
+}
+
+/// A tool pushes the kubeconfig of one cluster by mistake, and that of the right one while the
+/// certificate of the first is being stored.
+#[test]
+fn an_issued_certificate_stays_with_the_bootstrap_kubeconfig_that_requested_it() {
+    let (tree, first, other) = (Tree::new("issued"), Signer::new(), Signer::new());
+    let token = "token: abcdef.0123456789abcdef";
+    tree.write("etc/bootstrap.conf", first.kubeconfig(token).as_bytes());
+    let mut config = rotating(&tree);
+    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+    let mut credentials = open(&tree, &config, day(1));
+    let at = |seconds| {
+        ClusterSeen::from(Now {
+            mono: Mono::START.after(Duration::from_secs(seconds)),
+            wall: day(1),
+        })
+    };
+    while !matches!(credentials.step(at(1)), RotationStep::Send(_)) {}
+    let pki = &credentials.current.pki;
+    let request = pki.store.request(&pki.source.subject, CertificatePurpose::CLIENT).unwrap();
+    let created = csr("csr-1", &request);
+    credentials.on_response(answered(201, created.clone()), at(1)).unwrap();
+    let mut issued = created;
+    let chain = STANDARD.encode(first.sign(&request, 1, 50));
+    issued["status"] = json!({"conditions": [{"type": "Approved"}], "certificate": chain});
+    credentials.on_response(answered(200, issued), at(2)).unwrap();
+    for seconds in 3.. {
+        let moved = other.kubeconfig(token).replace("10.0.0.1", "10.0.0.9");
+        tree.write("etc/bootstrap.conf", moved.as_bytes());
+        credentials.current.on_answer(&Err("no route".into()));
+        credentials.refresh(at(seconds));
+        if matches!(credentials.step(at(seconds)), RotationStep::InUse(_)) {
+            break;
+        }
+    }
+    while credentials.rotation.has_change() {
+        credentials.step(at(60));
+    }
+    assert_eq!(credentials.current.api.config.endpoint.host, "10.0.0.1");
+    std::fs::remove_file(tree.join("etc/bootstrap.conf")).unwrap();
+    let written = open(&tree, &config, day(2)).current.api.config;
+    assert_eq!(written.endpoint.host, "10.0.0.1");
 }
 
 /// The line of the 401 itself can only name the kubeconfig.

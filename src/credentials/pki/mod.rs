@@ -34,6 +34,9 @@ use crate::os::write::{self, Disk, Op, PRIVATE};
 
 /// The remedy of a board without an identity.
 const JOIN: &str = "nodelet join gets one";
+/// The kubeconfig is written again at a start and at a renewal, which may be a year away.
+const KUBECONFIG_NOT_WRITTEN: &str = "the kubeconfig cannot be written; mend that and restart \
+    nodelet before the bootstrap kubeconfig is removed";
 
 /// The files of an identity that is renewed.
 #[derive(Debug)]
@@ -239,12 +242,12 @@ impl Pki {
     }
 
     /// Writes the kubeconfig with the stored certificate later. If that fails, the next start uses
-    /// the stored certificate.
+    /// the stored certificate with the bootstrap kubeconfig, and tries again.
     fn write_kubeconfig(&mut self, requested: &ApiConfig) {
         let text = self.rendered(requested);
         let path = &self.source.kubeconfig;
         let ops = text.map(|text| write::replace(path, PRIVATE, text.into_bytes()));
-        self.add_later("the kubeconfig cannot be written", ops);
+        self.add_later(KUBECONFIG_NOT_WRITTEN, ops);
     }
 }
 

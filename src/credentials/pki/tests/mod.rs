@@ -18,6 +18,7 @@ use rcgen::{
 use super::*;
 use crate::client::tls;
 use crate::kube::x509::{CertificatePurpose, SigningRequest, Subject};
+use crate::node::kubelet::tests::lines::{collect_lines, take_lines};
 use crate::os::mounts::pretend_mount;
 use crate::os::tree::Tree;
 
@@ -458,7 +459,10 @@ fn an_unwritable_kubeconfig_does_not_cause_another_request() {
     let (folder, signer, paths) = bootstrapping(true);
     let (mut pki, _) = open(&paths, day(10));
     std::os::unix::fs::symlink("/proc/no-such", folder.0.join("etc")).unwrap();
+    collect_lines();
     let (kubeconfig, leaf) = renew(&mut pki, &signer, 10);
+    let lines = take_lines().concat();
+    assert!(lines.contains("before the bootstrap kubeconfig is removed: /"), "{lines}");
     assert!(kubeconfig.certificate.is_some());
     let (_, start) = open(&paths, day(11));
     assert_eq!(start.leaf, Some(leaf));

@@ -147,9 +147,20 @@ pub fn path_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
     resolve_path(root, path, &mut |_| Ok(()))?.path()
 }
 
-/// Where `path` leads below `/`, whether or not it exists.
+/// The file that `path` leads to below `/`, whether or not it exists. `Err` if it leads to something
+/// else, as to `/dev/null`: the caller would replace or remove that.
 pub(crate) fn target(path: &Path) -> Result<PathBuf, Fault> {
-    resolve(path).and_then(Resolved::path).map_err(|error| cause(&error).at(path.display()))
+    let found = resolve(path).and_then(Resolved::path);
+    let target = found.map_err(|error| cause(&error).at(path.display()))?;
+    match target.symlink_metadata() {
+        // A folder can be neither replaced nor removed by mistake.
+        Ok(found) if !found.is_file() && !found.is_dir() => {
+            let what =
+                format!("{} leads to {}, which is no file", path.display(), target.display());
+            Err(Fault::new(what, "remove the link"))
+        }
+        _ => Ok(target),
+    }
 }
 
 /// Resolves `path` as if `root` were `/`. `may_touch` is called with each path before the file

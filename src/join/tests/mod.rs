@@ -576,6 +576,9 @@ fn a_link_to_a_persistent_disk_stays_and_its_file_is_removed() {
         Disk::default().carry_out(ops).unwrap();
         assert!(!file.exists() && link.is_symlink());
     }
+    let device = tree.path().join("device");
+    std::os::unix::fs::symlink("/dev/null", &device).unwrap();
+    assert!(remove_target(&mut Vec::new(), &device).is_err(), "it would remove /dev/null");
     // It would be taken for the file.
     pretend_unreadable();
     assert!(remove_target(&mut Vec::new(), &link).is_err());

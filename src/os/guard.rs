@@ -147,8 +147,8 @@ pub fn path_below(root: &Path, path: &Path) -> io::Result<PathBuf> {
     resolve_path(root, path, &mut |_| Ok(()))?.path()
 }
 
-/// The file that `path` leads to below `/`, whether or not it exists. `Err` if it leads to something
-/// else, as to `/dev/null`: the caller would replace or remove that.
+/// The file that `path` leads to below `/`, whether or not it exists. `Err` if it leads to a device
+/// or the like, as `/dev/null`: the caller would replace or remove that.
 pub(crate) fn target(path: &Path) -> Result<PathBuf, Fault> {
     let found = resolve(path).and_then(Resolved::path);
     let target = found.map_err(|error| cause(&error).at(path.display()))?;

@@ -30,7 +30,7 @@ use crate::runtime::report::RuntimeReport;
 const ASK: Duration = Duration::from_secs(5);
 
 /// Prints the Node that a run would register, as JSON or as text. Each fact that cannot be read is
-/// one line on stderr, and not a failure. Not inlined, as [`check`]: its locals would be a part of
+/// one line on stderr, and not a failure. Not inlined, as `check`: its locals would be a part of
 /// the stack of every command.
 #[inline(never)]
 pub fn inspect(flags: Box<Flags>, is_json: bool) -> End {

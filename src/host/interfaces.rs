@@ -251,10 +251,12 @@ mod tests {
         }
         assert!(error(&message(RTM_NEWLINK, 2, &[0; 16])).contains("end of file"));
         assert!(error(&[0; 16]).contains("end of file"));
-        assert!(error(&done(-90)).contains("Message too long"));
-        assert!(error(&message(NLMSG_ERROR, 0, &(-1_i32).to_ne_bytes())).contains("not permitted"));
         let changed = message(NLMSG_DONE, 2 | NLM_F_DUMP_INTR, &[0; 4]);
         assert_eq!(error(&changed), "the interfaces changed while they were read");
+        // musl and glibc have different words for some errors.
+        let mut number = |part: &[u8]| take(part, &mut found).unwrap_err().raw_os_error();
+        assert_eq!(number(&done(-90)), Some(90));
+        assert_eq!(number(&message(NLMSG_ERROR, 0, &(-1_i32).to_ne_bytes())), Some(1));
         assert!(take(&message(NLMSG_DONE, 2, &[]), &mut found).unwrap());
         let broken = [eth0[..20].to_vec(), vec![0; eth0.len() - 20]].concat();
         assert!(take(&broken, &mut found).is_err());

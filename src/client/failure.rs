@@ -97,9 +97,9 @@ impl Failure {
         }
     }
 
-    /// It did not fail by its time limit.
-    pub(super) fn is_no_timeout(&self) -> bool {
-        !matches!(self, Self::TimedOut(_))
+    /// It failed by its time limit.
+    pub(super) fn has_timed_out(&self) -> bool {
+        matches!(self, Self::TimedOut(_))
     }
 
     /// TCP, or the tunnel of a proxy, took longer than it had.

@@ -147,8 +147,9 @@ impl Route {
             let begun = self.deadline.passed();
             let opened = attempt(address, shares, is_followed || has_fresh);
             let is_quick = self.deadline.passed().saturating_sub(begun) < NOT_THE_LAST;
+            let has_refused = is_quick && opened.as_ref().is_err_and(|e| !e.has_timed_out());
             self.with(|state| {
-                if !(is_quick && opened.as_ref().is_err_and(Failure::is_no_timeout)) {
+                if !has_refused {
                     state.first.get_or_insert(address);
                 }
                 match &opened {

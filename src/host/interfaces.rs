@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
 };
@@ -39,10 +40,6 @@ const ATTRIBUTE_HEAD: usize = 4;
 const IFLA_IFNAME: u16 = 3;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
-// linux/if.h
-const IFF_UP: u32 = 0x1;
-const IFF_LOOPBACK: u32 = 0x8;
-const IFF_POINTOPOINT: u32 = 0x10;
 
 /// The interfaces in the kernel's order. An interface without an IP address is listed, too.
 pub(super) fn read() -> io::Result<Vec<Interface>> {
@@ -108,13 +105,14 @@ pub fn take(mut part: &[u8], found: &mut Vec<(u32, Interface)>) -> io::Result<bo
 
 /// `struct ifinfomsg` and its attributes.
 fn interface(body: &[u8]) -> Option<(u32, Interface)> {
-    let (index, flags) = (u32_at(body, 4)?, u32_at(body, 8)?);
+    let (index, flags) = (u32_at(body, 4)?, u32_at(body, 8)?.cast_signed());
+    let flags = InterfaceFlags::from_bits_truncate(flags);
     let name = attribute(body.get(16..)?, IFLA_IFNAME)?.split(|byte| *byte == 0).next()?;
     let interface = Interface {
         name: String::from_utf8_lossy(name).into_owned(),
-        up: flags & IFF_UP != 0,
-        loopback: flags & IFF_LOOPBACK != 0,
-        point_to_point: flags & IFF_POINTOPOINT != 0,
+        up: flags.contains(InterfaceFlags::IFF_UP),
+        loopback: flags.contains(InterfaceFlags::IFF_LOOPBACK),
+        point_to_point: flags.contains(InterfaceFlags::IFF_POINTOPOINT),
         addresses: Vec::new(),
     };
     Some((index, interface))

@@ -228,7 +228,7 @@ impl JoinRun<'_> {
         let supervisor = matches!(token, Token::Supervisor { .. })
             .then(|| format!("--k3s-supervisor={}", self.settings.server));
         let own = own.chain([ROTATE.to_owned()]).chain(supervisor);
-        let own: Vec<_> = own.chain(self.settings.flags.iter().cloned()).collect();
+        let own = own.chain(self.settings.flags.iter().cloned()).collect();
         let set = variables(&text);
         let sets_flags = [JOIN_FLAGS, FLAGS].iter().any(|name| !value_of(&set, name).is_empty());
         let refused = |why: String| {
@@ -239,7 +239,9 @@ impl JoinRun<'_> {
                 failed(JOINED, why, "correct the line")
             }
         };
-        let values = administered(own.clone(), &text).map_err(refused)?;
+        let args = command_line_of(own, &text);
+        let (_, parsed) = command_line::parse(args.clone()).map_err(refused)?;
+        let values = parsed.values;
         self.paths.follow(&values);
         let is_here = self.settings.root.is_none();
         let Values { config, config_file, config_dir, hostname_override: name, .. } = values;
@@ -264,7 +266,7 @@ impl JoinRun<'_> {
             return Ok(());
         }
         let serves = self.paths.is_enabled(SERVE_SOCKET);
-        match setup(command_line_of(own, &text), is_here, serves) {
+        match setup(args, is_here, serves) {
             Ok(setup) => {
                 self.board.kubelet_version = setup.config.node.kubelet_version;
                 Ok(())

@@ -156,6 +156,8 @@ enum Review {
     Status(Value),
     /// The API server refuses the content of a TokenReview, for example for the form of its token.
     Malformed,
+    /// None was sent: the last one failed a moment ago, or no time is left.
+    Unsent,
     /// There is no answer, or the answer is no review.
     Failed,
 }
@@ -222,13 +224,14 @@ impl Access {
         if !was_valid && self.buckets.of(peer, now).tokens(now) == 0 {
             return None;
         }
-        let pause_until = self.pause_until;
         let review = self.review(token_review(token), time, context);
         let user = match review {
+            Review::Unsent => return None,
             Review::Failed => {
-                if !was_valid {
-                    self.pause_until = pause_until;
-                    self.buckets.of(peer, now).take_for(now, context.now().after(PAUSE));
+                let end = context.now().after(PAUSE);
+                match was_valid {
+                    true => self.pause_until = end,
+                    false => self.buckets.of(peer, now).take_for(now, end),
                 }
                 return None;
             }
@@ -290,8 +293,13 @@ impl Access {
             return Some(allowed);
         }
         let review = access_review(user, verb, &self.node_name, subresource);
-        let Review::Status(status) = self.review(review, time, context) else {
-            return None;
+        let status = match self.review(review, time, context) {
+            Review::Status(status) => status,
+            Review::Failed => {
+                self.pause_until = context.now().after(PAUSE);
+                return None;
+            }
+            Review::Malformed | Review::Unsent => return None,
         };
         let is = |key: &str| object::at(&status, &[key]).and_then(Value::as_bool);
         let allowed = is("allowed")? && is("denied") != Some(true);
@@ -300,7 +308,8 @@ impl Access {
         Some(allowed)
     }
 
-    /// Sends a review, unless the last one failed a moment ago, or no time is left.
+    /// Sends a review, unless the last one failed a moment ago, or no time is left. After a failure
+    /// the caller decides who waits.
     fn review(
         &mut self,
         mut request: Request,
@@ -309,7 +318,7 @@ impl Access {
     ) -> Review {
         let now = context.now();
         if now < self.pause_until || time.deadline <= now {
-            return Review::Failed;
+            return Review::Unsent;
         }
         let is_token = request.path == TOKEN_REVIEWS;
         let (count, log) = if is_token {
@@ -341,7 +350,6 @@ impl Access {
             },
         };
         log.failed(&why.to_string(), now);
-        self.pause_until = now.after(PAUSE);
         Review::Failed
     }
 }

@@ -433,10 +433,11 @@ fn after_a_review_without_an_answer_none_is_sent_for_five_seconds() {
     assert_eq!(port.timed(&with_token("good"), "/metrics"), (Verdict::Allowed, 0));
     port.server.wait(5);
     assert_eq!(port.timed(&with_certificate(&user), "/metrics"), (Verdict::Failed, 4));
+    assert_eq!(port.timed(&with_token("new"), "/metrics"), (Verdict::Unauthorized, 0));
     port.server.wait(5);
     (port.server.instead, port.server.takes) = (None, Duration::ZERO);
     assert_eq!(port.timed(&with_certificate(&user), "/metrics"), (Verdict::Allowed, 0));
-    // Silence is not kept.
+    // Silence is not kept, and a review that was not sent spends nothing.
     assert_eq!(port.timed(&with_token("good-new"), "/metrics"), (Verdict::Allowed, 0));
 }
 

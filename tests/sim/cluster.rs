@@ -188,8 +188,7 @@ impl World {
         if self.plan.setting("cidr") != "yes" || stops {
             return;
         }
-        let Some(node) = self.own_node() else { return };
-        if node["spec"]["podCIDRs"].is_null() {
+        if self.own_node(|node| node["spec"]["podCIDRs"].is_null()) == Some(true) {
             self.cidrs += 1;
             self.changed_spec = self.now;
             let cidr = format!("10.244.{}.0/24", self.cidrs % 256);
@@ -292,15 +291,17 @@ impl World {
         Some(broken)
     }
 
-    /// The Node that the board has now: a join may have given it another name, or cluster.
-    fn own_node(&self) -> Option<Value> {
+    /// What `look` finds in the Node that the board has now: a join may have given it another name,
+    /// or cluster.
+    fn own_node<T>(&self, look: impl FnOnce(&Value) -> T) -> Option<T> {
         let (cluster, name) = self.place();
-        self.clusters[cluster].model.get(&format!("nodes/{name}"))
+        self.clusters[cluster].model.look_at(&format!("nodes/{name}"), look)
     }
 
     fn wrong_cidr(&self) -> Option<(&'static str, String)> {
-        let node = self.own_node()?;
-        let cidr = node["spec"]["podCIDR"].as_str().unwrap_or_default();
+        let cidr_of =
+            |node: &Value| node["spec"]["podCIDR"].as_str().unwrap_or_default().to_owned();
+        let cidr = self.own_node(cidr_of)?;
         let file = self.board.read("var/lib/nodelet/podcidr").unwrap_or_default();
         let file = String::from_utf8_lossy(&file).trim().to_owned();
         let text = format!("podcidr has {file:?}, and the Node {cidr:?}");

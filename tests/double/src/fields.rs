@@ -109,15 +109,33 @@ pub(crate) fn track(old: Option<&Value>, new: &mut Value, writer: &Writer<'_>) {
     }
 }
 
-/// An object without the times of its managedFields. A write that changes nothing else is not
+/// Whether two objects differ in the times of their managedFields at most: such a write is not
 /// stored.
-pub(crate) fn timeless(object: &Value) -> Value {
-    let mut object = object.clone();
-    let entries = object.pointer_mut("/metadata/managedFields");
-    for entry in entries.and_then(Value::as_array_mut).into_iter().flatten() {
-        entry["time"] = Value::Null;
-    }
-    object
+pub(crate) fn is_unchanged(old: &Value, new: &Value) -> bool {
+    is_equal(old, new, "metadata", |old, new| {
+        is_equal(old, new, "managedFields", |old, new| match (old.as_array(), new.as_array()) {
+            (Some(old), Some(new)) if old.len() == new.len() => {
+                let mut entries = old.iter().zip(new);
+                entries.all(|(old, new)| is_equal(old, new, "time", |_, _| true))
+            }
+            _ => old == new,
+        })
+    })
+}
+
+/// Whether two maps are equal, if `is_alike` says it of one member.
+fn is_equal(
+    old: &Value,
+    new: &Value,
+    member: &str,
+    is_alike: impl Fn(&Value, &Value) -> bool,
+) -> bool {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return old == new };
+    old.len() == new.len()
+        && old.iter().all(|(name, old)| match new.get(name) {
+            Some(new) if name == member => is_alike(old, new),
+            new => new == Some(old),
+        })
 }
 
 /// Whether this write clears managedFields, which a write of a subresource cannot.

@@ -1,5 +1,6 @@
 //! Tables: what `kubectl get` prints.
 
+use crate::controllers::text;
 use crate::kinds::Kind;
 use crate::time;
 use serde_json::{Value, json};
@@ -34,10 +35,6 @@ pub(crate) fn table(kind: &Kind, objects: &[Value], metadata: Value) -> Value {
 /// Metadata only.
 pub(crate) fn partial(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or("")
 }
 
 fn cells(kind: &Kind, object: &Value) -> Vec<String> {

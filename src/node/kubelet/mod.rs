@@ -604,7 +604,7 @@ impl Kubelet {
                 self.node_log.gone(&format!("deleted on the server; {next}"), now);
             }
             Ok(Progress::Read) => {
-                self.pods.node_answered(self.node.shared(), now);
+                self.on_node_answered(now);
                 // The version that an earlier process has reported stays, like a fact that was not
                 // read.
                 if !self.registered
@@ -620,7 +620,7 @@ impl Kubelet {
             }
             Ok(Progress::Created | Progress::Adopted | Progress::Done) => {
                 self.node_log.succeeded(now);
-                self.pods.node_answered(self.node.shared(), now);
+                self.on_node_answered(now);
                 if let Some(shutdown) = &mut self.shutdown {
                     shutdown.is_reported = true;
                 }
@@ -664,6 +664,12 @@ impl Kubelet {
         }
     }
 
+    fn on_node_answered(&mut self, now: Mono) {
+        if self.pods.node_answered(self.node.shared(), now) {
+            self.forget_outage_of_pods();
+        }
+    }
+
     fn on_pods_response(&mut self, answer: Answer, now: Mono) -> Result<(), RequestError> {
         match self.pods.on_response(answer, self.wall_clock.boot(), now)? {
             Progress::Done => drop(self.pods_log.succeeded(now)),
@@ -671,11 +677,15 @@ impl Kubelet {
             _ => {}
         }
         if self.pods.is_forbidden() {
-            // An earlier error would stay in the summary, because only a list that succeeds ends
-            // it.
-            self.pods_log = OutageLog::new("pods");
+            self.forget_outage_of_pods();
         }
         Ok(())
+    }
+
+    /// No list is sent for an hour or more. An earlier error would stay in the summary, because only
+    /// a list that succeeds ends it.
+    fn forget_outage_of_pods(&mut self) {
+        self.pods_log = OutageLog::new("pods");
     }
 
     /// SIGUSR1: the machine is going down. A repeated signal changes nothing.

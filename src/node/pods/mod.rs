@@ -172,13 +172,14 @@ impl Pods {
 
     /// The server answered a request of the Node: a list now costs no further wakeup of the radio.
     /// `shared` is when another machine was last seen to write to the Node: the pods may run there,
-    /// so nothing is sent until it was not seen for an hour.
-    pub fn node_answered(&mut self, shared: Option<Mono>, now: Mono) {
+    /// so nothing is sent until it was not seen for an hour. Returns whether that is so.
+    pub fn node_answered(&mut self, shared: Option<Mono>, now: Mono) -> bool {
         let is_rare = self.size == ListSize::One || self.is_forbidden;
         let spacing = if is_rare { RARE_LIST_SPACING } else { LIST_SPACING };
         let is_recent =
             |then: Option<Mono>, spacing| then.is_some_and(|at| now.since(at) < spacing);
-        if is_recent(shared, RARE_LIST_SPACING) {
+        let is_shared = is_recent(shared, RARE_LIST_SPACING);
+        if is_shared {
             self.due = None;
             self.changes.clear();
         } else if !is_recent(self.listed_at, spacing) {
@@ -187,6 +188,7 @@ impl Pods {
                 self.size = ListSize::All;
             }
         }
+        is_shared
     }
 
     /// The new credentials may allow what the old ones did not.

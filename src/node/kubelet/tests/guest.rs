@@ -95,3 +95,19 @@ fn what_failed_before_the_lists_were_forbidden_is_not_told_for_ever() {
     let line = take(answered(403, json!({"reason": "Forbidden"})), at(200));
     assert!(!line.contains("pods"), "{line}");
 }
+
+#[test]
+fn what_failed_before_another_machine_wrote_to_the_node_is_not_told_for_an_hour() {
+    let mut world = settled();
+    world.unserved = Some((RequestKind::Pods, Behavior::Refuses(503, None)));
+    run(&mut world, 400);
+    assert!(world.kubelet.summary(world.now, None).contains("; pods: 503"));
+    let node = world.cluster.pi.node.as_mut().unwrap();
+    let info = object::members(node, &["status", "nodeInfo"]);
+    info.insert("bootID".into(), "of-another-board".into());
+    world.cluster.pi.touch(false);
+    run(&mut world, 400);
+    assert!(world.kubelet.node.shared().is_some());
+    let line = world.kubelet.summary(world.now, None);
+    assert!(!line.contains("pods"), "{line}");
+}

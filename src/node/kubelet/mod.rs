@@ -682,8 +682,8 @@ impl Kubelet {
         Ok(())
     }
 
-    /// No list is sent for an hour or more. An earlier error would stay in the summary, because only
-    /// a list that succeeds ends it.
+    /// No list is sent for an hour or more. An earlier error would stay in the summary, because
+    /// only a list that succeeds ends it.
     fn forget_outage_of_pods(&mut self) {
         self.pods_log = OutageLog::new("pods");
     }

@@ -6,8 +6,10 @@
 //! A again.
 //!
 //! A server that restarts refuses at once. So if the address that answered last refuses, it has a
-//! second turn after the others, of which one that leads nowhere must not use up the time.
+//! second turn after the others, of which one that leads nowhere must not use up the time. Where an
+//! address refused at once, the round ends early, and the next one asks that address again.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicUsize;
@@ -33,6 +35,11 @@ const LOOKUP_PART_WHERE_KNOWN: u32 = 4;
 /// Limit of TCP if another address follows that has not failed, or that has refused at once. The
 /// kernel sends the second SYN after one second, so one lost packet is no failure.
 pub(super) const NOT_THE_LAST: Duration = Duration::from_millis(2500);
+
+/// Limit of TCP if another address has refused at once in this round, or follows and was left with
+/// an open connection. Its server may be well again soon, so this address must not have all of the
+/// time. A round trip of 3 s, as over NB-IoT, is within the limit.
+const BESIDE_A_SERVER: Duration = Duration::from_secs(5);
 
 /// Shared between `Api` and ureq's connector. ureq lends the connector as `&self` and wants it
 /// `Sync`: that is the only reason for the lock, because there is one thread.
@@ -128,28 +135,32 @@ impl Route {
 
     /// Calls `attempt` until a call opens a connection: first with the address that answered last,
     /// then with the other addresses. The second argument divides the time that is left: with 2,
-    /// the attempt may take half of it. The third one tells whether another address follows that
-    /// has not failed yet, or that refused at once: this one must not delay it by more than
-    /// [`NOT_THE_LAST`]. After an outage, and on a link that is slower than that limit, all have
-    /// failed.
+    /// the attempt may take half of it. The third one limits TCP, for the sake of another address:
+    /// [`NOT_THE_LAST`] or [`BESIDE_A_SERVER`]. After an outage of the network all addresses have
+    /// failed and none has refused, so that a slow link has the whole share.
     pub(super) fn connect<T>(
         &self,
-        mut attempt: impl FnMut(SocketAddr, usize, bool) -> Result<T, Failure>,
+        mut attempt: impl FnMut(SocketAddr, usize, Duration) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        self.with(|state| {
-            (state.peer, state.first) = (None, None);
-            state.distrust = None;
+        let peer = self.with(|state| {
+            (state.first, state.distrust) = (None, None);
+            state.peer.take()
         });
         let hop = self.first_hop();
         let took_time = || self.with(|state| state.first.is_some());
-        let mut attempt = |address, shares, is_followed| {
-            let has_fresh = self.with(|state| state.addresses.has_fresh_beside(Some(address)));
+        let is_before_fresh =
+            |address| self.with(|state| state.addresses.has_fresh_beside(Some(address)));
+        // Whether an address has refused at once in this round.
+        let refused = Cell::new(false);
+        let mut attempt = |address, shares, tcp| {
             let begun = self.deadline.passed();
-            let opened = attempt(address, shares, is_followed || has_fresh);
+            let opened = attempt(address, shares, tcp);
             let is_quick = self.deadline.passed().saturating_sub(begun) < NOT_THE_LAST;
             let has_refused = is_quick && opened.as_ref().is_err_and(|e| !e.has_timed_out());
             self.with(|state| {
-                if !has_refused {
+                if has_refused {
+                    refused.set(true);
+                } else {
                     state.first.get_or_insert(address);
                 }
                 match &opened {
@@ -166,17 +177,19 @@ impl Route {
             opened
         };
         if let Some(ip) = hop.address() {
-            return attempt(SocketAddr::new(ip, hop.port), 1, false);
+            return attempt(SocketAddr::new(ip, hop.port), 1, Duration::MAX);
         }
-        let (mut failure, mut is_cut_off, mut has_refused) = (None, false, false);
+        let (mut failure, mut is_cut_off) = (None, false);
         let good = self.with(|state| state.addresses.good);
+        // A server that could be reached and was left.
+        let left = peer.filter(|peer| Some(*peer) != good);
         if let Some(good) = good {
             // Half of the time: a lookup and the addresses that it finds need the rest.
-            match attempt(good, 2, false) {
+            let tcp = if is_before_fresh(good) { NOT_THE_LAST } else { Duration::MAX };
+            match attempt(good, 2, tcp) {
                 Ok(opened) => return Ok(opened),
                 Err(e) => {
                     is_cut_off = e.has_no_connection_in_time();
-                    has_refused = !took_time();
                     failure = Some(e.at(good, self.proxy.is_some()));
                 }
             }
@@ -187,7 +200,7 @@ impl Route {
         if !is_only {
             candidates.retain(|address| Some(*address) != good);
         }
-        has_refused &= !is_only;
+        let has_refused = refused.get() && !is_only;
         let count = candidates.len() + usize::from(has_refused);
         let mut round = VecDeque::from(candidates);
         // An address that had less time for the sake of those behind it has what they leave: they
@@ -204,11 +217,19 @@ impl Route {
             let ahead = count.saturating_sub(tried).max(1);
             let shares = if tried == 0 || !took_time() { ahead.min(2) } else { ahead };
             tried += 1;
-            let is_followed = has_refused && round.iter().any(|behind| Some(*behind) == good);
-            match attempt(address, shares, is_followed) {
+            let is_before = |it: Option<SocketAddr>| it.is_some_and(|it| round.contains(&it));
+            let tcp = if is_before_fresh(address) || (has_refused && is_before(good)) {
+                NOT_THE_LAST
+            } else if refused.get() || is_before(left) {
+                BESIDE_A_SERVER
+            } else {
+                Duration::MAX
+            };
+            match attempt(address, shares, tcp) {
                 Ok(opened) => return Ok(opened),
                 Err(e) => {
-                    if tried < count && e.has_no_connection_in_time() {
+                    let has_more = tried < count && tcp != BESIDE_A_SERVER;
+                    if has_more && e.has_no_connection_in_time() {
                         round.push_back(address);
                     }
                     failure = Some(e.at(address, self.proxy.is_some()));
@@ -460,11 +481,11 @@ mod tests {
         let tried = |refuses: IpAddr| {
             let mut tried = Vec::new();
             slow.deadline.begin(Duration::from_secs(60));
-            let opened = slow.connect(|address, _, is_followed| {
+            let opened = slow.connect(|address, _, tcp| {
                 tried.push(address.ip());
                 match address.ip() {
                     it if it == refuses => Err(Failure::other("unreachable")),
-                    _ if is_followed => Err(Failure::TimedOut(Stage::Connecting)),
+                    _ if tcp < Duration::from_secs(3) => Err(Failure::TimedOut(Stage::Connecting)),
                     _ => Ok(()),
                 }
             });
@@ -497,9 +518,10 @@ mod tests {
         let limited = |route: &Route| {
             let mut limited = Vec::new();
             route.deadline.begin(Duration::from_secs(60));
-            let opened = route.connect(|_, _, is_followed| {
-                limited.push(is_followed);
-                if is_followed { Err(Failure::TimedOut(Stage::Connecting)) } else { Ok(()) }
+            let opened = route.connect(|_, _, tcp| {
+                let is_limited = tcp < Duration::from_secs(3);
+                limited.push(is_limited);
+                if is_limited { Err(Failure::TimedOut(Stage::Connecting)) } else { Ok(()) }
             });
             assert_eq!(opened.ok(), Some(()));
             limited
@@ -529,8 +551,8 @@ mod tests {
         let round = |refusals: usize| {
             route.deadline.begin(Duration::from_secs(20));
             let (mut tried, mut refused) = (Vec::new(), 0);
-            let opened = route.connect(|address, shares, is_followed| {
-                tried.push((address.ip(), shares, is_followed));
+            let opened = route.connect(|address, shares, tcp| {
+                tried.push((address.ip(), shares, tcp));
                 match address.ip() {
                     it if it != ip(1) => Err(Failure::TimedOut(Stage::Connecting)),
                     _ if refused < refusals => {
@@ -542,20 +564,44 @@ mod tests {
             });
             (tried, opened.is_ok())
         };
-        let (other, second) = ((ip(2), 2, true), (ip(1), 1, false));
-        assert_eq!(round(0), (vec![(ip(1), 2, true)], true));
+        let all = Duration::MAX;
+        let (other, second) = ((ip(2), 2, NOT_THE_LAST), (ip(1), 1, BESIDE_A_SERVER));
+        assert_eq!(round(0), (vec![(ip(1), 2, NOT_THE_LAST)], true));
         route.answered();
-        for has_fresh in [true, false] {
+        for limit in [NOT_THE_LAST, all] {
             // Away for a second: the other address has 2.5 s.
-            let first = (ip(1), 2, has_fresh);
+            let first = (ip(1), 2, limit);
             assert_eq!(round(1), (vec![first, other, second], true));
             route.answered();
         }
-        // Away for longer: the other address has the rest, and is the last one of the next round.
-        let (first, rest) = ((ip(1), 2, false), (ip(2), 1, false));
+        // Away for longer: the other address has 5 s more, and then the next round asks both.
+        let (first, rest) = ((ip(1), 2, all), (ip(2), 1, BESIDE_A_SERVER));
         assert_eq!(round(2), (vec![first, other, second, rest], false));
         assert_eq!(round(1), (vec![first, rest], false));
+        assert_eq!(round(1), (vec![first, rest], false));
         assert_eq!(round(0), (vec![first], true));
+        // It answers with 5xx and is left: the other address does not have half of the time.
+        route.failed();
+        let other = (ip(2), 2, BESIDE_A_SERVER);
+        assert_eq!(round(0), (vec![other, (ip(1), 1, all)], true));
+    }
+
+    /// The IPv6 address of a board is there before the IPv4 one.
+    #[test]
+    fn an_address_without_a_route_yet_is_tried_again_soon() {
+        let tree = Tree::new("route-none-yet");
+        let route = route(&tree, &[ip(1), ip(2)]);
+        route.deadline.begin(Duration::from_secs(20));
+        let mut limits = Vec::new();
+        let opened: Result<(), _> = route.connect(|address, _, tcp| {
+            limits.push(tcp);
+            Err(match address.ip() {
+                it if it == ip(1) => Failure::other("unreachable"),
+                _ => Failure::TimedOut(Stage::Connecting),
+            })
+        });
+        assert!(opened.is_err());
+        assert_eq!(limits, [NOT_THE_LAST, BESIDE_A_SERVER]);
     }
 
     #[test]

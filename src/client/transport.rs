@@ -16,7 +16,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
 
 use super::failure::{Failure, Stage};
-use super::route::{NOT_THE_LAST, NewConnection, Route};
+use super::route::{NewConnection, Route};
 use super::socket::{Peek, Socket, Tcp};
 use super::tunnel;
 use crate::os::clock::since_boot;
@@ -76,17 +76,16 @@ impl Connection {
 
     /// Opens a connection to one of the addresses.
     fn open(route: &Route) -> Result<Self, Failure> {
-        route.connect(|address, shares, is_followed| {
-            Self::open_to(route, address, shares, is_followed)
-        })
+        route.connect(|address, shares, limit| Self::open_to(route, address, shares, limit))
     }
 
-    /// TCP, the proxy's tunnel and TLS, within the time that is left divided by `shares`.
+    /// TCP, the proxy's tunnel and TLS, within the time that is left divided by `shares`; TCP alone
+    /// within `limit`.
     fn open_to(
         route: &Route,
         address: SocketAddr,
         shares: usize,
-        is_followed: bool,
+        limit: Duration,
     ) -> Result<Self, Failure> {
         let failure = |e| {
             let failure = Failure::io(&e, Stage::Connecting);
@@ -96,9 +95,7 @@ impl Connection {
         let share = route.deadline.left().map_err(failure)? / shares;
         let share = share.max(Duration::from_millis(1));
         let start = since_boot();
-        // One that leads nowhere must not delay the address that follows.
-        let limit = if is_followed { share.min(NOT_THE_LAST) } else { share };
-        let stream = Tcp::connect_timeout(&address, limit).map_err(failure)?;
+        let stream = Tcp::connect_timeout(&address, share.min(limit)).map_err(failure)?;
         let tcp = since_boot().saturating_sub(start);
         // TLS may take what TCP has left of the share, or more after a slow TCP.
         let opens_in =

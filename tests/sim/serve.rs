@@ -224,6 +224,7 @@ impl World {
         };
         exchange.code = response.code;
         exchange.answer = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
+        exchange.has_retry_after = response.headers.iter().any(|(name, _)| name == "Retry-After");
         let wire = self.wire(&response, exchange.server);
         let answer = Got {
             pid: exchange.pid,
@@ -232,7 +233,7 @@ impl World {
             is_of_server: !matches!(end, End::Page(_) | End::Garbage),
             is_odd: matches!(end, End::Lie(_) | End::Redirect),
             is_broken: wire.is_broken,
-            has_retry_after: response.headers.iter().any(|(name, _)| name == "Retry-After"),
+            has_retry_after: exchange.has_retry_after,
         };
         self.answered(exchange);
         if !matches!(end, End::Lost | End::Cut)

@@ -112,6 +112,7 @@ pub(crate) struct Exchange {
     /// 0: there is no answer.
     pub(crate) code: u16,
     pub(crate) answer: Value,
+    pub(crate) has_retry_after: bool,
     /// The Node before a write of it was carried out.
     pub(crate) before: Value,
     /// When the request was complete.

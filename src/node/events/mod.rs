@@ -1,10 +1,11 @@
 //! Events of the Node's changes, which `kubectl describe node` shows.
 //!
 //! They have the lowest priority: the schedule sends one only if nothing else is due. An event
-//! without an answer is sent once more. A refused event is dropped, unless a new name or a new
-//! object can help. An event that was sent before is not created again: the count of the first one
-//! is increased.
-//! Upstream: kubelet_node_status.go recordNodeStatusEvent, client-go `tools/record`.
+//! without an answer is sent once more. An event that a busy server refuses is sent again later, up
+//! to ten times in all. Any other refusal drops it, unless a new name or a new object can help. An
+//! event that was sent before is not created again: the count of the first one is increased.
+//! Upstream: kubelet_node_status.go recordNodeStatusEvent, client-go `tools/record` and
+//! `rest/with_retry.go`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -122,6 +123,12 @@ const MAX_SENT: usize = 16;
 
 /// Limit of attempts to send one event.
 const TRIES: u32 = 2;
+/// The same, if the server asks for a later attempt by `Retry-After`. After the power failure of a
+/// site all boards start at once, and the server refuses requests for seconds.
+const TRIES_WHILE_BUSY: u32 = 10;
+/// Longest delay of such an attempt. Each one follows later than the one before it: a server that
+/// is busy asks for a second each time.
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
 
 /// Limit of the events about the board's health: a bad supply can repeat one for ever.
 const HEALTH_IN_AN_HOUR: usize = 6;
@@ -145,6 +152,8 @@ pub struct EventQueue {
     sent: VecDeque<Sent>,
     /// The time in the last name, in nanoseconds. Names increase even if the clock does not.
     last_name: u64,
+    /// No request before this time: the server was busy.
+    not_before: Mono,
     limit: TokenBucket,
     normal: TokenBucket,
     warnings: TokenBucket,
@@ -178,6 +187,7 @@ impl EventQueue {
             limit => Duration::from_secs(1) / limit,
         };
         Self {
+            not_before: Mono::START,
             limit: TokenBucket::new(every, burst),
             normal: TokenBucket::new(SPAM_EVERY, SPAM_BURST),
             warnings: TokenBucket::new(SPAM_EVERY, SPAM_BURST),
@@ -244,9 +254,10 @@ impl EventQueue {
         self.sent.clear();
     }
 
-    /// Now, if an event waits and the rate limit allows it.
+    /// Now, if an event waits and the rate limit allows it; later if the server was busy.
     pub fn due(&self, now: Mono) -> Option<Mono> {
-        (!self.waiting.is_empty() && self.limit.tokens(now) > 0).then_some(now)
+        let can_be_sent = !self.waiting.is_empty() && self.limit.tokens(now) > 0;
+        can_be_sent.then_some(now.max(self.not_before))
     }
 
     /// The request for the oldest event. Its time is computed from the current wall clock, which
@@ -293,25 +304,31 @@ impl EventQueue {
     }
 
     /// Takes the answer to the last request.
-    pub fn on_response(&mut self, answer: Answer) -> Result<(), RequestError> {
+    pub fn on_response(&mut self, answer: Answer, now: Mono) -> Result<(), RequestError> {
         let Some(mut first) = self.waiting.pop_front() else {
             return Ok(());
         };
         first.tries += 1;
-        debug_assert!(first.tries <= TRIES && self.sent.len() <= MAX_SENT, "{first:?}");
+        debug_assert!(first.tries <= TRIES_WHILE_BUSY, "{first:?}");
+        debug_assert!(self.sent.len() <= MAX_SENT, "{} were sent", self.sent.len());
         let counted = self.sent.iter_mut().find(|sent| sent.event == first.event);
         if let Err(error) = accepted(answer) {
             match (error.refused.as_deref(), counted) {
-                (None, _) => self.retry(first),
+                (None, _) => self.retry(first, TRIES),
+                (Some(Refused { code: 429 | 500.., retry_after: Some(delay), .. }), _) => {
+                    let delay = (*delay).max(Duration::from_secs(1)).saturating_mul(first.tries);
+                    self.not_before = now.after(delay.min(LONGEST_DELAY));
+                    self.retry(first, TRIES_WHILE_BUSY);
+                }
                 // The server deletes events after an hour: create a new one.
                 (Some(Refused { code: 404, .. }), Some(_)) => {
                     self.sent.retain(|sent| sent.event != first.event);
-                    self.retry(first);
+                    self.retry(first, TRIES);
                 }
                 // Without an RTC an earlier boot may have used the same time in a name.
                 (Some(Refused { code: 409, .. }), None) => {
                     first.name = None;
-                    self.retry(first);
+                    self.retry(first, TRIES);
                 }
                 (Some(_), _) => {}
             }
@@ -331,8 +348,8 @@ impl EventQueue {
         Ok(())
     }
 
-    fn retry(&mut self, waiting: QueuedEvent) {
-        if waiting.tries < TRIES {
+    fn retry(&mut self, waiting: QueuedEvent, limit: u32) {
+        if waiting.tries < limit {
             self.waiting.push_front(waiting);
         }
     }

@@ -1,7 +1,7 @@
 #![allow(unused_must_use, reason = "most results have a test of their own")]
 
 use super::*;
-use crate::kube::message::{Method, answered};
+use crate::kube::message::{Method, Response, answered};
 use crate::kube::time::Wall;
 
 fn node(boot_id: &str, statuses: [&str; 4]) -> Value {
@@ -71,7 +71,7 @@ fn now(mono: Mono) -> ClusterNow {
 /// Sends the first event. Returns the method, the path below [`EVENTS`] and the body.
 fn send(queue: &mut EventQueue, outcome: Answer) -> (Method, String, Value) {
     let request = queue.request("u1", now(at(100_000))).unwrap();
-    queue.on_response(outcome);
+    queue.on_response(outcome, at(100_000));
     let path = request.path.trim_start_matches(EVENTS).to_owned();
     (request.method, path, serde_json::from_slice(&request.body).unwrap())
 }
@@ -145,11 +145,49 @@ fn an_event_is_dropped_after_a_refusal_or_two_unanswered_requests() {
     send(&mut queue, answered(403, Value::Null));
     assert!(queue.waiting.is_empty());
     queue.push(Event::starting(), at(1));
-    queue.on_response(Err("slow".into()));
+    queue.on_response(Err("slow".into()), at(1));
     assert!(!queue.waiting.is_empty());
-    queue.on_response(Err("slow".into()));
+    queue.on_response(Err("slow".into()), at(1));
     assert!(queue.waiting.is_empty());
     assert_eq!(queue.request("u1", now(at(1))), None);
+}
+
+/// client-go `rest/with_retry.go`: a 429 or 5xx with `Retry-After` is sent again.
+#[test]
+fn an_event_that_a_busy_server_refuses_is_sent_again_later() {
+    let refused = |code, delay| {
+        let retry_after = Some(Duration::from_secs(delay));
+        Ok(Response { retry_after, ..Response::test(code, "") })
+    };
+    let mut queue = EventQueue::new("pi", 0, 0);
+    queue.push(Event::starting(), at(1));
+    queue.push(Event::cordoned("pi", true), at(1));
+    let mut now_at = at(1);
+    let mut names = std::collections::BTreeSet::new();
+    for (code, asked, delay) in [(429, 1, 1), (503, 1, 2), (429, 0, 3), (429, 60, 10)] {
+        assert_eq!(queue.due(now_at), Some(now_at));
+        let request = queue.request("u1", now(now_at)).unwrap();
+        let body: Value = serde_json::from_slice(&request.body).unwrap();
+        names.insert(body["metadata"]["name"].to_string());
+        queue.on_response(refused(code, asked), now_at);
+        let due = now_at.after(Duration::from_secs(delay));
+        assert_eq!((queue.due(now_at), queue.waiting.len()), (Some(due), 2));
+        now_at = due;
+    }
+    assert_eq!(names.len(), 1, "{names:?}");
+    // It does not keep the queue for ever.
+    let mut tries = 4;
+    while queue.waiting.len() > 1 {
+        send(&mut queue, refused(429, 1));
+        tries += 1;
+    }
+    assert_eq!(tries, TRIES_WHILE_BUSY);
+    send(&mut queue, answered(201, Value::Null));
+    assert!(queue.waiting.is_empty());
+    // Without the header another attempt is of no use.
+    queue.push(Event::starting(), at(1));
+    send(&mut queue, answered(429, Value::Null));
+    assert!(queue.waiting.is_empty());
 }
 
 #[test]
@@ -197,7 +235,7 @@ fn names_increase_even_if_the_clock_does_not() {
         queue.push(Event::cordoned("pi", ahead > 8), at(1));
         queue.on_new_uid();
         let request = queue.request("u1", now).unwrap();
-        queue.on_response(answered(201, Value::Null));
+        queue.on_response(answered(201, Value::Null), at(1));
         let body: Value = serde_json::from_slice(&request.body).unwrap();
         let name = body["metadata"]["name"].as_str().unwrap().to_owned();
         assert!(name > before, "{name} after {before}");
@@ -216,7 +254,7 @@ fn after_a_burst_the_rate_is_limited() {
         let then = Mono::START.after(Duration::from_millis(tenth * 100));
         while queue.due(then).is_some() {
             queue.request("u1", now(then)).unwrap();
-            queue.on_response(answered(201, Value::Null));
+            queue.on_response(answered(201, Value::Null), at(1));
             sent.push(tenth);
         }
     }

@@ -174,8 +174,9 @@ impl Kubelet {
         self.has_begun = true;
         match &self.shutdown {
             Some(shutdown) => {
+                let is_due = self.events.due(now.mono).is_some_and(|due| due <= now.mono);
                 // An event needs the Node's uid: if the Node was deleted meanwhile, none is sent.
-                let has_event = self.node.uid().is_some() && self.events.due(now.mono).is_some();
+                let has_event = self.node.uid().is_some() && is_due;
                 shutdown.limit(turn, self.schedule.is_silent(), has_event, now.mono)
             }
             None => turn,
@@ -452,7 +453,7 @@ impl Kubelet {
             }
             RequestKind::Version => self.on_version_response(answer, now.mono),
             RequestKind::Pods => self.on_pods_response(answer, now.mono),
-            RequestKind::Event => self.events.on_response(answer),
+            RequestKind::Event => self.events.on_response(answer, now.mono),
             RequestKind::Time => {
                 self.wall_clock.log_state(now);
                 answer.map(drop).map_err(RequestError::from)

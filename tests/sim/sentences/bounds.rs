@@ -29,6 +29,8 @@ enum Kind {
     Creates,
     Certificates,
     Events,
+    /// Events that a busy server refused: each is sent again.
+    Busy,
     Lines,
     Connections,
     Handshakes,
@@ -59,6 +61,8 @@ const MOST: &[(Kind, u64)] = &[
     (Kind::Certificates, 400),
     // Of the kubelet: of starts, Ready and pressures.
     (Kind::Events, 100),
+    // The tenth refusal drops an event, 55 s after the first one.
+    (Kind::Busy, 670),
     // The same kind of fault is one line; another reason is one after a pause that doubles.
     (Kind::Lines, 150),
     // Three addresses for each attempt that is not answered in 20 s, or is refused in 5 s.
@@ -151,12 +155,16 @@ fn judge(run: &Run<'_>) -> Judged {
             let count = counts.get(kind).copied().unwrap_or(0);
             let starts = counts.get(&Kind::Starts).copied().unwrap_or(0);
             let of_a_start = OF_A_START.iter().find(|(of, _)| of == kind).map_or(0, |(_, n)| *n);
-            let conflicts = counts.get(&Kind::Conflicts).filter(|_| *kind == Kind::Reports);
+            let repeated = match kind {
+                Kind::Reports => counts.get(&Kind::Conflicts),
+                Kind::Events => counts.get(&Kind::Busy),
+                _ => None,
+            };
             // A folder that cannot be read cannot be synced either: its pair is stored again each
             // minute, in seven operations.
             let is_stored_again = *kind == Kind::Changes && has_class(run, "card-reads-fail");
             let stored = if is_stored_again { 60 * 7 } else { 0 };
-            let most = most + starts * of_a_start + conflicts.copied().unwrap_or(0) + stored;
+            let most = most + starts * of_a_start + repeated.copied().unwrap_or(0) + stored;
             if count > most {
                 let text = format!("{count} {kind:?} in hour {hour}; {most} are allowed");
                 judged.breaks(end, &format!("{kind:?}"), text);
@@ -240,7 +248,11 @@ fn is_over(line: &str) -> bool {
 fn judge_health(trace: &[Entry], judged: &mut Judged) {
     let (mut sent, mut names) = (BTreeMap::<(u32, u64), u64>::new(), BTreeSet::new());
     for entry in trace {
-        let What::Request(request) = &entry.what else { continue };
+        let (request, is_repeated) = match &entry.what {
+            What::Request(request) => (request, false),
+            What::Answer(answer) if is_busy(answer) => (answer, true),
+            _ => continue,
+        };
         if kind_of(request) != Kind::Events {
             continue;
         }
@@ -256,6 +268,10 @@ fn judge_health(trace: &[Entry], judged: &mut Judged) {
         if names.contains(name) {
             let hour = entry.at.as_secs() / HOUR.as_secs();
             let count = sent.entry((request.pid, hour)).or_default();
+            if is_repeated {
+                *count = count.saturating_sub(1);
+                continue;
+            }
             *count += 1;
             judged.count += 1;
             if *count > HEALTH_EVENTS {
@@ -274,6 +290,9 @@ fn kinds(what: &What) -> Vec<Kind> {
         What::Answer(answer) if answer.code == 409 && kind_of(answer) == Kind::Reports => {
             vec![Kind::Conflicts]
         }
+        What::Answer(answer) if is_busy(answer) && kind_of(answer) == Kind::Events => {
+            vec![Kind::Busy]
+        }
         What::Log { is_verbose: false, .. } => vec![Kind::Lines],
         What::Connects { opened: true, .. } => vec![Kind::Connections],
         What::Handshake { .. } => vec![Kind::Handshakes],
@@ -281,6 +300,11 @@ fn kinds(what: &What) -> Vec<Kind> {
         What::Starts { .. } => vec![Kind::Starts],
         _ => Vec::new(),
     }
+}
+
+/// The server asks for another attempt.
+fn is_busy(answer: &Exchange) -> bool {
+    answer.has_retry_after && (answer.code == 429 || answer.code >= 500)
 }
 
 fn kind_of(request: &Exchange) -> Kind {

@@ -2,7 +2,7 @@
 # Builds Debian packages: cross/deb.sh [ARCHITECTURE...]
 #
 # Writes dist/nodelet_VERSION_ARCHITECTURE.deb for the given architectures (default: arm64, armhf
-# and amd64). armv6 is armhf for Raspberry Pi 1 and Zero. Runs cross/build.sh for a missing binary.
+# and amd64). armv6 is armhf for Raspberry Pi 1 and Zero. Runs cross/build.sh for each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,13 +12,11 @@ if ! grep -qx "version = \"${version%-*}\"" Cargo.toml; then
   echo "cross/deb.sh: cross/debian/changelog: starts with $version, which Cargo.toml has not" >&2
   exit 1
 fi
-# dpkg-deb gives this date to all files of the archive.
-SOURCE_DATE_EPOCH=$(date -d "$(sed -n '/^ -- /{s/.*>  //p;q}' cross/debian/changelog)" +%s)
-export SOURCE_DATE_EPOCH
+changed=$(date -d "$(sed -n '/^ -- /{s/.*>  //p;q}' cross/debian/changelog)" +%s)
 
 manual=$(mktemp)
 trap 'rm -f "$manual"' EXIT
-date=$(LC_ALL=C date -u -d "@$SOURCE_DATE_EPOCH" +'%B %-d, %Y')
+date=$(LC_ALL=C date -u -d "@$changed" +'%B %-d, %Y')
 cargo run --quiet --locked --example flags -- manual "$date" >"$manual"
 
 for architecture; do
@@ -31,7 +29,8 @@ for architecture; do
     riscv64) target=riscv64gc-unknown-linux-musl ;;
     *) echo "cross/deb.sh: $architecture: not an architecture of this script" >&2; exit 2 ;;
   esac
-  test -f "dist/$target/nodelet" || cross/build.sh "$target"
+  # Its date of build is that of the commit: a board without a clock starts there.
+  cross/build.sh "$target"
 
   tree=$(mktemp -d)
   trap 'rm -rf "$manual" "$tree"' EXIT
@@ -79,7 +78,8 @@ for architecture; do
   (cd "$tree" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
   find "$tree" -type d -exec chmod 755 {} +
   chmod 644 "$tree"/DEBIAN/[cm]* "$doc/copyright"
-  dpkg-deb --root-owner-group -Zxz --build "$tree" "dist/nodelet_${version}_$architecture.deb"
+  # All files of the archive have this date.
+  SOURCE_DATE_EPOCH=$changed dpkg-deb --root-owner-group -Zxz --build "$tree" "dist/nodelet_${version}_$architecture.deb"
   rm -rf "$tree"
 done
 (cd dist && sha256sum -- *.deb >SHA256SUMS)

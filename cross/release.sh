@@ -17,7 +17,6 @@ test $# -gt 0 || set -- "${!architectures[@]}"
 release=dist/release
 rm -rf dist
 mkdir -p "$release"
-cross/build.sh "$@"
 for target; do cross/deb.sh "${architectures[$target]}"; done
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH

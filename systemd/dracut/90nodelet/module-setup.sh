@@ -9,7 +9,9 @@
 # certificate in use, from the folder that --root-dir or --cert-dir of these flags names, the files
 # that --config and --config-dir name, and the host name. A kubeconfig that the flags name, as that of a bootstrap, is not copied. Nor is a
 # certificate that is renewed later: make the initramfs anew each month (dracut --force), because
-# one of a year is renewed 36 days before its end or earlier.
+# one of a year is renewed 36 days before its end or earlier. Make it anew also after `nodelet join
+# --force`, and after `nodelet reset` or `apt purge` without this module: the initramfs keeps the
+# former credentials, and its agent uses them at the next boot.
 # The machine-id (%m) differs in the initramfs unless dracut has hostonly=yes.
 # The agent runs from the initramfs until the root is switched, so the board is Ready while its
 # root waits for a passphrase or is repaired. Then the unit of the root starts.

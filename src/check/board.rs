@@ -142,12 +142,24 @@ pub fn root_dir(
 /// The end of the remedies of a certificate that a supervisor does not accept any more.
 pub const JOIN_AGAIN: &str = "nodelet join --force";
 
-/// `writable` is `None` if no certificate is requested: nothing is written there.
-pub fn cert_dir(path: &str, writable: Option<Result<(), Fault>>) -> Finding {
+/// `writable` is `None` if no certificate is requested: nothing is written there. `fs_type` is the
+/// type of the file system, if the mount table was read.
+pub fn cert_dir(path: &str, fs_type: Option<&str>, writable: Option<Result<(), Fault>>) -> Finding {
     let check = "cert-dir";
+    let lost = "a reboot loses renewed certificates, and the board when the oldest has expired";
     match writable {
         None => Finding::note(check, "certificates are not requested here", ""),
-        Some(Ok(())) => Finding::ok(check, path),
+        Some(Ok(())) => match fs_type {
+            Some("tmpfs" | "ramfs" | "rootfs") => {
+                Finding::note(check, format!("{path} is in memory: {lost}"), "use --cert-dir")
+            }
+            Some("overlay") => Finding::note(
+                check,
+                format!("{path} is on an overlay: if its upper layer is in memory, {lost}"),
+                "then put --cert-dir on a disk",
+            ),
+            _ => Finding::ok(check, path),
+        },
         Some(Err(cause)) => Finding::failed(
             check,
             cause.at(path),
@@ -349,10 +361,13 @@ mod tests {
                 "– /r: on nfs, podCIDRs cannot be written there; choose another",
             ),
             (folder(Some(&Err(unread())), Ok(())), "✗ --root-dir"),
-            (cert_dir("/c", None), "– not requested"),
-            (cert_dir("/c", Some(Ok(()))), "✓ /c"),
+            (cert_dir("/c", None, None), "– not requested"),
+            (cert_dir("/c", None, Some(Ok(()))), "✓ /c"),
+            (cert_dir("/c", Some("ext4"), Some(Ok(()))), "✓ /c"),
+            (cert_dir("/c", Some("tmpfs"), Some(Ok(()))), "– /c is in memory"),
+            (cert_dir("/c", Some("overlay"), Some(Ok(()))), "– /c is on an overlay"),
             (
-                cert_dir("/c", Some(read_only())),
+                cert_dir("/c", None, Some(read_only())),
                 "✗ /c: read-only file system; make --cert-dir a folder",
             ),
         ]);

@@ -30,7 +30,8 @@ use crate::node::server_version;
 use crate::node::wall_clock::boot_of;
 use crate::os::clock::{self, Clock};
 use crate::os::command::credentials_folder;
-use crate::os::guard::{has_room, writable};
+use crate::os::guard::{self, has_room, writable};
+use crate::os::mounts::{all_mounts, over};
 use crate::runtime;
 
 /// The names of the findings of [`ServerProbe::certificate`].
@@ -73,7 +74,9 @@ pub(super) fn report(setup: &mut Setup, unit: Option<UnitAgent>, clock: &Clock) 
         })
     });
     let cert_dir = config.cert_dir.display().to_string();
-    findings.push(board::cert_dir(&cert_dir, writable));
+    let place = guard::resolve(&config.cert_dir).ok().zip(all_mounts().ok());
+    let mount = place.as_ref().and_then(|(found, mounts)| over(mounts, &found.existing));
+    findings.push(board::cert_dir(&cert_dir, mount.map(|mount| &*mount.fs_type), writable));
     findings.push(guest::guest(&config.node));
     if let (Some(runtime), Some(answer)) = (runtime, answer) {
         findings.extend(runtime::findings(runtime, &answer, !config.node.is_guest()));

@@ -214,9 +214,10 @@ impl Agent {
             self.kubelet.on_memory_pressure(now);
         }
         if woken.network {
-            self.facts.on_network_change();
+            let settles = now.after(NETWORK_SETTLES);
+            self.facts.on_network_change(settles);
             self.network_rests = now.after(NETWORK_RESTS);
-            self.kubelet.compute_status_by(now.after(NETWORK_SETTLES));
+            self.kubelet.compute_status_by(settles);
         }
         if woken.voltage {
             self.health.on_voltage();

@@ -41,6 +41,8 @@ pub(super) struct ReadCache {
     facts: Facts,
     /// A change of the network was announced, and the network was not read since.
     network_changed: bool,
+    /// Until then the announced change may be half made: the network is not read before.
+    network_settles: Mono,
     unannounced_read: Mono,
     all_read: Mono,
 }
@@ -54,14 +56,16 @@ impl ReadCache {
             name: NodeName::new(node_name, None),
             facts,
             network_changed: false,
+            network_settles: Mono::START,
             unannounced_read: Mono::START,
             all_read: Mono::START,
         }
     }
 
-    /// Interfaces, addresses or routes changed.
-    pub(super) fn on_network_change(&mut self) {
+    /// Interfaces, addresses or routes changed. They are read again at `settles`.
+    pub(super) fn on_network_change(&mut self, settles: Mono) {
         self.network_changed = true;
+        self.network_settles = settles;
     }
 
     /// Sets the conditions about the board's health.
@@ -78,7 +82,7 @@ impl ReadCache {
     /// may block for a moment. Facts that are a second old are then read again: a new Node has no
     /// former value for a fact that was not read. If changes of the network are not announced
     /// (`network_is_watched` is false), or the network could not be read, it is read once a minute.
-    /// Returns when the state of the container runtime may change.
+    /// Returns when the state of the container runtime may change, or a changed network is read.
     pub(super) fn refresh(
         &mut self,
         node: &NodeConfig,
@@ -95,15 +99,17 @@ impl ReadCache {
             self.unannounced_read = now;
             self.network_changed |= !network_is_watched || is_unread(&self.facts.network);
         }
+        let is_settled = now >= self.network_settles;
         if now >= self.all_read.after(period) && !self.host.root_can_block() {
-            self.network_changed = !self.host.refresh_all(&mut self.facts, &node.name);
+            let is_whole = self.host.refresh_all(&mut self.facts, &node.name);
+            self.network_changed = !is_whole || !is_settled;
             self.all_read = now;
         } else {
             self.host.refresh_mounts();
             if is_due {
                 self.host.refresh_unannounced(&mut self.facts, &node.name);
             }
-            if self.network_changed {
+            if self.network_changed && is_settled {
                 // A change is announced once: what the look had no time for is read with the next
                 // status.
                 self.network_changed = !self.host.refresh_network(&mut self.facts, &node.name);
@@ -123,7 +129,8 @@ impl ReadCache {
             let root = &self.host.root;
             ask_name_servers(root, &mut self.facts, &mut self.name, node, may_wait, clock);
         }
-        change
+        let network = Some(self.network_settles).filter(|_| self.network_changed && !is_settled);
+        change.into_iter().chain(network).min()
     }
 }
 
@@ -229,7 +236,7 @@ mod tests {
         for second in [1, 61, 3600, 7200] {
             cache.facts.network.hosts = Ok(vec![Ipv4Addr::LOCALHOST.into()]);
             cache.facts.network.dns = Ok(vec![Ipv4Addr::BROADCAST.into()]);
-            cache.on_network_change();
+            cache.on_network_change(Mono::START);
             let at = Mono::START.after(Duration::from_secs(second));
             cache.refresh(&config(), false, true, || at);
             let network = &cache.facts().network;
@@ -275,7 +282,7 @@ mod tests {
     fn the_network_is_read_when_it_is_announced_and_each_minute_without_announcements() {
         let mut cache = spoilt(&HostRoot::default());
         assert!(!read(&mut cache, true, 1).contains("interfaces"));
-        cache.on_network_change();
+        cache.on_network_change(Mono::START);
         assert!(read(&mut cache, true, 2).contains("interfaces"));
         assert!(!read(&mut cache, true, 3).contains("interfaces"));
         assert!(!read(&mut cache, false, 60).contains("interfaces"));
@@ -286,6 +293,24 @@ mod tests {
         assert!(!read(&mut cache, true, 122).contains("interfaces"));
         cache.facts.network.default_routes = Err(missing());
         assert!(read(&mut cache, true, 181).contains("interfaces"), "it was unread");
+    }
+
+    /// The look of another cause comes while the change is half made: once it has settled, the
+    /// network is read, and the status is computed then.
+    #[test]
+    fn a_network_that_changes_is_not_read_before_it_has_settled() {
+        let mut cache = spoilt(&HostRoot::default());
+        read(&mut cache, true, 1);
+        let at = |second| Mono::START.after(Duration::from_secs(second));
+        for second in [2, 3600] {
+            let settles = at(second + 1);
+            cache.on_network_change(settles);
+            let change = cache.refresh(&config(), false, true, || at(second));
+            assert_eq!(change, Some(settles));
+            cache.facts = spoilt_facts();
+            assert!(read(&mut cache, true, second + 1).contains("interfaces"), "{second}");
+            assert!(!read(&mut cache, true, second + 2).contains("interfaces"));
+        }
     }
 
     #[test]

@@ -59,8 +59,12 @@ const FALSE_STAYS: Duration = Duration::from_secs(24 * 3600);
 /// The conditions that we write.
 const OURS: [&str; 4] = [MEMORY_PRESSURE.kind, DISK_PRESSURE.kind, PID_PRESSURE.kind, READY];
 
-/// Sets a pressure condition. If `under` is `None`, the pressure is not known, and the condition
-/// keeps its status or stays missing. As upstream, reason and message change only with the status.
+/// Reasons of an Unknown that node-lifecycle-controller sets while it hears nothing of the Node.
+const NOT_HEARD: [&str; 2] = ["NodeStatusUnknown", "NodeStatusNeverUpdated"];
+
+/// Sets a pressure condition. If `under` is `None`, the pressure is not known: the condition keeps
+/// its status or stays missing, and one that says that nobody reports it goes. As upstream, reason
+/// and message change only with the status.
 pub fn set_pressure(
     conditions: &mut Vec<Value>,
     pressure: &Pressure,
@@ -69,6 +73,10 @@ pub fn set_pressure(
 ) {
     drop_doubles(conditions, pressure.kind);
     let Some(under) = under else {
+        let is_not_heard = |c: &Value| {
+            NOT_HEARD.contains(&object::text(c, &["reason"])) && status_of(c) == "Unknown"
+        };
+        conditions.retain(|c| !is(c, pressure.kind) || !is_not_heard(c));
         return;
     };
     let status = status(under);
@@ -281,6 +289,14 @@ mod tests {
                     set_pressure(&mut conditions, &pressure, Some(under), NOW);
                     let want = condition(pressure.kind, status, reason, message, NOW);
                     assert_eq!(conditions, [want], "{before:?}");
+                }
+                // Unread, it is missing, and not said to be unreported.
+                for reason in NOT_HEARD {
+                    let mut unknown = old(pressure.kind, "Unknown");
+                    object::set(&mut unknown, &["reason"], reason.into());
+                    let mut conditions = vec![unknown];
+                    set_pressure(&mut conditions, &pressure, None, NOW);
+                    assert_eq!(conditions, [] as [Value; 0]);
                 }
                 // Only the heartbeat changes; also of an Unknown whose fact is unread.
                 for (status, under) in [(status, Some(under)), ("Unknown", None)] {

@@ -57,13 +57,20 @@ impl Node {
         let pod_cidrs: Vec<&str> =
             object::list(node, &["spec", "podCIDRs"]).iter().filter_map(Value::as_str).collect();
         let pod_cidrs = pod_cidrs.join(",");
-        if self.pod_cidrs.as_ref() != Some(&pod_cidrs) {
-            if !pod_cidrs.is_empty() {
-                self.times.report_due = self.times.report_due.min(now);
-            }
+        let has_some = !pod_cidrs.is_empty();
+        if self.take_pod_cidrs(pod_cidrs) && has_some {
+            self.times.report_due = self.times.report_due.min(now);
+        }
+    }
+
+    /// Takes the ranges of the Node, empty without one. Returns whether they have changed.
+    pub(super) fn take_pod_cidrs(&mut self, pod_cidrs: String) -> bool {
+        let is_new = self.pod_cidrs.as_ref() != Some(&pod_cidrs);
+        if is_new {
             self.pod_cidrs = Some(pod_cidrs.clone());
             self.new_pod_cidrs = Some(pod_cidrs);
         }
+        is_new
     }
 
     /// Notes that another machine writes to this Node, and records one event about it: copies of

@@ -561,6 +561,7 @@ impl Node {
     ) -> Result<Progress, RequestError> {
         self.partial_uid = None;
         let existed = self.seen.take().is_some();
+        self.take_pod_cidrs(String::new());
         let refused_create = self.refused_create.take();
         if config.node.register {
             self.state = NodeState::Create;

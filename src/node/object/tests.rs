@@ -107,9 +107,15 @@ impl NodeTest {
 
     /// A Node that the server created.
     fn registered() -> Self {
-        let mut test = Self::absent(&[]);
+        let test = Self::registered_with(&[]);
+        assert_eq!(test.pause(), TICK);
+        test
+    }
+
+    fn registered_with(flags: &[&str]) -> Self {
+        let mut test = Self::absent(flags);
         assert_eq!(test.turn(created), Some(Ok(Progress::Created)));
-        assert_eq!((test.node.uid(), test.pause()), (Some("u1"), TICK));
+        assert_eq!(test.node.uid(), Some("u1"));
         let first = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
         assert_eq!(test.reasons(), first);
         test
@@ -524,7 +530,12 @@ fn annotations_alone_and_a_drifting_amount_need_no_patch() {
 /// change after a rest.
 #[test]
 fn whatever_flaps_the_node_is_written_every_ten_seconds_at_most() {
-    let mut test = NodeTest::registered();
+    for flags in [&[] as &[&str], &["--node-status-update-frequency=5m"]] {
+        whatever_flaps(NodeTest::registered_with(flags));
+    }
+}
+
+fn whatever_flaps(mut test: NodeTest) {
     let mut patches = 0;
     let end = test.now.mono().after(Duration::from_secs(600));
     while test.now.mono() < end {
@@ -539,7 +550,7 @@ fn whatever_flaps_the_node_is_written_every_ten_seconds_at_most() {
     assert_eq!((test.pause(), test.turn(patched)), (Duration::ZERO, Some(Ok(Progress::Done))));
     // The last change of a storm is sent, too.
     test.facts.kernel_version = stable;
-    let end = test.now.mono().after(TICK * 2);
+    let end = test.now.mono().after(test.config.update_frequency * 2 + TICK);
     while test.now.mono() < end && test.turn(patched).is_none() {}
     assert!(test.now.mono() < end);
 }
@@ -748,6 +759,12 @@ fn a_node_without_pod_cidrs_is_told_once_by_a_create_and_by_a_first_read() {
     assert_eq!(test.turn(|_| unreachable!()), None);
     test.read_with(&["spec", "unschedulable"], true.into());
     assert_eq!(test.node.new_pod_cidrs(), None);
+    // Nor is there a range while a create is refused, or with --register-node=false.
+    test.read_with(&["spec", "podCIDRs"], json!(["10.244.1.0/24"]));
+    assert_eq!(test.node.new_pod_cidrs().as_deref(), Some("10.244.1.0/24"));
+    test.node.read_again(test.now.mono());
+    assert_eq!(test.turn(|_| not_found("nodes", "pi")), Some(Ok(Progress::Gone)));
+    assert_eq!(test.node.new_pod_cidrs().as_deref(), Some(""));
 }
 
 #[test]

@@ -14,9 +14,10 @@ use crate::kube::instant::Mono;
 const HEALTH_EVERY: Duration = Duration::from_secs(60);
 
 /// So many changed statuses in a row are sent at once. If something flaps (an address, a capacity),
-/// the further ones are sent once in each period of the status (10 s by default), as by a kubelet,
+/// the further ones are sent once in 10 s, or in each period of the status if it is shorter,
 /// because each one is a write of the control plane's database.
 const CHANGES_BURST: u32 = 6;
+const CHANGE_PERIOD: Duration = Duration::from_secs(10);
 
 /// How long checks are frequent after a start, or after a time without renewals. In the first two
 /// minutes the control plane may still set the conditions to Unknown: if its controllers were down,
@@ -72,7 +73,10 @@ impl Times {
             frequent_checks_end: now,
             health_sent_at: None,
             backoff,
-            change_limit: TokenBucket::new(config.update_frequency, CHANGES_BURST),
+            change_limit: TokenBucket::new(
+                config.update_frequency.min(CHANGE_PERIOD),
+                CHANGES_BURST,
+            ),
         }
     }
 

@@ -276,6 +276,13 @@ impl Pods {
                     self.remember(change.uid, now.after(RETRY_PERIOD));
                     return Ok(Progress::Note(line));
                 }
+                // The list may be too large for the link. The next one is smaller, and so are the
+                // next of a server that recovers, until one has fewer pods than its limit.
+                (None, None) if let Some(smaller) = self.size.smaller() => {
+                    self.size = smaller;
+                    self.due = Some(now);
+                    error
+                }
                 (Some(change), refused) => {
                     let is_of_pod = refused.is_none_or(|refused| refused.code == 500);
                     if is_of_pod {

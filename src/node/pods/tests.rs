@@ -442,6 +442,25 @@ fn a_change_without_an_answer_of_the_server_ends_the_list() {
     }
 }
 
+/// A link of 1 KB/s carries no list of 100 KB in the time of a request.
+#[test]
+fn a_list_that_does_not_arrive_in_time_is_followed_by_smaller_ones() {
+    let mut pods = guest();
+    for (second, size) in [(1, "8&resourceVersion=0"), (20, "8"), (40, "1")] {
+        assert!(pods.due().is_some_and(|due| due <= at(second)), "{size}");
+        let request = pods.request(at(second));
+        assert!(request.path.ends_with(&format!("&limit={size}")), "{}", request.path);
+        pods.on_response(Err("slow".into()), Some(boot()), at(second)).unwrap_err();
+    }
+    assert_eq!(pods.due(), None);
+    // The server itself may be slow: all are listed again after an hour.
+    pods.node_answered(None, at(340));
+    assert_eq!(pods.due(), None);
+    pods.node_answered(None, at(3640));
+    assert_eq!(listed(&mut pods, &[], at(3640)), Ok(Progress::Done));
+    assert_eq!(pods.size, ListSize::All);
+}
+
 /// A kubelet on another machine has the name of this board: the pods run there.
 #[test]
 fn the_pods_of_another_machine_are_left_alone() {

@@ -15,7 +15,7 @@ use ureq::http::header::{
 use ureq::http::{self, Uri, request};
 
 use crate::kube::message::{Accept, Answer, Method, Request, Response};
-use crate::kube::text::Fault;
+use crate::kube::text::{Fault, FaultKind};
 use crate::kube::time::parse_http_date;
 
 use super::api_config::{ApiConfig, Authorization};
@@ -270,7 +270,11 @@ impl Api {
         let timed_out = |stage| {
             let passed = self.route.deadline.passed() + Duration::from_millis(500);
             let what = format!("timed out after {} s while {stage}", passed.as_secs());
-            Fault::new(what, if stage == Stage::Proxy { AT_PROXY } else { "" })
+            let fault = Fault::new(what, if stage == Stage::Proxy { AT_PROXY } else { "" });
+            match stage {
+                Stage::Body => Fault { kind: FaultKind::CutOff, ..fault },
+                _ => fault,
+            }
         };
         match error {
             ureq::Error::Other(other) => match other.downcast_ref() {

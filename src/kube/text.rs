@@ -89,6 +89,8 @@ pub enum FaultKind {
     Credentials,
     /// A server says that our certificate has expired.
     Expired,
+    /// An answer has begun, and its end did not come in time.
+    CutOff,
 }
 
 impl Fault {

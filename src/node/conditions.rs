@@ -62,8 +62,11 @@ const OURS: [&str; 4] = [MEMORY_PRESSURE.kind, DISK_PRESSURE.kind, PID_PRESSURE.
 /// Reasons of an Unknown that node-lifecycle-controller sets while it hears nothing of the Node.
 const NOT_HEARD: [&str; 2] = ["NodeStatusUnknown", "NodeStatusNeverUpdated"];
 
+/// Of a pressure that is not known, in their place.
+const NOT_READ: (&str, &str) = ("KubeletReadNothing", "kubelet could not read it so far");
+
 /// Sets a pressure condition. If `under` is `None`, the pressure is not known: the condition keeps
-/// its status or stays missing, and one that says that nobody reports it goes. As upstream, reason
+/// its status or stays missing, but it no longer says that nobody reports it. As upstream, reason
 /// and message change only with the status.
 pub fn set_pressure(
     conditions: &mut Vec<Value>,
@@ -74,9 +77,13 @@ pub fn set_pressure(
     drop_doubles(conditions, pressure.kind);
     let Some(under) = under else {
         let is_not_heard = |c: &Value| {
-            NOT_HEARD.contains(&object::text(c, &["reason"])) && status_of(c) == "Unknown"
+            let reason = object::text(c, &["reason"]);
+            is(c, pressure.kind) && status_of(c) == "Unknown" && NOT_HEARD.contains(&reason)
         };
-        conditions.retain(|c| !is(c, pressure.kind) || !is_not_heard(c));
+        if let Some(found) = conditions.iter_mut().find(|c| is_not_heard(c)) {
+            object::set(found, &["reason"], NOT_READ.0.into());
+            object::set(found, &["message"], NOT_READ.1.into());
+        }
         return;
     };
     let status = status(under);
@@ -290,13 +297,17 @@ mod tests {
                     let want = condition(pressure.kind, status, reason, message, NOW);
                     assert_eq!(conditions, [want], "{before:?}");
                 }
-                // Unread, it is missing, and not said to be unreported.
+                // Unread, it is Unknown, and not said to be unreported.
                 for reason in NOT_HEARD {
                     let mut unknown = old(pressure.kind, "Unknown");
                     object::set(&mut unknown, &["reason"], reason.into());
                     let mut conditions = vec![unknown];
                     set_pressure(&mut conditions, &pressure, None, NOW);
-                    assert_eq!(conditions, [] as [Value; 0]);
+                    let (reason, message) = NOT_READ;
+                    let want = condition(pressure.kind, "Unknown", reason, message, THEN);
+                    for key in ["status", "reason", "message", "lastTransitionTime"] {
+                        assert_eq!(conditions[0][key], want[key]);
+                    }
                 }
                 // Only the heartbeat changes; also of an Unknown whose fact is unread.
                 for (status, under) in [(status, Some(under)), ("Unknown", None)] {

@@ -22,7 +22,7 @@ use crate::kube::instant::Mono;
 use crate::kube::json::{self, MAX_VALUES, Unparsed};
 use crate::kube::message::{self, Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
-use crate::kube::text::Fault;
+use crate::kube::text::{Fault, FaultKind};
 use crate::kube::time::Wall;
 use crate::node::Progress;
 
@@ -276,9 +276,11 @@ impl Pods {
                     self.remember(change.uid, now.after(RETRY_PERIOD));
                     return Ok(Progress::Note(line));
                 }
-                // The list may be too large for the link. The next one is smaller, and so are the
-                // next of a server that recovers, until one has fewer pods than its limit.
-                (None, None) if let Some(smaller) = self.size.smaller() => {
+                // The list is too large for the link.
+                (None, None)
+                    if error.why.kind == FaultKind::CutOff
+                        && let Some(smaller) = self.size.smaller() =>
+                {
                     self.size = smaller;
                     self.due = Some(now);
                     error

@@ -450,15 +450,21 @@ fn a_list_that_does_not_arrive_in_time_is_followed_by_smaller_ones() {
         assert!(pods.due().is_some_and(|due| due <= at(second)), "{size}");
         let request = pods.request(at(second));
         assert!(request.path.ends_with(&format!("&limit={size}")), "{}", request.path);
-        pods.on_response(Err("slow".into()), Some(boot()), at(second)).unwrap_err();
+        let cut_off = Fault { kind: FaultKind::CutOff, ..Fault::from("slow") };
+        pods.on_response(Err(cut_off), Some(boot()), at(second)).unwrap_err();
     }
     assert_eq!(pods.due(), None);
-    // The server itself may be slow: all are listed again after an hour.
     pods.node_answered(None, at(340));
     assert_eq!(pods.due(), None);
     pods.node_answered(None, at(3640));
     assert_eq!(listed(&mut pods, &[], at(3640)), Ok(Progress::Done));
     assert_eq!(pods.size, ListSize::All);
+    // A server that is silent is not asked for a page: before 1.33 it would read all pods of the
+    // cluster from etcd.
+    pods.node_answered(None, at(4000));
+    pods.request(at(4000));
+    pods.on_response(Err("slow".into()), Some(boot()), at(4000)).unwrap_err();
+    assert_eq!((pods.size, pods.due()), (ListSize::All, None));
 }
 
 /// A kubelet on another machine has the name of this board: the pods run there.

@@ -177,12 +177,12 @@ fn a_check_without_flags_is_one_of_the_unit() {
         "✓ certificate: CN=system:node:pi,".to_owned(),
         "✓ certificate-renewal: ".to_owned(),
         "✓ root-dir: /var/lib/nodelet\n".to_owned(),
-        "✓ cert-dir: /var/lib/own\n".to_owned(),
+        "– cert-dir: /var/lib/own is in memory: ".to_owned(),
     ] {
         assert!(found.contains(&line), "{line}\n{found}");
     }
     let given = check(&["--cert-dir=/var/lib/given"]);
-    assert!(given.contains("✓ cert-dir: /var/lib/given\n"), "{given}");
+    assert!(given.contains("– cert-dir: /var/lib/given is in memory: "), "{given}");
     let other = check(&["--kubeconfig=/other"]);
     assert!(other.contains("✗ kubeconfig: /other: no such file"), "{other}");
 }

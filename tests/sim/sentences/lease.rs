@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
+use crate::kube::message::LIST_LIMIT;
 use crate::sim::process::Pid;
 use crate::sim::trace::{Entry, Got, What};
 
@@ -96,6 +97,7 @@ fn pid_of(what: &What) -> Option<Pid> {
         | What::Log { pid, .. }
         | What::Blocks { pid, .. } => Some(*pid),
         What::Got(Got { pid, .. }) => Some(*pid),
+        What::Answer(answer) => Some(answer.pid),
         _ => None,
     }
 }
@@ -112,6 +114,8 @@ struct Attempt {
     /// When the loop went on, if it has.
     end: Option<Duration>,
     got: Option<Got>,
+    /// The answer is a list that is too large: its rest is not read, and a smaller list follows.
+    is_large: bool,
 }
 
 /// One process of the agent.
@@ -153,6 +157,11 @@ impl Agent {
                 }
                 self.ends(at);
             }
+            What::Answer(answer) if answer.target.starts_with("/api/v1/pods?") => {
+                if let Some(last) = &mut self.last {
+                    last.is_large = answer.answer.to_string().len() > LIST_LIMIT;
+                }
+            }
             What::Log { is_verbose: true, text, .. } => {
                 if let Some(attempt) = Attempt::of_line(at, text) {
                     self.sends(attempt, judged);
@@ -188,7 +197,7 @@ impl Agent {
         self.ends(at);
         self.begins_turn(at, "request", judged);
         if let Some(last) = self.last.as_ref().filter(|last| !last.is_certificate) {
-            self.is_silent = last.got.is_none();
+            self.is_silent = last.got.is_none() && !last.is_large;
         }
         self.is_late(at, "attempt", judged);
         if attempt.is_lease {
@@ -310,6 +319,7 @@ impl Attempt {
             start: at,
             end: None,
             got: None,
+            is_large: false,
         })
     }
 }

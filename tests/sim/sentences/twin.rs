@@ -82,6 +82,7 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                 !is_of_time(path, old, &other, objects)
                     && !is_of_transition(path, &other, objects)
                     && !is_of_list(path, &other, objects)
+                    && !is_of_mount(path, run.trace, begin.at)
                     && !is_of_boot(path, run.plan)
                     && !is_of_start(path, run.plan, &other)
                     && !is_of_driver(path, old, objects, lacks_driver(run.trace, begin.at))
@@ -318,6 +319,17 @@ fn is_of_list(path: &str, other: &Objects, new: &Objects) -> bool {
     let status = |objects| member(objects, &format!("{condition}.status"));
     let has_more = member(other, path).is_some_and(|text| text.ends_with(" more\""));
     (has_more || condition.ends_with("FrequentReboot")) && status(other) == status(new)
+}
+
+/// A file system was mounted again: an open file of the former mount fails once, and the next look,
+/// a minute later, opens that of the new one. A process that has just started opens it at once.
+fn is_of_mount(path: &str, trace: &[Entry], begin: Duration) -> bool {
+    const LOOKS: Duration = Duration::from_secs(130);
+    let is_mount = |text: &str| text.contains("data-unmounted");
+    path.ends_with(".FilesystemCorruptionProblem.message")
+        && trace.iter().filter(|it| it.at <= begin && it.at + LOOKS >= begin).any(
+            |entry| matches!(&entry.what, What::Fault { begins: false, text } if is_mount(text)),
+        )
 }
 
 /// What differs: the path of a member, and its value in each.

@@ -34,9 +34,9 @@ pub(super) fn set(node: &mut Value, config: &NodeConfig, network: &Network) -> R
         annotate_for_k3s(node, &ips, &config.name);
     }
     if !is_left_to_cloud {
-        write(node, &ips, &config.name);
+        write(node, &ips, config);
     } else if !has_addresses {
-        write(node, &[], &config.name);
+        write(node, &[], config);
     }
     Ok(())
 }
@@ -59,10 +59,18 @@ fn joined(ips: &[IpAddr]) -> String {
     text.join(",")
 }
 
-fn write(node: &mut Value, ips: &[IpAddr], hostname: &str) {
+/// Beside the controller of k3s, addresses of other types are its own: it takes them from
+/// annotations such as `k3s.io/external-ip`, and would write them again within a minute.
+fn write(node: &mut Value, ips: &[IpAddr], config: &NodeConfig) {
     let mut addresses: Vec<Value> =
         ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip.to_string()})).collect();
-    addresses.push(json!({"type": "Hostname", "address": hostname}));
+    if config.is_of_k3s {
+        let old = object::list(node, &["status", "addresses"]).iter();
+        let is_ours =
+            |it: &&Value| ["InternalIP", "Hostname"].contains(&object::text(it, &["type"]));
+        addresses.extend(old.filter(|it| !is_ours(it)).cloned());
+    }
+    addresses.push(json!({"type": "Hostname", "address": config.name}));
     object::set(node, &["status", "addresses"], addresses.into());
 }
 

@@ -134,7 +134,15 @@ fn a_board_of_k3s_annotates_its_addresses_as_a_k3s_agent_does() {
         "metadata": {"annotations": {"k3s.io/internal-ip": "10.9.9.9", "other": "stays"}},
         "status": {"addresses": addresses(&["10.9.9.9"])},
     });
+    // The controller has written it, of k3s.io/external-ip.
+    let external = json!({"type": "ExternalIP", "address": "203.0.113.7"});
+    let with_external = |own: &str| {
+        let of = addresses(&[own]);
+        json!([of[0], external, of[1]])
+    };
+    let by_controller = json!({"status": {"addresses": with_external("10.9.9.9")}});
     for (seen, node_ip, cloud, want, written) in [
+        (&by_controller, "", "", "10.1.1.1", with_external("10.1.1.1")),
         (&json!({}), "", "", "10.1.1.1", addresses(&["10.1.1.1"])),
         (&json!({}), pair, "", pair, addresses(&pair.split(',').collect::<Vec<_>>())),
         (&stale, "", "", "10.1.1.1", addresses(&["10.1.1.1"])),

@@ -233,7 +233,7 @@ pub(super) fn get(
     config.authorization = Some(token.authorization());
     let mut api = run.api(&config, "token", "")?;
     reviews(run, &mut api, token)?;
-    let finding = namesake(run, &mut api)?;
+    let finding = namesake(run, &mut api, None)?;
     run.add(finding);
     let is_renewed = if run.settings.bootstrap_only {
         run.notes(&[CHECK, "renewal"], "each board requests its own");
@@ -295,8 +295,13 @@ fn reviews(run: &mut JoinRun<'_>, api: &mut Api, token: &Bootstrap) -> Result<()
 }
 
 /// Whether a live board has the name: a Node that is Ready, and that this machine has not
-/// registered.
-pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Finding> {
+/// registered. `undo` is the command without which a live board cannot renew its certificate any
+/// more, because this join has taken the name at the server.
+pub(super) fn namesake(
+    run: &JoinRun<'_>,
+    api: &mut Api,
+    undo: Option<&str>,
+) -> Result<Finding, Finding> {
     let (check, name) = ("namesake", &run.board.name);
     if name.is_empty() {
         return Ok(Finding::note(check, "each board has its own name", ""));
@@ -335,7 +340,9 @@ pub(super) fn namesake(run: &JoinRun<'_>, api: &mut Api) -> Result<Finding, Find
     if run.settings.force {
         return Ok(Finding::note(check, line, ""));
     }
-    let remedy = format!("{remedy}use --node-name, or kubectl delete node {name}; --force goes on");
+    let undo = undo.map_or(String::new(), |undo| format!(" after {undo}"));
+    let remedy =
+        format!("{remedy}use --node-name{undo}, or kubectl delete node {name}; --force goes on");
     Err(failed(check, &line, &remedy))
 }
 

@@ -74,7 +74,10 @@ pub(super) fn get(
     kubeadm::issued(run, &mut config, issued);
     // The Node is read with the certificate: a token may not read Nodes.
     let mut api = run.api(&config, "namesake", "")?;
-    let finding = kubeadm::namesake(run, &mut api)?;
+    // The supervisor has stored the password of this board for the name.
+    let name = &run.board.name;
+    let undo = format!("kubectl -n kube-system delete secret {name}.node-password.k3s");
+    let finding = kubeadm::namesake(run, &mut api, Some(&undo))?;
     run.add(finding);
     let detail = format!("by itself, at the supervisor {server}");
     run.add(Finding::ok("renewal", detail));

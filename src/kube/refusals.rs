@@ -10,6 +10,12 @@ pub fn refuses_owner(refused: &Refused) -> bool {
     refused.code == 403 && refused.message.contains("ownerRef")
 }
 
+/// The supervisor of k3s does not renew the certificate of a Node that does not exist: "unable to
+/// verify node identity: nodes \"rec\" not found".
+pub fn misses_node(refused: &Refused) -> bool {
+    refused.code == 401 && refused.message.contains("verify node identity")
+}
+
 /// The supervisor of k3s has another password for the name of the node (`pkg/nodepassword` of k3s
 /// 1.36): "unable to verify password for node rec: hash does not match".
 pub fn refuses_password(refused: &Refused) -> bool {

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::credentials::certificate::kind::usable;
 use crate::kube::message::{Accept, Method, Request, Response};
-use crate::kube::refusals::refuses_password;
+use crate::kube::refusals::{misses_node, refuses_password};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{CertificatePurpose, SigningRequest};
@@ -81,6 +81,9 @@ pub fn issued(signed: &SigningRequest, response: Response, now: Wall) -> Result<
         }
         // The server saw no credentials. Wrong credentials are 401.
         403 => NO_CERTIFICATE.to_owned(),
+        _ if misses_node(&refused) => {
+            "the Node must exist first: see the line \"node:\" of the log".to_owned()
+        }
         400..429 => "nodelet join --force with a token of k3s token create".to_owned(),
         _ => String::new(),
     };

@@ -14,7 +14,8 @@
 //!    a look at the board's health, and a request for a certificate over a client of its own. The
 //!    answer to such a request, or its silence, says nothing about the Lease's server.
 //! 4. Every request has a limit for its whole duration. The delay of a retry counts from the start
-//!    of the failed attempt.
+//!    of the failed attempt. The first attempt that ends within a call, and without an answer, is
+//!    repeated after a pause.
 //!
 //! Therefore the time from the start of a Lease attempt to the start of the next one is limited:
 //! - after a success to `LeaseTimings::after_success`,
@@ -300,6 +301,15 @@ impl Schedule {
     pub fn request_answered(&mut self) {
         self.silent = false;
         self.awaits_retry = false;
+    }
+
+    /// The connection of a Lease request ended at `now` without an answer, after requests that were
+    /// answered. A balancer ends a connection that was idle for as long as an interval, perhaps
+    /// while the request is on its way. So the retry follows after a pause, once.
+    pub fn lease_interrupted(&mut self, now: Mono) {
+        debug_assert!(!self.silent, "the attempt before it had no answer either");
+        self.silent = true;
+        self.lease_due = Some(now.after(self.timings.pause()));
     }
 
     /// The server did not answer a request other than the Lease's: the Lease is due at once.

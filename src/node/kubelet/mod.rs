@@ -566,8 +566,15 @@ impl Kubelet {
             Ok(_) => self.schedule.lease_continues(start),
             Err(error) => {
                 self.failed_renewals += 1;
+                let is_first = !self.schedule.is_silent() && self.lease_log.last_error().is_none();
                 match &error.refused {
                     Some(refused) => self.schedule.lease_refused(start, refused.retry_after),
+                    None if is_first && now.since(start) < self.timings.call_budget() => {
+                        self.schedule.lease_interrupted(now);
+                        // No outage, unless the retry fails, too.
+                        log::info!(target: VERBOSE, "lease: {}; trying again", error.why);
+                        return Ok(());
+                    }
                     None => self.schedule.lease_silent(start, now),
                 }
                 return Err(error);

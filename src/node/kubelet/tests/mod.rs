@@ -29,6 +29,7 @@ fn built() -> Wall {
     Wall::from_epoch(Duration::from_secs(1_790_000_000))
 }
 
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The correct time.
@@ -775,6 +776,36 @@ fn repairs_a_marked_node(new: &dyn Fn() -> World, step: usize) {
         longest.1 = world.repair_time(later).max(longest.1);
     }
     assert!(longest.0 <= 15 && longest.1 <= 160, "{longest:?}");
+}
+
+/// A balancer ends an idle connection while the renewal is on its way.
+#[test]
+fn a_renewal_whose_connection_ended_is_repeated_once_after_a_pause() {
+    let (call, pause) = (LAW.call_budget(), LAW.call_budget() / 50);
+    // The attempts, from start to end, each without a response, and the delay after its start.
+    for (attempts, is_outage) in [
+        (&[(Duration::ZERO, pause)][..], false),
+        (&[(SECOND, SECOND + pause)], false),
+        (&[(Duration::ZERO, pause), (Duration::ZERO, call), (Duration::ZERO, call)], true),
+        (&[(call, call + pause)], true),
+    ] {
+        let mut world = settled();
+        for (takes, delay) in attempts {
+            let start = world.now;
+            world.now = start.after(*takes);
+            let end = now(&world);
+            world.kubelet.on_response(RequestKind::Lease, Err("closed".into()), start, end);
+            let due = start.after(*delay);
+            assert_eq!(world.next(end, false), Action::Wait(due), "{attempts:?}");
+            world.now = due;
+        }
+        assert_eq!(world.kubelet.lease_log.last_error().is_some(), is_outage, "{attempts:?}");
+        world.last = None;
+        world.sent.clear();
+        world.run_until(world.now.after(SECOND));
+        // The Node is read after an outage.
+        assert_eq!(world.count(RequestKind::ReadNode, "") > 0, is_outage, "{:?}", world.sent);
+    }
 }
 
 /// A world with a correct server, after 30 s.

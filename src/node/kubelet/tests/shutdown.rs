@@ -2,8 +2,6 @@
 
 use super::*;
 
-const SECOND: Duration = Duration::from_secs(1);
-
 /// A registered board with no event left to send, shortly before its Lease is due: only the last
 /// events of a shutdown are sent before the Lease.
 fn ready_world() -> World {

@@ -49,7 +49,7 @@ pub(crate) fn with_config_files(
         return Ok(flags);
     }
     let mut over = Box::<Flags>::default();
-    file::apply(base.as_ref(), &drop_ins, &mut over).map_err(CommandFailure::Other)?;
+    file::apply(base.as_ref(), &drop_ins, &mut over).map_err(CommandFailure::Usage)?;
     command_line::apply(args, &mut over).map_err(CommandFailure::Usage)?;
     Ok(over)
 }

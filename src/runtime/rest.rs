@@ -51,11 +51,15 @@ pub fn ask(
     }
     on_part(Part::Details, &report);
     report.asked = Part::Details;
-    report.image_folder = report.take(get(&prefix, "/info")).and_then(|answer| {
-        let info = json::parse(body(&answer)).unwrap_or_default();
-        let folder = image_folder(&info);
-        folder.starts_with('/').then(|| folder.to_owned())
+    let folder = get(&prefix, "/info").and_then(|answer| {
+        let info = json::parse(body(&answer)).ok_or("not JSON, or too large");
+        let folder = info.and_then(|info| match image_folder(&info) {
+            folder if folder.starts_with('/') => Ok(folder.to_owned()),
+            _ => Err("no DockerRootDir"),
+        });
+        folder.map_err(|why| RuntimeFailure::api(format!("/info: no folder of the images: {why}")))
     });
+    report.image_folder = report.take(folder);
     if last < Part::List {
         return report;
     }

@@ -567,6 +567,20 @@ fn docker_is_asked_by_http_1_0_with_its_own_version() {
     );
 }
 
+#[test]
+fn an_answer_about_docker_that_names_no_folder_of_the_images_is_an_error() {
+    for (info, why) in [
+        ("<html>", "not JSON, or too large"),
+        (r#"{"ID": "x"}"#, "no DockerRootDir"),
+        (r#"{"DockerRootDir": "data"}"#, "no DockerRootDir"),
+    ] {
+        let (_, found) =
+            rest(Protocol::Docker, Part::Details, &[&http(DOCKER, "OK"), &http("", info)], 9);
+        assert_eq!(found.image_folder, None);
+        assert_eq!(found.errors, [format!("/info: no folder of the images: {why}")]);
+    }
+}
+
 /// Since Docker 29 that is so on a new installation.
 #[test]
 fn the_images_of_docker_may_be_in_containerd() {

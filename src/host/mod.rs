@@ -81,14 +81,14 @@ impl Sources {
 }
 
 impl Host {
-    /// A machine without `--ready-when-exists`; opens nothing.
+    /// A machine without `--ready-when-exists`; opens nothing. A relative `--root-dir` is below the
+    /// working directory, as each other path of the flags.
     pub fn new(root: HostRoot, node_root_dir: impl Into<PathBuf>) -> Self {
-        Self {
-            root,
-            node_root_dir: node_root_dir.into(),
-            ready_when_exists: Vec::new(),
-            sources: None,
+        let mut node_root_dir = node_root_dir.into();
+        if root.is_real() {
+            node_root_dir = std::path::absolute(&node_root_dir).unwrap_or(node_root_dir);
         }
+        Self { root, node_root_dir, ready_when_exists: Vec::new(), sources: None }
     }
 
     /// Whether the root is on a network: then its files are read only at the start.
@@ -270,6 +270,16 @@ mod tests {
         assert_eq!(table.len(), 1);
         assert_ne!(Sources::new(&host.root).mounts.unwrap()[..], table);
         assert!(!stay_open(&mut host, |_| {}));
+    }
+
+    /// The folder of `pki`, `podcidr` and `boots` is also the one that is measured.
+    #[test]
+    fn a_relative_folder_is_below_the_working_directory() {
+        let of = |root: HostRoot, folder: &str| Host::new(root, folder).node_root_dir;
+        let below = std::env::current_dir().unwrap().join("src/host");
+        assert_eq!(of(HostRoot::default(), "./src/host"), below);
+        assert_eq!(of(HostRoot::default(), "/src"), Path::new("/src"));
+        assert_eq!(of(HostRoot::new("/mnt"), "src"), Path::new("src"));
     }
 
     /// A Node that is registered again needs the values. A file system without a size, as /proc,

@@ -116,7 +116,12 @@ fn setup(args: Vec<OsString>, is_here: bool, serves: bool) -> Result<Setup, Comm
         *path = Path::new("/").join(&path);
     }
     // The files of an image may not exist yet.
-    let flags = if is_here { with_config_files(flags, args)? } else { flags };
+    let mut flags = if is_here { with_config_files(flags, args)? } else { flags };
+    let root_dir = &mut flags.values.root_dir;
+    // An empty one is refused below.
+    if !root_dir.as_os_str().is_empty() {
+        *root_dir = Path::new("/").join(&*root_dir);
+    }
     if serves {
         ServeConfig::new(&flags.values).map_err(CommandFailure::Usage)?;
     }

@@ -63,12 +63,26 @@ pub(super) fn question(
     findings
 }
 
-/// The file of `nodelet runtime`. Before the first start of the agent there is none.
-pub(super) fn facts_file(path: &Path, fresh: Result<(), Fault>, exists: bool) -> Finding {
+/// The folder of `nodelet-runtime.service`, which exists while the unit runs (RuntimeDirectory=).
+pub(super) const UNIT_FOLDER: &str = "/run/nodelet-runtime";
+
+/// The file of `nodelet runtime`. Before the first start of the agent there is none, nor before the
+/// first answer of the runtime. `runs`: [`UNIT_FOLDER`] exists.
+pub(super) fn facts_file(
+    path: &Path,
+    fresh: Result<(), Fault>,
+    exists: bool,
+    runs: bool,
+) -> Finding {
     const CHECK: &str = "runtime-facts";
     match fresh {
         Ok(()) => Finding::ok(CHECK, path.display().to_string()),
         Err(fault) if exists => Finding::failed(CHECK, fault, ""),
+        Err(_) if runs => Finding::failed(
+            CHECK,
+            "nodelet runtime has had no answer yet",
+            "see `journalctl -u nodelet-runtime`: its unit may not reach the socket",
+        ),
         Err(_) => Finding::note(
             CHECK,
             format!("no {}: nodelet runtime does not run", path.display()),
@@ -151,19 +165,23 @@ mod tests {
     }
 
     #[test]
-    fn nodelet_runtime_that_does_not_run_has_a_line() {
+    fn nodelet_runtime_that_does_not_run_or_has_no_answer_has_a_line() {
         let fault = || Err(Fault::new("no success for 31 s", "see the log"));
-        for (fresh, exists, want) in [
-            (Ok(()), true, "✓ runtime-facts: /f"),
-            (fault(), true, "✗ runtime-facts: no success for 31 s; see the log"),
+        let starting = "✗ runtime-facts: nodelet runtime has had no answer yet; \
+                        see `journalctl -u nodelet-runtime`: its unit may not reach the socket";
+        for (fresh, exists, runs, want) in [
+            (Ok(()), true, true, "✓ runtime-facts: /f"),
+            (fault(), true, true, "✗ runtime-facts: no success for 31 s; see the log"),
+            (fault(), false, true, starting),
             (
                 fault(),
+                false,
                 false,
                 "– runtime-facts: no /f: nodelet runtime does not run; it starts with \
                  nodelet.service; without systemd run it beside the agent",
             ),
         ] {
-            assert_eq!(facts_file(Path::new("/f"), fresh, exists).line(), want);
+            assert_eq!(facts_file(Path::new("/f"), fresh, exists, runs).line(), want);
         }
     }
 }

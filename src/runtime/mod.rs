@@ -125,7 +125,8 @@ pub fn findings(config: &RuntimeConfig, found: &RuntimeReport, offers_pods: bool
     let path = &config.facts_file;
     let fresh = RuntimeFile::new(path).fresh(awake());
     let mut findings = check::question(config, found, offers_pods);
-    findings.push(check::facts_file(path, fresh, guard::exists(path)));
+    let runs = guard::exists(Path::new(check::UNIT_FOLDER));
+    findings.push(check::facts_file(path, fresh, guard::exists(path), runs));
     findings
 }
 

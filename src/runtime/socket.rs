@@ -56,15 +56,25 @@ impl TimedSocket {
         connected().map_err(|error| {
             let remedy = match error.raw_os_error().map(Errno::from_raw) {
                 Some(Errno::ENOENT | Errno::ECONNREFUSED) => "is the runtime running?",
-                Some(Errno::EACCES | Errno::EPERM) => {
-                    "run it as root, or as a user in the group of the socket"
-                }
+                Some(Errno::EACCES | Errno::EPERM) => denied_remedy(path),
                 Some(Errno::EAGAIN) => "it accepts no connections; is it stopped?",
                 _ => "",
             };
             let fault = cause(&error).or_remedy(remedy).at(path.display());
             RuntimeFailure { at: FailedAt::Socket, fault }
         })
+    }
+}
+
+/// What lets this process reach a socket. Root in `nodelet-runtime.service` has no capability, and
+/// ProtectHome= hides these folders from it.
+fn denied_remedy(path: &Path) -> &'static str {
+    match ["/run/user", "/home", "/root"].iter().any(|folder| path.starts_with(folder)) {
+        true => {
+            "run it as the user of the socket: in a drop-in of nodelet-runtime.service, set User= \
+             and ProtectHome=no"
+        }
+        false => "run it as root, or as a user in the group of the socket",
     }
 }
 

@@ -337,6 +337,21 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_overlay_with_a_layer_on_a_network_is_refused_unless_that_layer_is_of_the_root() {
+        let overlay = "4 1 0:4 / /no-such rw - overlay overlay rw,lowerdir=/net/var,upperdir=/up\n\
+                       5 4 0:4 /lib /no-such/lib rw - overlay overlay rw,lowerdir=/net/var,upperdir=/up";
+        for (net, is_refused) in [("2 1 0:2 / /net rw - nfs4 b rw\n", true), ("", false)] {
+            for root in ["ext4", "nfs4"] {
+                pretend(&format!("1 0 0:1 / / rw - {root} a rw\n{net}{overlay}"));
+                for path in ["/no-such/x", "/no-such/lib/x"] {
+                    let refused = resolve(Path::new(path)).is_err();
+                    assert_eq!(refused, is_refused, "{root} {net} {path}");
+                }
+            }
+        }
+    }
+
     /// The kernel's order of the table is not that of the mounts.
     #[test]
     fn a_mount_over_a_folder_covers_what_was_mounted_below_it() {

@@ -10,7 +10,7 @@
 //! a change.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
@@ -38,10 +38,11 @@ const CAN_BLOCK: [&str; 21] = [
 pub struct Mount {
     /// Mount point, with its escapes decoded.
     pub point: PathBuf,
-    /// `ext4`, `cgroup2`, `fuse.sshfs`. For a root with a layer that can block, the type of this
-    /// layer. For a path that systemd hides, a text that says so.
+    /// `ext4`, `cgroup2`, `fuse.sshfs`. For an overlay with a layer that can block, the type of
+    /// this layer. For a path that systemd hides, a text that says so.
     pub fs_type: String,
-    /// Device number of the file system, major and minor; `None` in proc/mounts.
+    /// Device number of the file system, major and minor; `None` in proc/mounts. For an overlay
+    /// with a layer that can block, that of this layer, unless the overlay is the root.
     pub device: Option<(u32, u32)>,
 }
 
@@ -92,47 +93,48 @@ fn parse_ids(line: &str) -> Option<(u32, u32)> {
 }
 
 /// Removes the mounts that no path reaches: a later mount covers a folder above their point. For
-/// example, /srv/data is a local disk, and then a server is mounted at /srv. `ids` are those of
-/// each mount and of its parent. The order of the table does not say which mount is later.
-fn remove_covered(mounts: &mut Vec<Mount>, ids: &[(u32, u32)]) {
-    let points: BTreeSet<(u32, &OsStr)> = ids
-        .iter()
-        .zip(&*mounts)
-        .map(|(&(_, parent), mount)| (parent, mount.point.as_os_str()))
-        .collect();
+/// example, /srv/data is a local disk, and then a server is mounted at /srv. The order of the table
+/// does not say which mount is later.
+fn remove_covered(lines: &mut Vec<TableLine>) {
+    let points: BTreeSet<(u32, &OsStr)> =
+        lines.iter().map(|line| (line.parent, line.mount.point.as_os_str())).collect();
     // A mount over a folder of the same parent: the walk to the point leaves the parent there. A
     // mount over / covers nothing: a walk begins at the root of the process, below that mount.
-    let is_covered = |mount: &Mount, parent| {
-        let mut above = mount.point.ancestors().skip(1).filter(|above| above.parent().is_some());
-        above.any(|above| points.contains(&(parent, above.as_os_str())))
+    let is_covered = |line: &&TableLine| {
+        let above = line.mount.point.ancestors().skip(1);
+        let mut above = above.filter(|above| above.parent().is_some());
+        above.any(|above| points.contains(&(line.parent, above.as_os_str())))
     };
-    let covered = mounts.iter().zip(ids).filter(|(mount, (_, parent))| is_covered(mount, *parent));
-    let mut covered: BTreeSet<u32> = covered.map(|(_, &(id, _))| id).collect();
+    let mut covered: BTreeSet<u32> = lines.iter().filter(is_covered).map(|line| line.id).collect();
     if covered.is_empty() {
         return;
     }
     // What is mounted on a covered mount is covered, too.
     loop {
         let count = covered.len();
-        let below: Vec<u32> =
-            ids.iter().filter(|(_, parent)| covered.contains(parent)).map(|&(id, _)| id).collect();
+        let below = lines.iter().filter(|line| covered.contains(&line.parent));
+        let below: Vec<u32> = below.map(|line| line.id).collect();
         covered.extend(below);
         if covered.len() == count {
             break;
         }
     }
-    let mut ids = ids.iter();
-    mounts.retain(|_| ids.next().is_none_or(|(id, _)| !covered.contains(id)));
+    lines.retain(|line| !covered.contains(&line.id));
 }
 
-/// The folders that an overlay is made of, from the line of its mount; empty for another file
-/// system. The kernel writes a comma in a name as an octal escape, and keeps the backslashes of the
-/// options (ovl_show_options in fs/overlayfs/params.c). A colon in a folder's name cuts this name;
-/// the part before the colon is mostly below the same mount.
-fn parse_layers(line: &str) -> Vec<PathBuf> {
+/// The options of an overlay, from the line of its mount; empty for another file system.
+fn overlay_options(line: &str) -> &str {
     let options = line.split_once(" - overlay ").and_then(|(_, rest)| rest.split(' ').nth(1));
+    options.unwrap_or_default()
+}
+
+/// The folders that an overlay is made of, from its options. The kernel writes a comma in a name as
+/// an octal escape, and keeps the backslashes of the options (ovl_show_options in
+/// fs/overlayfs/params.c). A colon in a folder's name cuts this name; the part before the colon is
+/// mostly below the same mount.
+fn parse_layers(options: &str) -> Vec<PathBuf> {
     let mut layers = Vec::new();
-    for word in options.unwrap_or_default().split(',') {
+    for word in options.split(',') {
         let (key, value) = word.split_once('=').unwrap_or_default();
         if matches!(key, "lowerdir" | "lowerdir+" | "datadir+" | "upperdir") {
             let value = unescape(value).to_string_lossy().replace('\\', "");
@@ -222,18 +224,72 @@ fn network_root(cmdline: &str) -> Option<&str> {
     })
 }
 
-/// If the root is an overlay of `layers`, gives it the type of the layer that can block. If no
-/// layer can block by the mount table, the root can block if `cmdline` says so: layers that were
-/// mounted in an initramfs may be out of reach, and layers may be images in files of a network file
-/// system (LTSP).
-fn follow_layers(mounts: &mut [Mount], layers: &[PathBuf], cmdline: &str) {
-    let mut holds = layers.iter().filter_map(|layer| over(mounts, layer));
-    let blocking = holds.find(|mount| mount.can_block()).map(|mount| mount.fs_type.as_str());
-    let fs_type = blocking.or_else(|| network_root(cmdline)).map(str::to_owned);
-    if let (Some(fs_type), Some(root)) = (fs_type, at(mounts, "/").cloned()) {
-        let of_root = mounts.iter_mut().filter(|mount| mount.is_file_system_of(&root));
-        of_root.for_each(|mount| mount.fs_type.clone_from(&fs_type));
+/// Gives each overlay the type and the device of a layer that can block. `options` are those of
+/// each mount that is an overlay. An overlay of folders of the root has the root's device, so it
+/// may be touched where the root may. The root keeps its own device, which its bind mounts have.
+///
+/// If no layer of the root can block by the mount table, the root can block if `cmdline` says so:
+/// layers that were mounted in an initramfs may be out of reach, and layers may be images in files
+/// of a network file system (LTSP).
+fn follow_layers(mounts: &mut [Mount], options: &[Box<str>], cmdline: &str) {
+    if options.iter().all(|options| options.is_empty()) {
+        return;
     }
+    // An overlay may be a layer of another one, and that one of none (FILESYSTEM_MAX_STACK_DEPTH).
+    for _ in 0..2 {
+        let root = at(mounts, "/");
+        let is_of_root = |mount: &Mount| root.is_some_and(|root| mount.is_file_system_of(root));
+        let starts: Vec<String> = mounts.iter().filter_map(start_of_layers).collect();
+        // Hundreds of containers have tens of layers each, and `over` would compare each of these
+        // with each mount.
+        let mut points: BTreeMap<&OsStr, Vec<&Mount>> = BTreeMap::new();
+        for mount in mounts.iter() {
+            points.entry(mount.point.as_os_str()).or_default().push(mount);
+        }
+        // A layer at the place of the overlay is what was there before: `lowerdir=/var` on /var.
+        let over = |layer: &Path, own: &Mount| {
+            layer.ancestors().find_map(|above| {
+                let mut at = points.get(above.as_os_str())?.iter().rev();
+                at.find(|mount| !mount.is_file_system_of(own)).copied()
+            })
+        };
+        let followed = |(mount, options): (&Mount, &str)| {
+            if options.is_empty() || mount.can_block() {
+                return None;
+            }
+            let is_named = starts.iter().any(|start| options.contains(start.as_str()));
+            let layers = if is_named { parse_layers(options) } else { Vec::new() };
+            let held = layers.iter().filter_map(|layer| over(layer, mount));
+            let mut blocking = held.filter(|mount| mount.can_block());
+            // A layer on another server than the root's counts first: it may not be touched.
+            let layer = blocking.clone().find(|mount| !is_of_root(mount));
+            match layer.or_else(|| blocking.next()) {
+                layer if is_of_root(mount) => {
+                    let of_layer = layer.map(|layer| layer.fs_type.as_str());
+                    let fs_type = of_layer.or_else(|| network_root(cmdline))?;
+                    Some((fs_type.to_owned(), mount.device))
+                }
+                layer => layer.map(|layer| (layer.fs_type.clone(), layer.device)),
+            }
+        };
+        let options = options.iter().map(|options| &**options);
+        let followed: Vec<_> = mounts.iter().zip(options).map(followed).collect();
+        if followed.iter().all(Option::is_none) {
+            break;
+        }
+        for (mount, found) in mounts.iter_mut().zip(followed) {
+            if let Some(found) = found {
+                (mount.fs_type, mount.device) = found;
+            }
+        }
+    }
+}
+
+/// With what the text of each layer on this mount begins, if the mount can block. A character that
+/// the kernel may write as an escape ends it.
+fn start_of_layers(mount: &Mount) -> Option<String> {
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || "/._-".contains(*c);
+    mount.can_block().then(|| mount.point.to_string_lossy().chars().take_while(is_plain).collect())
 }
 
 /// The kernel writes space, tab, newline, backslash and hash as three octal digits.
@@ -317,33 +373,47 @@ fn read_table(file: File) -> io::Result<Table> {
     Ok(Table { file, mounts: mounts.into() })
 }
 
+/// What a line of a table says.
+struct TableLine {
+    mount: Mount,
+    id: u32,
+    parent: u32,
+    /// Of an overlay.
+    options: Box<str>,
+}
+
 /// What the lines of a table say.
 #[derive(Default)]
 struct TableLines {
-    mounts: Vec<Mount>,
-    /// Of each mount.
-    ids: Vec<(u32, u32)>,
-    /// Of the root.
-    layers: Vec<PathBuf>,
+    lines: Vec<TableLine>,
+    /// Bytes of all options.
+    options: u64,
 }
 
 impl TableLines {
     fn take(&mut self, line: &str) {
-        let Some((mount, ids)) = parse_mountinfo(line).zip(parse_ids(line)) else { return };
-        if mount.point == Path::new("/") {
-            self.layers = parse_layers(line);
+        let Some((mount, (id, parent))) = parse_mountinfo(line).zip(parse_ids(line)) else {
+            return;
+        };
+        let mut options = overlay_options(line);
+        self.options += options.len() as u64;
+        // The overlays of the board are mounted before those of hundreds of containers.
+        if self.options > LARGE {
+            options = "";
         }
-        self.mounts.push(mount);
-        self.ids.push(ids);
+        self.lines.push(TableLine { mount, id, parent, options: options.into() });
     }
 
     /// The mounts that a path reaches. `cmdline` reads the kernel's command line.
     fn mounts<'a>(mut self, cmdline: impl FnOnce() -> &'a [u8]) -> Vec<Mount> {
-        remove_covered(&mut self.mounts, &self.ids);
-        if !self.layers.is_empty() {
-            follow_layers(&mut self.mounts, &self.layers, &String::from_utf8_lossy(cmdline()));
-        }
-        self.mounts
+        remove_covered(&mut self.lines);
+        let lines = self.lines.into_iter().map(|line| (line.mount, line.options));
+        let (mut mounts, options): (Vec<Mount>, Vec<Box<str>>) = lines.unzip();
+        let mut roots = mounts.iter().zip(&options).filter(|(m, _)| m.point == Path::new("/"));
+        let has_layers = roots.next_back().is_some_and(|(_, options)| !options.is_empty());
+        let cmdline = if has_layers { cmdline() } else { &[] };
+        follow_layers(&mut mounts, &options, &String::from_utf8_lossy(cmdline));
+        mounts
     }
 }
 
@@ -479,7 +549,49 @@ mod tests {
         // An initramfs, or the disk of a board that was booted from a network.
         for fs_type in ["rootfs", "ext4"] {
             let line = format!("1 1 0:2 / / rw - {fs_type} x rw,lowerdir=/x");
-            assert_eq!(parse_layers(&line), [] as [PathBuf; 0]);
+            assert_eq!(overlay_options(&line), "");
+        }
+    }
+
+    /// Of a server at /mnt/nfs, a root on a disk or on a server, and overlays of their folders.
+    #[test]
+    fn an_overlay_that_is_not_the_root_can_block_if_a_layer_can() {
+        let server = "2 1 0:44 / /mnt/nfs rw - nfs4 server:/ rw\n\
+                      3 1 0:45 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw\n\
+                      4 1 0:46 / /run rw - tmpfs tmpfs rw\n";
+        let of = |root: &str, overlay: &str, cmdline: &str| {
+            let mut lines = TableLines::default();
+            let overlay = format!("9 1 0:50 / /var rw - overlay overlay rw,{overlay}\n");
+            format!("{root}\n{overlay}{server}").lines().for_each(|line| lines.take(line));
+            let mounts = lines.mounts(|| cmdline.as_bytes());
+            let var = over(&mounts, Path::new("/var/lib")).unwrap();
+            (var.fs_type.clone(), var.is_file_system_of(&mounts[0]))
+        };
+        let disk = "1 0 179:2 / / rw - ext4 /dev/mmcblk0p2 rw";
+        let covered = "1 0 179:2 / / rw - ext4 /dev/mmcblk0p2 rw\n\
+                       8 1 0:47 / /var rw - nfs4 server:/var rw";
+        let net = "1 0 0:20 / / rw - nfs4 server:/pi rw";
+        let overlay = "1 0 0:21 / / rw - overlay overlay rw,lowerdir=/ro,upperdir=/rw";
+        for (root, layers, cmdline, want) in [
+            (disk, "lowerdir=/mnt/nfs/var,upperdir=/run/up", "", ("nfs4", false)),
+            (covered, "lowerdir=/var,upperdir=/run/up", "", ("nfs4", false)),
+            (disk, "lowerdir=/a:/b,upperdir=/mnt/nfs/up", "root=/dev/nfs", ("nfs4", false)),
+            (
+                disk,
+                "lowerdir=/var:/mnt/nfsroot,upperdir=/run/up",
+                "root=/dev/nfs",
+                ("overlay", false),
+            ),
+            // The root may be touched, and so may its folders; another server may not.
+            (net, "lowerdir=/var,upperdir=/run/up", "", ("nfs4", true)),
+            (net, "lowerdir=/var:/mnt/nfs/var,upperdir=/run/up", "", ("nfs4", false)),
+            (net, "lowerdir=/run/low,upperdir=/run/up", "", ("overlay", false)),
+            // An overlay on an overlay.
+            (overlay, "lowerdir=/var,upperdir=/run/up", "root=nfs:", ("nfs", true)),
+            (overlay, "lowerdir=/var,upperdir=/run/up", "", ("overlay", false)),
+        ] {
+            let (fs_type, is_of_root) = of(root, layers, cmdline);
+            assert_eq!((fs_type.as_str(), is_of_root), want, "{root}: {layers}");
         }
     }
 
@@ -506,15 +618,19 @@ mod tests {
     #[test]
     fn a_table_of_any_size_is_read() {
         let tree = Tree::empty("mounts-large");
-        let options = "lowerdir=/l".repeat(30);
+        let options = format!("lowerdir=/l{}", ":/lower".repeat(45));
         let line =
             |number| format!("{number} 26 0:5 / /mnt/{number} rw - overlay none rw,{options}\n");
-        let text: String = (0..6000).map(line).collect();
+        let root = "1 0 0:1 / / rw - nfs4 server:/pi rw\n".to_owned();
+        let text: String = root + &(0..6000).map(line).collect::<String>();
         assert!(text.len() > 2 << 20);
         tree.write("mountinfo", text.as_bytes());
         let mounts = read_table(open(&tree.join("mountinfo")).unwrap()).unwrap().mounts;
-        assert_eq!(mounts.len(), 6000);
-        assert_eq!(mounts[5999].point, Path::new("/mnt/5999"));
+        assert_eq!(mounts.len(), 6001);
+        assert_eq!(mounts[6000].point, Path::new("/mnt/5999"));
+        // Of 1 MiB.
+        let followed = mounts.iter().filter(|mount| mount.fs_type == "nfs4").count();
+        assert!((2000..4000).contains(&followed), "{followed}");
     }
 
     #[test]

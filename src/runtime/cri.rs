@@ -60,7 +60,7 @@ impl Cri {
             None => (runtime, &config.path),
         };
         let info = call(images, socket, IMAGE_FS_INFO, &[], open);
-        report.image_folder = report.take(info).and_then(|info| mount_point(&info));
+        report.image_folder = report.take(info.and_then(|info| mount_point(&info)));
         if last < Part::List {
             return report;
         }
@@ -203,8 +203,12 @@ fn name(value: WireValue<'_>) -> String {
 }
 
 /// `image_filesystems[0].fs_id.mountpoint`.
-fn mount_point(answer: &[u8]) -> Option<String> {
-    let usage = field(answer, 1)?;
-    let point = WireValue::Bytes(field(field(usage, 2)?, 1)?).text();
-    Some(point).filter(|point| point.starts_with('/'))
+fn mount_point(answer: &[u8]) -> Result<String, RuntimeFailure> {
+    let mut point = Some(answer);
+    for number in [1, 2, 1] {
+        point = point.and_then(|message| field(message, number));
+    }
+    let point = point.map(|bytes| WireValue::Bytes(bytes).text());
+    let none = || RuntimeFailure::api("ImageFsInfo: the answer names no folder of the images");
+    point.filter(|point| point.starts_with('/')).ok_or_else(none)
 }

@@ -118,10 +118,12 @@ fn what_else_cri_o_can_answer() {
         "ImageFsInfo: rpc error: code = Unknown desc = get image fs info unable to get usage for \
          {path}: get disk usage for path {path}: lstat {path}: no such file or directory"
     );
+    let none = "ImageFsInfo: the answer names no folder of the images".to_owned();
     for (status, image_fs, network, folder, errors) in [
         (NO_CNI, IMAGE_FS, Some(network), Some(path), vec![]),
         (READY, SPLIT, None, Some("/images/overlay-images"), vec![]),
         (READY, FAILED, None, None, vec![error]),
+        (READY, b"", None, None, vec![none]),
     ] {
         let found = cri(ALL, &answers(status, image_fs), 50);
         assert_eq!(found.status.unwrap().network.as_deref(), network);

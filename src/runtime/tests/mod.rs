@@ -325,7 +325,7 @@ fn an_answer_that_is_not_whole_is_an_error() {
 fn an_answer_that_is_no_protobuf_gives_no_value() {
     let images = [image("a", 1), image("b", 2)].concat();
     let answers = |status: &[u8], version: &[u8], images: &[u8]| {
-        let parts = [(1, status), (3, version), (5, &[]), (7, images)];
+        let parts = [(1, status), (3, version), (5, IMAGE_FS), (7, images)];
         let answers = parts.map(|(stream, message)| answer(stream, message)).concat();
         cri(ALL, &[settings(), answers].concat(), 1000)
     };

@@ -269,20 +269,26 @@ impl Store {
         Ok(ops)
     }
 
-    /// The operations that remove old pairs: all but the pair in use and the newest of the others.
+    /// The operations that remove old pairs: all but the pair in use and the newest of the others
+    /// that TLS can use. One that cannot be read is kept only if there is no such pair, and garbage
+    /// only if there is no other pair at all.
     fn remove_old(&self) -> Result<Vec<Op>, Fault> {
         let Some(target) = self.target() else {
             return Ok(Vec::new());
         };
-        let (mut previous, mut ops) = (None, Vec::new());
+        let (mut kept, mut ops) = (None, Vec::new());
         self.each_pair(&mut |mut pair| {
             if pair.file_name() == target.file_name() {
                 return;
             }
-            match &mut previous {
-                None => return previous = Some(pair),
-                Some(previous) if pair > *previous => mem::swap(&mut pair, previous),
-                Some(_) => {}
+            match &mut kept {
+                // An older one is not read.
+                Some((Usability::Usable, newer)) if pair < *newer => {}
+                None => return kept = Some((Usability::of(&pair), pair)),
+                Some(kept) => {
+                    let found = (Usability::of(&pair), pair);
+                    pair = if found > *kept { mem::replace(kept, found).1 } else { found.1 };
+                }
             }
             if ops.len() < MOST_REMOVED {
                 ops.push(Op::Remove(pair));
@@ -405,6 +411,25 @@ impl Store {
             }
         }
         Ok(())
+    }
+}
+
+/// What a pair that is not in use is good for. The greatest is kept.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Usability {
+    /// It was read, and TLS cannot use it.
+    Unusable,
+    Unread,
+    Usable,
+}
+
+impl Usability {
+    fn of(pair: &Path) -> Self {
+        match read_certificate(pair, pair).and_then(|read| check_certificate(&read)) {
+            Ok(_) => Self::Usable,
+            Err(why) if why.is_unread() => Self::Unread,
+            Err(_) => Self::Unusable,
+        }
     }
 }
 

@@ -581,6 +581,28 @@ fn the_old_pair_is_used_where_the_newest_one_is_garbage() {
     }
 }
 
+/// The name of the garbage is newer, as after a clock that was ahead.
+#[test]
+fn the_old_pair_that_is_kept_can_be_used() {
+    let (folder, signer, paths) = joined(1, 90);
+    let (mut pki, _) = open(&paths, day(2));
+    let (_, old) = renew(&mut pki, &signer, 3);
+    let garbage = |day: &str| format!("kubelet-client-2026-06-{day}-00-00-00.pem");
+    folder.write(&format!("lib/pki/{}", garbage("01")), "");
+    renew(&mut pki, &signer, 5);
+    let kept = || folder.stored().iter().filter(|name| name.contains("-2026-")).count();
+    assert_eq!(kept(), 2, "{:?}", folder.stored());
+    // One that cannot be read now gives way, and so does garbage.
+    let unread = paths.cert_dir.join(garbage("02"));
+    std::os::unix::fs::symlink(&unread, &unread).unwrap();
+    folder.write(&format!("lib/pki/{}", garbage("03")), "\0");
+    open(&paths, day(6));
+    assert_eq!(kept(), 2, "{:?}", folder.stored());
+    let current = paths.cert_dir.join(CURRENT);
+    fs::write(fs::read_link(&current).unwrap(), "").unwrap();
+    assert_eq!(open(&paths, day(7)).1.leaf, Some(old));
+}
+
 /// The path of the pair in use cannot be resolved for a moment, which is no lost link. Where the
 /// link is lost, as in a copy, a name may be that of a clock that was ahead.
 #[test]

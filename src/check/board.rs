@@ -142,6 +142,9 @@ pub fn root_dir(
 /// The end of the remedies of a certificate that a supervisor does not accept any more.
 pub const JOIN_AGAIN: &str = "nodelet join --force";
 
+/// The remedy of a certificate that is not valid yet.
+const RENEW: &str = "nodelet uses the last certificate, if that is valid; else join again";
+
 /// `writable` is `None` if no certificate is requested: nothing is written there. `fs_type` is the
 /// type of the file system, if the mount table was read.
 pub fn cert_dir(path: &str, fs_type: Option<&str>, writable: Option<Result<(), Fault>>) -> Finding {
@@ -196,24 +199,40 @@ pub fn certificate(leaf: &Leaf, node_name: &str) -> Finding {
     }
 }
 
-/// The validity of the certificate at `now`, by the server's clock, which decides. It is by the
-/// board's if the server has not sent its time. If the board's clock is behind, a valid certificate
-/// may look not yet valid, which does no harm: a note. If that clock is ahead, a valid certificate
-/// may look expired, which does no harm `at_supervisor`: a note there, and else a failure.
-pub fn certificate_expiry(leaf: &Leaf, now: Wall, at_supervisor: bool) -> Finding {
+/// The validity of the certificate at `now`. It is by the server's clock, which decides, if the
+/// server has sent its time, and else by the board's. If the board's clock is behind, a valid
+/// certificate may look not yet valid, which does no harm: a note. If that clock is ahead, a valid
+/// certificate may look expired, which does no harm `at_supervisor`: a note there, and else a
+/// failure.
+pub fn certificate_expiry(
+    leaf: &Leaf,
+    now: Wall,
+    is_servers: bool,
+    at_supervisor: bool,
+) -> Finding {
     let check = "certificate-expiry";
     let (from, until) = (leaf.not_before.time(), leaf.not_after.time());
+    let who = if is_servers { "the server" } else { "clock" };
+    let says = format!("{who} says {}", now.time());
     if now < leaf.not_before {
-        let line = format!("not valid before {from}, clock says {}", now.time());
+        let line = format!("not valid before {from}, {says}");
+        if is_servers {
+            let remedy = format!("if the server's clock is right, the signer's was ahead: {RENEW}");
+            return Finding::failed(check, line, &remedy);
+        }
         return Finding::note(check, line, "set the clock (NTP, RTC); the server's clock decides");
     }
     if leaf.not_after < now {
-        let line = format!("expired at {until}, clock says {}", now.time());
-        if at_supervisor {
-            let remedy = format!("correct the clock; if it is right, {JOIN_AGAIN}");
-            return Finding::note(check, line, &remedy);
-        }
-        return Finding::failed(check, line, "renew it, or correct the clock");
+        let line = format!("expired at {until}, {says}");
+        let remedy = match (is_servers, at_supervisor) {
+            (false, true) => {
+                let remedy = format!("correct the clock; if it is right, {JOIN_AGAIN}");
+                return Finding::note(check, line, &remedy);
+            }
+            (true, true) => JOIN_AGAIN,
+            (_, false) => "renew it, or correct the clock",
+        };
+        return Finding::failed(check, line, remedy);
     }
     let hours = leaf.not_after.since(now).as_secs() / 3600;
     let left = if hours < 48 { format!("{hours} hours") } else { format!("{} days", hours / 24) };
@@ -434,7 +453,10 @@ mod tests {
 
     #[test]
     fn a_certificate_is_valid_from_its_first_to_its_last_second() {
-        let at = |now, at_supervisor| certificate_expiry(&leaf("", &[]), at(now), at_supervisor);
+        let by = |is_servers, now, at_supervisor| {
+            certificate_expiry(&leaf("", &[]), at(now), is_servers, at_supervisor)
+        };
+        let at = |now, at_supervisor| by(false, now, at_supervisor);
         let early = "– not valid before 1970-01-01T00:01:40Z, clock says 1970-01-01T00:01:39Z; set \
                      the clock";
         let late = "✗ expired at 1970-01-03T07:33:20Z, clock says 1970-01-03T07:33:21Z; renew it, \
@@ -446,6 +468,15 @@ mod tests {
             (at(200_000, false), "✓ for 0 hours"),
             (at(200_001, false), late),
             (at(200_001, true), "– ; correct the clock; if it is"),
+            // The server refuses it.
+            (
+                by(true, 99, false),
+                "✗ not valid before 1970-01-01T00:01:40Z, the server says 1970-01-01T00:01:39Z; \
+                 if the server's clock is right, the signer's was ahead: ",
+            ),
+            (by(true, 100, false), "✓ valid until 1970-01-03T07:33:20Z, for 2 days"),
+            (by(true, 200_001, false), "✗ , the server says 1970-01-03T07:33:21Z; renew it"),
+            (by(true, 200_001, true), "✗ ; nodelet join --force"),
         ]);
     }
 

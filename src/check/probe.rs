@@ -330,7 +330,7 @@ impl ServerProbe<'_> {
         let now = self.now();
         [
             board::certificate(&leaf, &self.setup.config.node.name),
-            board::certificate_expiry(&leaf, now, supervisor.is_some()),
+            board::certificate_expiry(&leaf, now, self.server_time.is_some(), supervisor.is_some()),
             board::certificate_renewal(&leaf, now, due, supervisor.map(|url| (url, fault))),
         ]
     }
@@ -612,7 +612,7 @@ mod tests {
         tree.write("kubeconfig", kubeconfig(&server, &pair(2049)).as_bytes());
         let flag = format!("--kubeconfig={}", tree.join("kubeconfig").display());
         let lines = lines(&[&flag], &CERTIFICATE[1..2]);
-        let line = "expired at 2050-01-01T00:00:00Z, clock says 2060-01-01T00:00:00Z";
+        let line = "✗ certificate-expiry: expired at 2050-01-01T00:00:00Z, the server says 2060-01-01T00:00:00Z";
         assert!(lines.len() == 1 && lines[0].contains(line), "{lines:?}");
     }
 

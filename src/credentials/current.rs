@@ -215,7 +215,10 @@ impl Current {
 impl CertificateFiles for Current {
     fn operations(&mut self, task: &FileTask, now: Wall) -> Result<Vec<Op>, Fault> {
         match task {
-            FileTask::Find => self.pki.store.recover(),
+            FileTask::Find(begun) => {
+                let is_valid = |leaf: &Leaf| leaf.is_valid(now, *begun);
+                self.pki.store.recover(&is_valid)
+            }
             FileTask::Sign { new_key, with_bootstrap, is_first } => {
                 if !with_bootstrap {
                     self.pki.keep_kubeconfig(&self.api.config);
@@ -230,17 +233,19 @@ impl CertificateFiles for Current {
     /// After [`TaskResult::InUse`] or [`TaskResult::NotStored`] the new certificate is in use.
     fn result(&mut self, task: &FileTask, written: Result<(), Fault>, now: Wall) -> TaskResult {
         let result = match task {
-            FileTask::Find => self.pki.find(written, now).and_then(|found| match found {
-                Some(found) => {
-                    let replaced = self.replace(found);
-                    if replaced.is_err() {
-                        // What cannot be used takes the place of no stored pair.
-                        self.pki.later.clear();
+            FileTask::Find(begun) => {
+                self.pki.find(written, now, *begun).and_then(|found| match found {
+                    Some(found) => {
+                        let replaced = self.replace(found);
+                        if replaced.is_err() {
+                            // What cannot be used takes the place of no stored pair.
+                            self.pki.later.clear();
+                        }
+                        replaced.map(TaskResult::InUse)
                     }
-                    replaced.map(TaskResult::InUse)
-                }
-                None => Ok(TaskResult::NotFound),
-            }),
+                    None => Ok(TaskResult::NotFound),
+                })
+            }
             FileTask::Sign { .. } => written
                 .and_then(|()| {
                     self.pki.store.request(&self.pki.source.subject, CertificatePurpose::CLIENT)

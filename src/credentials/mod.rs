@@ -101,7 +101,7 @@ impl Credentials {
     /// Looks for another certificate in the files, in a process that renews none. Returns whether
     /// it is in use from now on.
     pub fn search(&mut self, now: Wall) -> bool {
-        let found = self.current.pki.find(Ok(()), now).ok().flatten();
+        let found = self.current.pki.find(Ok(()), now, None).ok().flatten();
         self.current.take_later();
         let other = found.filter(|(config, _)| *config != self.current.api.config);
         other.is_some_and(|other| self.current.replace(other).is_ok())

@@ -84,24 +84,24 @@ impl Rotation {
         if knows_expiry && let Some(line) = certificate.expiry_to_log(at) {
             log::warn!("certificate: {line}");
         }
-        let has_none = certificate.is_missing() || knows_expiry && !certificate.is_usable(now.wall);
+        let has_none = certificate.is_missing() || knows_expiry && !certificate.is_usable(at);
         let waits = at_supervisor && !at.has_lease && !has_none;
-        if waits { certificate.search_due(now.wall) } else { Some(certificate.due(now)) }
+        if waits { certificate.search_due(at) } else { Some(certificate.due(at)) }
     }
 
     /// Whether nothing is under way, and the next request is not due yet. What failed while the
     /// clock was ahead is no outage any more.
     pub(crate) fn is_settled(&self, at: ClusterSeen) -> bool {
         let is_settled = |it: &Certificate| {
-            let is_new = matches!(it.next(at.now), Work::Files(FileTask::Sign { .. }));
-            is_new && at.now.wall < it.deadline
+            let is_new = matches!(it.next(at), Work::Files(FileTask::Sign { .. }));
+            is_new && !it.until_renewal(at).is_zero()
         };
         self.changes.is_empty() && self.certificate.as_ref().is_some_and(is_settled)
     }
 
     /// Whether the next step is a request, and not file work.
     pub(crate) fn sends(&self, at: ClusterSeen) -> bool {
-        let sends = |it: &Certificate| it.sends(at.now);
+        let sends = |it: &Certificate| it.sends(at);
         self.changes.is_empty() && self.certificate.as_ref().is_some_and(sends)
     }
 
@@ -117,8 +117,7 @@ impl Rotation {
 
     /// Whether a certificate is issued and not stored yet.
     pub(crate) fn is_issued(&self, at: ClusterSeen) -> bool {
-        let installs =
-            |it: &Certificate| matches!(it.next(at.now), Work::Files(FileTask::Install(_)));
+        let installs = |it: &Certificate| matches!(it.next(at), Work::Files(FileTask::Install(_)));
         self.certificate.as_ref().is_some_and(installs)
     }
 
@@ -139,8 +138,8 @@ impl Rotation {
         };
         let now = at.now;
         let (task, written) = if self.changes.is_empty() {
-            certificate.give_up(now)?;
-            let task = match certificate.next(now) {
+            certificate.give_up(at)?;
+            let task = match certificate.next(at) {
                 Work::Send(request) => return Ok(RotationStep::Send(request)),
                 Work::Files(task) => task,
             };
@@ -170,7 +169,7 @@ impl Rotation {
             TaskResult::InUse(leaf) => Some(leaf.clone()),
             _ => None,
         };
-        certificate.on_task(result, now)?;
+        certificate.on_task(result, at)?;
         Ok(new.map_or(RotationStep::Files, RotationStep::InUse))
     }
 
@@ -183,7 +182,7 @@ impl Rotation {
         at: ClusterSeen,
     ) -> Result<(), RequestError> {
         if let Some(certificate) = &mut self.certificate
-            && let Some(line) = certificate.on_response(answer, at.now)?
+            && let Some(line) = certificate.on_response(answer, at)?
         {
             log::info!("{what}: {line}");
         }
@@ -193,7 +192,7 @@ impl Rotation {
     /// Another program put this certificate into the files; it is in use.
     pub(crate) fn on_replaced(&mut self, leaf: Leaf, at: ClusterSeen) {
         if let Some(certificate) = &mut self.certificate {
-            certificate.on_replaced(leaf, at.now);
+            certificate.on_replaced(leaf, at);
         }
     }
 }

@@ -356,7 +356,7 @@ struct NewPair {
 impl NewPair {
     fn task(&mut self, task: &FileTask, now: Wall) -> Result<TaskResult, Fault> {
         Ok(match task {
-            FileTask::Find => TaskResult::NotFound,
+            FileTask::Find(_) => TaskResult::NotFound,
             FileTask::Sign { .. } => {
                 let key = self.key.insert(Key::generate()?);
                 TaskResult::Signed(key.request(self.subject.clone(), CertificatePurpose::CLIENT)?)

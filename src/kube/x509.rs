@@ -167,6 +167,11 @@ impl Leaf {
         Some(Self { not_before, not_after, subject, public_key })
     }
 
+    /// Whether it has not ended at `now`, and begins at `begun` at the latest, if that is known.
+    pub fn is_valid(&self, now: Wall, begun: Option<Wall>) -> bool {
+        now <= self.not_after && begun.is_none_or(|begun| self.not_before <= begun)
+    }
+
     /// Parses the first certificate of PEM text.
     pub fn of_pem(text: &[u8]) -> Option<Self> {
         Self::parse(&CertificateDer::pem_slice_iter(text).next()?.ok()?)

@@ -340,7 +340,7 @@ mod tests {
             assert!(takes(&mut certificate, &new_ca));
             assert_eq!(format!("{:?}", certificate.rotation), state, "it is under way");
             // The search for a certificate does not find it.
-            let found = work(&mut certificate.pki, &FileTask::Find, at);
+            let found = work(&mut certificate.pki, &FileTask::Find(None), at);
             assert_eq!(found, TaskResult::NotFound);
             install(&mut certificate, &new);
             assert!(!takes(&mut certificate, &new_ca));

@@ -97,8 +97,8 @@ impl Reviews {
         let known = self.server_time.filter(|(at, _)| now.mono.since(*at) < self.time_holds);
         let wall = known.map(|(at, date)| date.after(now.mono.since(at)));
         let knows_time = wall.is_some();
-        let now = Now { wall: wall.unwrap_or(now.wall), ..now };
-        ClusterSeen { knows_time, ..now.into() }
+        let seen = Now { wall: wall.unwrap_or(now.wall), ..now };
+        ClusterSeen { knows_time, board: now.wall, ..seen.into() }
     }
 
     /// Now, for the times of values. It is the board's time: the server's has whole seconds, so a

@@ -402,7 +402,8 @@ impl World {
     /// Sets the time and the random bytes of the double on this thread.
     pub(crate) fn set_double(&mut self) {
         self.doubles += 1;
-        apidouble::set_time(Some(Duration::from_secs(START) + self.now));
+        let ahead = self.faults.size("servers-clock-ahead").unwrap_or_default();
+        apidouble::set_time(Some(Duration::from_secs(START + ahead) + self.now));
         apidouble::set_seed(Some(draw(self.plan.seed, "double", self.doubles)));
     }
 

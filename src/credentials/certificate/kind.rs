@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use crate::kube::delay::Jitter;
+use crate::kube::instant::ClusterSeen;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
 
+/// A step of the time. After it a request is given up if a wrong clock was the reason for it. Clocks
+/// may differ by as much.
+pub(super) const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// Longest delay after a failure, as in client-go.
 pub(super) const LAST_BACKOFF: Duration = Duration::from_secs(32);
 /// Longest delay between two GETs of a CSR: 8 s, or 30 s if a person approves it.
@@ -51,6 +55,11 @@ impl CertificateKind {
         matches!(self, Self::Bootstrapped | Self::RotatedOrBootstrapped)
     }
 
+    /// Whether it is requested with other credentials, so that one that is not valid can be replaced.
+    pub(super) fn has_other_credentials(self) -> bool {
+        self.has_bootstrap() || self == Self::Serving
+    }
+
     /// Whether it is replaced before it expires.
     pub fn rotates(self) -> bool {
         self != Self::Bootstrapped
@@ -75,6 +84,19 @@ impl CertificateKind {
         let thousandth = lifetime / 1000;
         // As in client-go, the 90 % are never reached.
         leaf.not_before.after(thousandth * 700 + jitter.of(thousandth * 200).min(thousandth * 199))
+    }
+
+    /// A certificate that begins later is not valid yet. `None` if the server's time is not known,
+    /// and at a supervisor, where `notBefore` is not the signer's time.
+    pub(super) fn latest_begin(self, at: ClusterSeen) -> Option<Wall> {
+        (at.knows_time && !self.is_at_supervisor()).then(|| at.now.wall.max(at.board))
+    }
+
+    /// Whether a certificate is not valid yet, by the server's clock and by the board's: it was
+    /// signed while the signer's clock was ahead.
+    pub(super) fn is_early(self, leaf: &Leaf, at: ClusterSeen) -> bool {
+        let latest = self.latest_begin(at);
+        latest.is_some_and(|latest| latest.after(CLOCK_STEP) < leaf.not_before)
     }
 
     /// Whether the name of a CSR is derived from its key, which is stored first: after a restart
@@ -127,6 +149,18 @@ impl CertificateKind {
     }
 }
 
+/// Time until a certificate with this deadline is replaced. A certificate of a server whose clock is
+/// ahead is not valid when that clock is right again. So in the first nine tenths of the life the
+/// board's clock must be past the deadline, too. In the last tenth the server's time is enough: the
+/// board's clock may never be set.
+pub(super) fn until_renewal(deadline: Wall, held: Option<&Leaf>, at: ClusterSeen) -> Duration {
+    let last_tenth = held.map_or(deadline, |leaf| {
+        leaf.not_before.after(leaf.not_after.since(leaf.not_before) / 10 * 9)
+    });
+    let board = deadline.since(at.board).min(last_tenth.since(at.now.wall));
+    deadline.since(at.now.wall).max(board)
+}
+
 /// Longest pause before the next attempt while a certificate is `held`: a tenth of the time until
 /// its expiry, but at least 32 s. For example, 20 minutes before the expiry it is 2 minutes: if the
 /// network comes back then, a pause of an hour would be too long. Without a certificate, and after
@@ -137,6 +171,9 @@ pub(super) fn longest_pause(held: Option<&Leaf>, now: Wall) -> Duration {
         _ => Duration::MAX,
     }
 }
+
+/// What a log line says about a certificate that is not valid yet.
+pub(super) const AFTER_EARLY: &str = "using the last one, if that is valid";
 
 /// The remedy of a certificate that has expired when it is issued.
 const CLOCK: &str = "set the clock of this board, or that of the signer";

@@ -9,16 +9,19 @@
 mod csr;
 mod kind;
 pub mod supervisor;
+mod work;
 
 pub use kind::CertificateKind;
+pub use work::{FileTask, TaskResult, Work};
 
 use std::time::Duration;
 
 use self::csr::{APPROVE, CsrState, SIGNER, Waiting};
+use self::kind::CLOCK_STEP;
 use crate::kube::delay::{Backoff, Jitter};
 use crate::kube::instant::{ClusterSeen, Mono, Now};
 use crate::kube::json;
-use crate::kube::message::{Answer, Refused, Request, RequestError, Response};
+use crate::kube::message::{Answer, Refused, RequestError, Response};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
@@ -32,8 +35,6 @@ const FIRST_POLL: Duration = Duration::from_millis(100);
 const SEARCH_PERIOD: Duration = Duration::from_secs(60);
 /// Shortest time from a new certificate to the next request.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
-/// A step of the time. After it a request is given up if a wrong clock was the reason for it.
-const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// A controller approves within this time; after it the log asks for a manual approval.
 const APPROVAL_TIME: Duration = Duration::from_secs(10);
 /// What follows a request that is given up.
@@ -59,9 +60,9 @@ pub struct Certificate {
     backoff: Backoff,
     /// The next CSR needs a new key.
     new_key: bool,
-    /// When the request under way was made, by both clocks.
-    signed_at: Option<Now>,
-    /// The expiry of the held certificate was logged.
+    /// When the request under way was made.
+    signed_at: Option<ClusterSeen>,
+    /// It was logged that the held certificate is not valid.
     expiry_logged: bool,
 }
 
@@ -75,50 +76,6 @@ enum CertificateState {
     Waiting(Waiting),
     /// This chain, PEM, must be installed.
     Issued(String),
-}
-
-/// The next work of a [`Certificate`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum Work {
-    /// File work; [`Certificate::on_task`] takes its result.
-    Files(FileTask),
-    /// A request; [`Certificate::on_response`] takes its answer.
-    Send(Request),
-}
-
-/// File work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileTask {
-    /// Look for a certificate in the files, also of other programs, that has not expired.
-    Find,
-    /// Sign a CSR.
-    Sign {
-        /// Whether a new key is needed, because a CSR of the last key cannot succeed.
-        new_key: bool,
-        /// Send it with the bootstrap kubeconfig's credentials.
-        with_bootstrap: bool,
-        /// The board has no certificate yet.
-        is_first: bool,
-    },
-    /// Store this chain, PEM, and use it.
-    Install(String),
-}
-
-/// The result of a [`FileTask`].
-#[derive(Clone, Debug, PartialEq)]
-pub enum TaskResult {
-    /// The files have no usable certificate.
-    NotFound,
-    /// The signed CSR.
-    Signed(SigningRequest),
-    /// This certificate is stored and in use.
-    InUse(Leaf),
-    /// The issued certificate is in use and could not be stored, with one line that says why.
-    NotStored(Leaf, String),
-    /// The issued certificate can never be used.
-    Unusable(Fault),
-    /// The task failed.
-    Failed(Fault),
 }
 
 impl Certificate {
@@ -156,57 +113,70 @@ impl Certificate {
         self.held.is_none()
     }
 
-    /// When the next file task or request is due, by the wall clock as it is now.
-    pub fn due(&self, now: Now) -> Mono {
+    /// When the next file task or request is due, by the clocks as they are now.
+    pub fn due(&self, at: ClusterSeen) -> Mono {
         let due = match self.state {
-            CertificateState::Idle => self.due.max(now.mono.after(self.deadline.since(now.wall))),
+            CertificateState::Idle => self.due.max(at.now.mono.after(self.until_renewal(at))),
             _ => self.due,
         };
-        self.search_due(now.wall).map_or(due, |search| due.min(search))
+        self.search_due(at).map_or(due, |search| due.min(search))
     }
 
-    /// When the files are searched, while the held certificate has expired or there is none: a
-    /// person may have put another one there.
-    pub fn search_due(&self, now: Wall) -> Option<Mono> {
-        let searches = !self.is_usable(now) && !matches!(self.state, CertificateState::Issued(_));
+    /// Time until the next certificate is requested.
+    pub(super) fn until_renewal(&self, at: ClusterSeen) -> Duration {
+        if self.kind.has_other_credentials() && self.is_early(at) {
+            return Duration::ZERO;
+        }
+        kind::until_renewal(self.deadline, self.held.as_ref(), at)
+    }
+
+    /// When the files are searched, while no valid certificate is held: a person may have put
+    /// another one there, or an old one is valid.
+    pub fn search_due(&self, at: ClusterSeen) -> Option<Mono> {
+        let searches = !self.is_usable(at) && !matches!(self.state, CertificateState::Issued(_));
         searches.then_some(self.search_due)
     }
 
     /// Whether the next step is a request, and not file work.
-    pub fn sends(&self, now: Now) -> bool {
-        self.end_of_request(now).is_none() && matches!(self.next(now), Work::Send(_))
+    pub fn sends(&self, at: ClusterSeen) -> bool {
+        self.end_of_request(at).is_none() && matches!(self.next(at), Work::Send(_))
     }
 
-    /// Whether a certificate is held that has not expired. If not, the files are searched.
-    pub fn is_usable(&self, now: Wall) -> bool {
-        self.held.as_ref().is_some_and(|leaf| now <= leaf.not_after)
+    /// Whether a valid certificate is held. If not, the files are searched.
+    pub fn is_usable(&self, at: ClusterSeen) -> bool {
+        self.held.as_ref().is_some_and(|leaf| at.now.wall <= leaf.not_after) && !self.is_early(at)
+    }
+
+    fn is_early(&self, at: ClusterSeen) -> bool {
+        self.held.as_ref().is_some_and(|leaf| self.kind.is_early(leaf, at))
     }
 
     /// Whether the CSR is sent with the bootstrap credentials, because the held certificate is
-    /// missing, expired or for another subject.
-    fn needs_bootstrap(&self, now: Wall) -> bool {
+    /// missing, not valid or for another subject.
+    fn needs_bootstrap(&self, at: ClusterSeen) -> bool {
         let is_ours = |leaf: &Leaf| leaf.subject.satisfies(&self.subject);
         self.kind.has_bootstrap()
-            && !(self.is_usable(now) && self.held.as_ref().is_some_and(is_ours))
+            && !(self.is_usable(at) && self.held.as_ref().is_some_and(is_ours))
     }
 
     /// Why the request under way is given up, whether the server responds or not.
-    fn end_of_request(&self, now: Now) -> Option<Fault> {
+    fn end_of_request(&self, at: ClusterSeen) -> Option<Fault> {
+        let now = at.now;
         let (name, since, is_approved) = match &self.state {
             CertificateState::Signed(request) => (&request.name, now.mono, false),
             CertificateState::Waiting(it) => (&it.name, it.since, it.is_approved),
             CertificateState::Idle | CertificateState::Issued(_) => return None,
         };
         let then = self.signed_at?;
-        let expected = then.wall.after(now.mono.since(then.mono));
+        let expected = then.now.wall.after(now.mono.since(then.now.mono));
         let step = expected.since(now.wall).max(now.wall.since(expected));
         // A request that is still due goes on: the clocks of several servers make many steps.
-        let needs_less = self.needs_bootstrap(then.wall) && !self.needs_bootstrap(now.wall);
-        if step > CLOCK_STEP && (now.wall < self.deadline || needs_less) {
+        let needs_less = self.needs_bootstrap(then) && !self.needs_bootstrap(at);
+        if step > CLOCK_STEP && (!self.until_renewal(at).is_zero() || needs_less) {
             return Some(Fault::new(format!("the time was corrected while {name} waited"), AGAIN));
         }
         // A gateway may refuse the expired certificate within TLS, and then there is no 401.
-        if self.needs_bootstrap(now.wall) && !self.needs_bootstrap(then.wall) {
+        if self.needs_bootstrap(at) && !self.needs_bootstrap(then) {
             return Some(Fault::new(format!("the certificate expired while {name} waited"), AGAIN));
         }
         let limit = self.kind.last_read();
@@ -217,39 +187,42 @@ impl Certificate {
     }
 
     /// Gives up the request under way if it is time, and decides again.
-    pub fn give_up(&mut self, now: Now) -> Result<(), Fault> {
-        self.end_of_request(now).map_or(Ok(()), |why| self.failed(why, now))
+    pub fn give_up(&mut self, at: ClusterSeen) -> Result<(), Fault> {
+        self.end_of_request(at).map_or(Ok(()), |why| self.failed(why, at.now))
     }
 
     /// Another certificate is in use now: takes it as the held one.
-    pub fn on_replaced(&mut self, leaf: Leaf, now: Now) {
-        let pause = self.hold(leaf, now);
+    pub fn on_replaced(&mut self, leaf: Leaf, at: ClusterSeen) {
+        let pause = self.hold(leaf, at);
         self.backoff.reset();
-        self.continue_with(CertificateState::Idle, now.mono.after(pause));
+        self.continue_with(CertificateState::Idle, at.now.mono.after(pause));
     }
 
-    /// One line, once, after the held certificate has expired.
+    /// One line, once, while the held certificate is not valid.
     pub fn expiry_to_log(&mut self, at: ClusterSeen) -> Option<String> {
-        let (until, now) = (self.held.as_ref()?.not_after, at.now.wall);
-        let is_expired = until < now;
-        let was_logged = std::mem::replace(&mut self.expiry_logged, is_expired);
-        if !is_expired || was_logged {
+        let is_valid = self.is_usable(at);
+        let (leaf, now) = (self.held.as_ref()?, at.now.wall);
+        if std::mem::replace(&mut self.expiry_logged, !is_valid) || is_valid {
             return None;
         }
         let what_now = self.kind.after_expiry()?;
         let who = if at.knows_time { "the server" } else { "clock" };
-        Some(format!("expired at {}, {who} says {}; {what_now}", until.time(), now.time()))
+        let (what, what_now) = match leaf.not_after < now {
+            true => (format!("expired at {}", leaf.not_after.time()), what_now),
+            false => (format!("not valid before {}", leaf.not_before.time()), kind::AFTER_EARLY),
+        };
+        Some(format!("{what}, {who} says {}; {what_now}", now.time()))
     }
 
     /// What comes next, if it is due.
-    pub fn next(&self, now: Now) -> Work {
+    pub fn next(&self, at: ClusterSeen) -> Work {
         match &self.state {
-            _ if self.search_due(now.wall).is_some_and(|due| due <= now.mono) => {
-                Work::Files(FileTask::Find)
+            _ if self.search_due(at).is_some_and(|due| due <= at.now.mono) => {
+                Work::Files(FileTask::Find(self.kind.latest_begin(at)))
             }
             CertificateState::Idle => Work::Files(FileTask::Sign {
                 new_key: self.new_key,
-                with_bootstrap: self.needs_bootstrap(now.wall),
+                with_bootstrap: self.needs_bootstrap(at),
                 is_first: self.held.is_none(),
             }),
             CertificateState::Signed(request) => Work::Send(match self.kind.is_at_supervisor() {
@@ -262,7 +235,8 @@ impl Certificate {
     }
 
     /// Takes the result of a [`FileTask`].
-    pub fn on_task(&mut self, result: TaskResult, now: Now) -> Result<(), Fault> {
+    pub fn on_task(&mut self, result: TaskResult, at: ClusterSeen) -> Result<(), Fault> {
+        let now = at.now;
         if self.search_due <= now.mono {
             self.search_due = now.mono.after(SEARCH_PERIOD);
         }
@@ -270,14 +244,14 @@ impl Certificate {
             TaskResult::NotFound => {}
             TaskResult::Signed(request) => {
                 self.new_key = false;
-                self.signed_at = Some(now);
+                self.signed_at = Some(at);
                 self.continue_with(CertificateState::Signed(request), now.mono);
             }
-            TaskResult::InUse(leaf) => self.on_replaced(leaf, now),
+            TaskResult::InUse(leaf) => self.on_replaced(leaf, at),
             // Another attempt stores it later, unless the next certificate is due before that.
             TaskResult::NotStored(leaf, why) => {
-                let pause = self.hold(leaf, now);
-                let left = self.deadline.since(now.wall);
+                let pause = self.hold(leaf, at);
+                let left = self.until_renewal(at);
                 if left.is_zero() {
                     self.continue_with(CertificateState::Idle, now.mono.after(pause));
                 } else {
@@ -310,7 +284,8 @@ impl Certificate {
     }
 
     /// Takes a new certificate as the held one. Returns the shortest time until the next request.
-    fn hold(&mut self, mut leaf: Leaf, now: Now) -> Duration {
+    fn hold(&mut self, mut leaf: Leaf, at: ClusterSeen) -> Duration {
+        let now = at.now;
         if self.kind.is_at_supervisor() {
             // k3s writes the creation time of its CA as `notBefore`, so the lifetime is counted
             // from the first arrival here. An arrival after the expiry comes from a wrong clock:
@@ -322,17 +297,16 @@ impl Certificate {
             leaf.not_before = Some(arrival).filter(|at| *at < leaf.not_after).unwrap_or_default();
         }
         self.deadline = self.kind.deadline(&self.subject, &leaf, self.jitter);
-        // A short-lived, backdated certificate is already due. It is replaced after half of its
-        // remaining lifetime. This is a pause and no deadline, because the clock may be ahead.
-        let pause = if self.deadline <= now.wall {
-            leaf.not_after.since(now.wall) / 2
-        } else {
-            Duration::ZERO
-        };
         let end = leaf.not_after.next_microsecond();
         debug_assert!(self.deadline <= end, "{:?} of {leaf:?}", self.deadline);
+        // A short-lived, backdated certificate is already due. It is replaced after half of its
+        // remaining lifetime. This is a pause and no deadline, because the clock may be ahead.
+        let half = leaf.not_after.since(now.wall) / 2;
         self.held = Some(leaf);
-        pause.max(MIN_PAUSE)
+        if self.is_early(at) {
+            self.search_due = now.mono;
+        }
+        if self.until_renewal(at).is_zero() { half.max(MIN_PAUSE) } else { MIN_PAUSE }
     }
 
     /// Begins again after a delay.
@@ -372,8 +346,9 @@ impl Certificate {
     pub fn on_response(
         &mut self,
         answer: Answer,
-        now: Now,
+        at: ClusterSeen,
     ) -> Result<Option<String>, RequestError> {
+        let now = at.now;
         let response = answer.inspect_err(|_| self.on_silence(now))?;
         let (result, retry_after) = (response.accepted(), response.retry_after);
         let accepted = result.as_ref().map(|()| response.body.as_slice());
@@ -382,7 +357,7 @@ impl Certificate {
                 self.on_supervisor(&request, response, now)
             }
             CertificateState::Signed(request) => self.on_created(request, accepted, now),
-            CertificateState::Waiting(waiting) => self.on_read(waiting, accepted, now),
+            CertificateState::Waiting(waiting) => self.on_read(waiting, accepted, at),
             state => {
                 self.state = state;
                 Ok(None)
@@ -443,8 +418,9 @@ impl Certificate {
         &mut self,
         mut waiting: Waiting,
         accepted: Result<&[u8], &Refused>,
-        now: Now,
+        at: ClusterSeen,
     ) -> Result<Option<String>, Fault> {
+        let now = at.now;
         self.due = now.mono.after(waiting.polls.next_delay());
         let waited = now.mono.since(waiting.since);
         let progress = match csr::state(&waiting, accepted, now.wall) {
@@ -464,7 +440,7 @@ impl Certificate {
             }
             // The certificate expired while the CSR waited, or the bootstrap token did: the next
             // CSR may have other credentials.
-            CsrState::Refused(refused) if refused.code == 401 && !self.is_usable(now.wall) => {
+            CsrState::Refused(refused) if refused.code == 401 && !self.is_usable(at) => {
                 return self.failed(refused, now);
             }
             CsrState::Refused(refused) => Err(refused.into()),

@@ -73,7 +73,7 @@ impl Pki {
             if let Some(why) = guard::refusal(&pki.source.cert_dir) {
                 return Err(why);
             }
-            let mut interrupted = pki.store.recover().unwrap_or_else(|why| {
+            let mut interrupted = pki.store.recover(&|_| true).unwrap_or_else(|why| {
                 pki.warn(why.to_string());
                 Vec::new()
             });
@@ -86,7 +86,7 @@ impl Pki {
                 pki.warn(why.to_string());
             }
         }
-        let (start, marks) = pki.start(now)?;
+        let (start, marks) = pki.start(now, None)?;
         pki.marks = marks;
         pki.carry_out_later();
         Ok((pki, start))
@@ -101,19 +101,21 @@ impl Pki {
         }
     }
 
-    /// Looks for a certificate that has not expired: a person may have added one since the start,
-    /// or the clock was wrong at the start. `None` if there is none, or only one of another node.
-    /// `completed`: the result of the operations of `Store::recover`.
+    /// Looks for a certificate that has not expired, and that begins at `begun` at the latest: a
+    /// person may have added one since the start, or the clock was wrong at the start. `None` if
+    /// there is none, or only one of another node. `completed`: the result of the operations of
+    /// `Store::recover`.
     pub fn find(
         &mut self,
         completed: Result<(), Fault>,
         now: Wall,
+        begun: Option<Wall>,
     ) -> Result<Option<(ApiConfig, Leaf)>, Fault> {
         if let Err(why) = completed {
             self.warn(why.to_string());
         }
-        let (start, marks) = self.start(now)?;
-        let is_usable = |leaf: &Leaf| start.bootstrap.is_none() && now <= leaf.not_after;
+        let (start, marks) = self.start(now, begun)?;
+        let is_usable = |leaf: &Leaf| start.bootstrap.is_none() && leaf.is_valid(now, begun);
         let mut found = start.leaf.filter(is_usable);
         let own = &self.source.subject;
         if let Some(other) = found.as_ref().and_then(|leaf| leaf.subject.other_node(own)) {

@@ -39,7 +39,7 @@ impl ServingPki {
             return Err(why);
         }
         // On a disk that is full, read-only or fails the port answers all the same.
-        if let Err(why) = store.recover().and_then(|ops| Disk::default().carry_out(ops)) {
+        if let Err(why) = store.recover(&|_| true).and_then(|ops| Disk::default().carry_out(ops)) {
             log::warn!("{why}");
         }
         let mut pki = Self {
@@ -92,7 +92,7 @@ impl ServingPki {
 impl CertificateFiles for ServingPki {
     fn operations(&mut self, task: &FileTask, now: Wall) -> Result<Vec<Op>, Fault> {
         match task {
-            FileTask::Find => Ok(Vec::new()),
+            FileTask::Find(_) => Ok(Vec::new()),
             FileTask::Sign { new_key, .. } => self.store.pending_key(*new_key, None),
             FileTask::Install(chain) => self.store.install(chain, &self.marks, now),
         }
@@ -100,9 +100,9 @@ impl CertificateFiles for ServingPki {
 
     fn result(&mut self, task: &FileTask, written: Result<(), Fault>, now: Wall) -> TaskResult {
         let result = match task {
-            FileTask::Find => {
+            FileTask::Find(begun) => {
                 let usable = self.stored().filter(|(pair, leaf)| {
-                    now <= leaf.not_after
+                    leaf.is_valid(now, *begun)
                         && leaf.subject.satisfies(&self.subject)
                         && !PairMarks::of_stored(pair).differs(&self.marks)
                 });

@@ -101,7 +101,12 @@ impl Start {
 
 impl Pki {
     /// What a run begins with, and the marks of its requests.
-    pub(super) fn start(&mut self, now: Wall) -> Result<(Start, PairMarks), Fault> {
+    /// `begun` is as in [`Pki::find`].
+    pub(super) fn start(
+        &mut self,
+        now: Wall,
+        begun: Option<Wall>,
+    ) -> Result<(Start, PairMarks), Fault> {
         let Some(kind) = self.source.kind else {
             let kubeconfig = self.load(&self.source.kubeconfig)?;
             return Ok((Start::with(kubeconfig, None), PairMarks::default()));
@@ -110,7 +115,7 @@ impl Pki {
             let kubeconfig = self.load(&self.source.kubeconfig)?;
             let given = kubeconfig.certificate.as_ref();
             let marks = PairMarks::for_new_pair(given, Some(&kubeconfig));
-            return Ok((self.seed(kubeconfig, &marks, now), marks));
+            return Ok((self.seed(kubeconfig, &marks, now, begun), marks));
         }
         let bootstrap = self.load_bootstrap();
         let (state, mut marks) = self.kubeconfig_and_marks(bootstrap.as_ref().ok(), now)?;
@@ -125,7 +130,7 @@ impl Pki {
                     marks = PairMarks::for_new_pair(given, Some(&kubeconfig));
                 }
                 if kind.rotates() {
-                    self.seed(kubeconfig, &marks, now)
+                    self.seed(kubeconfig, &marks, now, begun)
                 } else {
                     Start::with(kubeconfig, Some(leaf))
                 }
@@ -226,11 +231,18 @@ impl Pki {
     ///
     /// - If the kubeconfig is newer ([`is_new`]), its certificate is used.
     /// - If the stored certificate has expired and the kubeconfig's certificate expires later, the
-    ///   kubeconfig's is used. Both may seem to be expired, because the clock may be ahead.
+    ///   kubeconfig's is used. Both may seem to be expired, because the clock may be ahead. So it is
+    ///   if it is valid, and the stored one is not yet.
     /// - If exactly one of the two certificates is another node's, it is not used.
     /// - A kubeconfig with a token and without a certificate is used as it is: a server would
     ///   prefer a certificate to the token.
-    fn seed(&mut self, mut kubeconfig: ApiConfig, marks: &PairMarks, now: Wall) -> Start {
+    fn seed(
+        &mut self,
+        mut kubeconfig: ApiConfig,
+        marks: &PairMarks,
+        now: Wall,
+        begun: Option<Wall>,
+    ) -> Start {
         if kubeconfig.certificate.is_none() && kubeconfig.authorization.is_some() {
             return Start::with(kubeconfig, None);
         }
@@ -257,11 +269,12 @@ impl Pki {
             }
         }
         if let Some((identity, stored)) = stored {
-            let is_later = leaf.as_ref().is_some_and(|l| l.not_after > stored.not_after);
+            let is_better =
+                |leaf: &Leaf| leaf.not_after > stored.not_after || leaf.is_valid(now, begun);
             if given.is_some() && is_new(&kubeconfig, &identity, now) {
                 let path = self.source.kubeconfig.display();
                 log::info!("{path}: new since the stored certificate, which is not used");
-            } else if now <= stored.not_after || !is_later {
+            } else if stored.is_valid(now, begun) || !leaf.as_ref().is_some_and(is_better) {
                 kubeconfig.certificate = Some(identity);
                 return self.arrived(Start::with(kubeconfig, Some(stored)));
             }

@@ -8,7 +8,7 @@
 //! whose certificate ends last is made.
 //! Upstream: client-go `util/certificate/certificate_store.go`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, ErrorKind::NotADirectory, ErrorKind::NotFound};
 use std::mem;
@@ -48,6 +48,9 @@ pub(in crate::credentials) struct Store {
     name: &'static str,
     /// Key of the last signing request.
     key: Option<Key>,
+    /// The pair that was in use before the last installation. Its name may be older than that of a
+    /// pair of a clock that was ahead.
+    former: Option<OsString>,
 }
 
 impl Store {
@@ -55,7 +58,7 @@ impl Store {
     pub(super) fn new(folder: &Path, name: &'static str) -> Result<Self, Fault> {
         let absolute = std::path::absolute(folder);
         let folder = absolute.map_err(|e| cause(&e).at(folder.display()))?;
-        Ok(Self { folder, name, key: None })
+        Ok(Self { folder, name, key: None, former: None })
     }
 
     fn file(&self, suffix: &str) -> PathBuf {
@@ -76,17 +79,31 @@ impl Store {
     /// complete an interrupted update of this program or of a kubelet, or link the pair that ends
     /// last (its name has the board's time). If a pair is current, they remove older ones. A link
     /// to a pair that can be read and not be used, as after a power cut on a card that syncs late,
-    /// counts as lost if there is a usable pair. `Err` if a pair cannot be read that may end last:
-    /// a link to another one would stay.
-    pub(in crate::credentials) fn recover(&self) -> Result<Vec<Op>, Fault> {
+    /// counts as lost if there is a usable pair; so does one to a pair that `is_valid` denies, if
+    /// there is a valid one of the same subject and cluster. `Err` if a pair cannot be read that may
+    /// end last: a link to another one would stay.
+    pub(in crate::credentials) fn recover(
+        &self,
+        is_valid: &dyn Fn(&Leaf) -> bool,
+    ) -> Result<Vec<Op>, Fault> {
         let (current, updated) = (self.current_path(), self.file("-updated.pem"));
         let mut ops = self.remove_unfinished()?;
         let is_current = is_there(&current)? && exists(&current)?;
         // Another file, and one in the place of the link, is a person's.
         let is_pair = |to: PathBuf| to.file_name().and_then(|name| self.time_in(name)).is_some();
-        let is_unusable = is_current
-            && self.target().is_some_and(is_pair)
-            && self.usable().is_err_and(|why| !why.is_unread());
+        let is_of_agent = is_current && self.target().is_some_and(is_pair);
+        let in_use = if is_of_agent { self.usable() } else { Ok(None) };
+        let is_unusable = match &in_use {
+            Ok(in_use) => in_use.as_ref().is_some_and(|(_, leaf)| !is_valid(leaf)),
+            Err(why) => !why.is_unread(),
+        };
+        let is_alike = |pair: &ClientCertificate, leaf: &Leaf| match &in_use {
+            Ok(Some((own, of_own))) => {
+                leaf.subject == of_own.subject
+                    && !PairMarks::of_stored(pair).differs(&PairMarks::of_stored(own))
+            }
+            Ok(None) | Err(_) => true,
+        };
         if is_current && !is_unusable {
             ops.extend(self.remove_old()?);
             return Ok(ops);
@@ -94,18 +111,21 @@ impl Store {
         if is_unusable || !exists(&updated)? {
             let (mut last, mut unread) = (None, None);
             self.each_pair(&mut |pair| {
-                let checked = read_certificate(&pair, &pair).and_then(|it| check_certificate(&it));
-                let until = match checked {
+                let read = read_certificate(&pair, &pair);
+                let checked = read.and_then(|read| Ok((check_certificate(&read)?, read)));
+                let found = match checked {
                     Err(why) if why.is_unread() => return unread = Some(why),
-                    checked => checked.ok().map(|leaf| leaf.not_after),
+                    checked => checked.ok().map(|(leaf, read)| {
+                        (is_valid(&leaf) && is_alike(&read, &leaf), leaf.not_after)
+                    }),
                 };
-                last = last.take().max(Some((until, pair)));
+                last = last.take().max(Some((found, pair)));
             })?;
             if let Some(why) = unread {
                 return Err(why);
             }
-            let Some((until, pair)) = last else { return Ok(ops) };
-            if is_unusable && until.is_none() {
+            let Some((found, pair)) = last else { return Ok(ops) };
+            if is_unusable && !found.is_some_and(|(is_valid, _)| is_valid) {
                 return Ok(ops);
             }
             ops.extend([Op::Remove(updated.clone()), Op::Link(pair, updated.clone())]);
@@ -269,9 +289,9 @@ impl Store {
         Ok(ops)
     }
 
-    /// The operations that remove old pairs: all but the pair in use and the newest of the others
-    /// that TLS can use. One that cannot be read is kept only if there is no such pair, and garbage
-    /// only if there is no other pair at all.
+    /// The operations that remove old pairs: all but the pair in use, and that of the others that
+    /// was in use last or is the newest, if TLS can use it. One that cannot be read is kept only if
+    /// there is no such pair, and garbage only if there is no other pair at all.
     fn remove_old(&self) -> Result<Vec<Op>, Fault> {
         let Some(target) = self.target() else {
             return Ok(Vec::new());
@@ -281,13 +301,14 @@ impl Store {
             if pair.file_name() == target.file_name() {
                 return;
             }
+            let is_former = pair.file_name() == self.former.as_deref();
             match &mut kept {
                 // An older one is not read.
-                Some((Usability::Usable, newer)) if pair < *newer => {}
-                None => return kept = Some((Usability::of(&pair), pair)),
+                Some((Usability::Usable, _, newer)) if !is_former && pair < *newer => {}
+                None => return kept = Some((Usability::of(&pair), is_former, pair)),
                 Some(kept) => {
-                    let found = (Usability::of(&pair), pair);
-                    pair = if found > *kept { mem::replace(kept, found).1 } else { found.1 };
+                    let found = (Usability::of(&pair), is_former, pair);
+                    pair = if found > *kept { mem::replace(kept, found).2 } else { found.2 };
                 }
             }
             if ops.len() < MOST_REMOVED {
@@ -376,13 +397,18 @@ impl Store {
     /// The operations that store the certificate chain (PEM) of the last request, if it can be
     /// used. After an error the same chain can be installed again.
     pub(in crate::credentials) fn install(
-        &self,
+        &mut self,
         chain: &str,
         marks: &PairMarks,
         now: Wall,
     ) -> Result<Vec<Op>, Fault> {
         self.issued(chain, marks, now)?;
-        self.update(chain.as_bytes(), self.key()?, marks, now)
+        let ops = self.update(chain.as_bytes(), self.key()?, marks, now)?;
+        // Else a former attempt has made it current, and the sync alone is left.
+        if ops.len() > 1 {
+            self.former = self.target().and_then(|pair| pair.file_name().map(OsStr::to_owned));
+        }
+        Ok(ops)
     }
 
     /// Calls `take` with the path of each pair, in any order. The paths sort by the time in their

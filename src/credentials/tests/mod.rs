@@ -11,7 +11,7 @@ use crate::client::tls::SYSTEM_ROOTS;
 use crate::config::Config;
 use crate::credentials::certificate::tests::csr;
 use crate::credentials::certificate::{FileTask, TaskResult};
-use crate::credentials::current::Supervisor;
+use crate::credentials::current::{Current, Supervisor};
 use crate::credentials::pki::tests::serving::work;
 use crate::credentials::pki::tests::{Signer, day};
 use crate::credentials::rotation::{CertificateFiles as _, RotationStep};
@@ -206,7 +206,7 @@ fn a_certificate_of_the_bootstrap_that_cannot_be_stored_is_used_at_its_server() 
         if !is_first {
             let moved = bootstrap.replace("10.0.0.1", "10.0.0.9");
             tree.write("etc/bootstrap.conf", moved.as_bytes());
-            assert_eq!(work(&mut current, &FileTask::Find, day(at)), TaskResult::NotFound);
+            assert_eq!(work(&mut current, &FileTask::Find(None), day(at)), TaskResult::NotFound);
         }
         let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first };
         let TaskResult::Signed(request) = work(&mut current, &task, day(at)) else {
@@ -394,5 +394,61 @@ fn what_failed_while_the_clock_was_ahead_is_no_outage_any_more() {
     for (second, wall, is_failing) in [(2, ahead, true), (3, day(1), false)] {
         credentials.refresh(at(second, wall));
         assert_eq!(credentials.last_error().is_some(), is_failing, "{second}");
+    }
+}
+
+/// A control plane whose clock was ahead has signed a certificate that is not valid for weeks. The
+/// old pair is valid, and takes its place again, also for the next start. It may be the
+/// kubeconfig's own.
+#[test]
+fn the_last_certificate_is_used_while_the_new_one_is_not_valid_yet() {
+    for (renewals, bootstrap) in [(1, false), (0, false), (1, true)] {
+        let (tree, signer) = (Tree::new("early"), Signer::new());
+        write_pair(&tree, &signer, 30_000);
+        let mut config = rotating(&tree);
+        if bootstrap {
+            std::fs::remove_file(tree.join("etc/kubelet.conf")).unwrap();
+            tree.write("etc/bootstrap.conf", signer.kubeconfig("token: a.b").as_bytes());
+            config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+        }
+        let mut current = open(&tree, &config, day(1)).current;
+        let mut sign =
+            FileTask::Sign { new_key: false, with_bootstrap: bootstrap, is_first: bootstrap };
+        let mut renew = |current: &mut Current, from, at| {
+            let task = std::mem::replace(&mut sign, SIGN);
+            let TaskResult::Signed(request) = work(current, &task, at) else {
+                panic!("no request");
+            };
+            let install = FileTask::Install(signer.sign(&request, from, 90));
+            let result = work(current, &install, at);
+            assert!(matches!(result, TaskResult::InUse(_)), "{result:?}");
+        };
+        if renewals == 1 {
+            renew(&mut current, 1, day(1));
+        }
+        let old = current.not_after();
+        // By the server's clock it is the 31st, until that is corrected.
+        renew(&mut current, 31, day(30));
+        let new = current.not_after();
+        assert_ne!(new, old);
+        let find = |begun| FileTask::Find(Some(day(begun)));
+        for _ in 0..2 {
+            let result = work(&mut current, &find(5), day(5));
+            assert!(matches!(result, TaskResult::InUse(_)), "{result:?}");
+            assert_eq!(current.not_after(), old);
+        }
+        let mut restarted = open(&tree, &config, day(6)).current;
+        if renewals == 1 {
+            assert_eq!(restarted.not_after(), old, "also after a restart");
+        }
+        work(&mut restarted, &find(6), day(6));
+        assert_eq!(restarted.not_after(), old);
+        // It is found when the old one has expired.
+        let late = Wall::default().after(Duration::from_secs(40_000 * 86_400));
+        let result = work(&mut restarted, &FileTask::Find(Some(late)), late);
+        assert_eq!(result, TaskResult::NotFound);
+        let late = new.unwrap().before(Duration::from_secs(1));
+        work(&mut restarted, &FileTask::Find(Some(late)), late);
+        assert_eq!(restarted.not_after(), new);
     }
 }

@@ -399,6 +399,7 @@ impl Kubelet {
         ClusterSeen {
             now: Now { wall: time.unwrap_or(now.wall), ..now },
             knows_time: time.is_some(),
+            board: now.wall,
             has_lease: self.renewed.is_some(),
             node_created: self.node.created(),
         }

@@ -139,6 +139,8 @@ pub(super) const CLASSES: &[Class] = &[
     // What they say.
     Class { name: "server-busy", sizes: &[1, 2, 4], targets: 3, ..ASKED },
     Class { name: "server-lies", sizes: &[0, 5], targets: 3, ..ASKED },
+    // The whole control plane, by so many seconds: a part of a certificate's life, or weeks.
+    Class { name: "servers-clock-ahead", sizes: &[300, 1000, 3000, 12_000, 2_600_000], ..ASKED },
     Class { name: "server-lags", begin: |w, _| w.lags(), targets: 3, ..ASKED },
     // Target 1: of a create, 2: of an update, else of both. It fails after ten seconds.
     Class { name: "node-webhook", targets: 2, ..ASKED },

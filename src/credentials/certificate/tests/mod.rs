@@ -23,8 +23,8 @@ pub(crate) fn hours(n: u64) -> Duration {
     Duration::from_secs(n * 3600)
 }
 
-pub(crate) fn at(seconds: u64, wall: Wall) -> Now {
-    Now { mono: Mono::START.after(Duration::from_secs(seconds)), wall }
+pub(crate) fn at(seconds: u64, wall: Wall) -> ClusterSeen {
+    Now { mono: Mono::START.after(Duration::from_secs(seconds)), wall }.into()
 }
 
 pub(crate) fn subject() -> Subject {
@@ -38,6 +38,11 @@ pub(crate) fn key(number: u8) -> Vec<u8> {
 
 pub(crate) fn leaf(not_before: Wall, not_after: Wall) -> Leaf {
     Leaf { subject: subject(), not_before, not_after, public_key: key(0) }
+}
+
+/// The board's clock shows `board`, and that of the server `wall`.
+pub(crate) fn seen(seconds: u64, wall: Wall, board: Wall) -> ClusterSeen {
+    ClusterSeen { knows_time: true, board, ..at(seconds, wall) }
 }
 
 /// The certificate of a signer, PEM, without a signature.
@@ -77,7 +82,7 @@ fn signing(kind: CertificateKind, held: Option<Leaf>) -> Certificate {
 impl Certificate {
     /// The file task that is next, if one is.
     fn file_task(&self, now: Wall) -> Option<FileTask> {
-        match self.next(Now { mono: self.due, wall: now }) {
+        match self.next(Now { mono: self.due, wall: now }.into()) {
             Work::Files(task) => Some(task),
             Work::Send(_) => None,
         }
@@ -85,7 +90,7 @@ impl Certificate {
 
     /// The request that is next, if one is.
     fn request(&self) -> Option<Request> {
-        match self.next(Now { mono: self.due, wall: noon() }) {
+        match self.next(Now { mono: self.due, wall: noon() }.into()) {
             Work::Files(_) => None,
             Work::Send(request) => Some(request),
         }
@@ -144,7 +149,7 @@ fn waiting(kind: CertificateKind, name: &str) -> Certificate {
 /// Whether the next CSR needs a new key. Without a certificate the search before it finds none.
 fn new_key(certificate: &Certificate) -> Option<bool> {
     let mut certificate = certificate.clone();
-    if certificate.file_task(noon()) == Some(FileTask::Find) {
+    if certificate.file_task(noon()) == Some(FileTask::Find(None)) {
         certificate.on_task(TaskResult::NotFound, at(99_999, noon()));
     }
     match certificate.file_task(noon()) {
@@ -208,10 +213,11 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
     for (kind, doubled, last) in [(ROTATE, 8, 20_800), (SERVING, 10, 81_200)] {
         let mut certificate = waiting(kind, name);
         for millis in (0..doubled).map(|n| 100 << n).chain([last]) {
-            let now = Now { mono: Mono::START.after(Duration::from_millis(millis)), wall: noon() };
+            let mono = Mono::START.after(Duration::from_millis(millis));
+            let now = ClusterSeen::from(Now { mono, wall: noon() });
             certificate.on_task(TaskResult::NotFound, now).unwrap();
-            assert_eq!(certificate.due(now), now.mono);
-            assert_eq!(certificate.due(at(0, noon())), now.mono);
+            assert_eq!(certificate.due(now), now.now.mono);
+            assert_eq!(certificate.due(at(0, noon())), now.now.mono);
             let request = certificate.request().unwrap();
             assert_eq!(request.method, Method::Get);
             assert_eq!(request.path, format!("{CSRS}/{name}"));
@@ -236,7 +242,7 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
         let now = at(90, noon());
         let response = answered(200, approved(csr(name, &signed(1)), &chain));
         assert_eq!(certificate.on_response(response, now), Ok(None));
-        assert_eq!(certificate.due(now), now.mono);
+        assert_eq!(certificate.due(now), now.now.mono);
         assert_eq!(install(&certificate), Some(chain.clone()));
         // TLS can never use it: it is not installed again and again.
         let mut unusable = certificate.clone();
@@ -246,23 +252,23 @@ fn a_csr_is_read_with_growing_pauses_until_its_chain_is_installed() {
         let full = TaskResult::Failed("no space left on device".into());
         let result = certificate.on_task(full, now);
         assert_eq!(result, Err("no space left on device".into()));
-        assert_eq!(certificate.due(now), at(92, noon()).mono);
+        assert_eq!(certificate.due(now), at(92, noon()).now.mono);
         assert_eq!(install(&certificate), Some(chain.clone()));
         // Nor can it be stored, but the board need not wait for that.
         let unstored =
             || TaskResult::NotStored(issued.clone(), "no space left on device".to_owned());
         let result = certificate.on_task(unstored(), at(92, noon()));
         assert_eq!(result, Err("no space left on device".into()));
-        assert!(!certificate.is_missing() && certificate.is_usable(noon().after(hours(99))));
-        assert_eq!(certificate.due(now), at(96, noon()).mono);
+        assert!(!certificate.is_missing() && certificate.is_usable(at(0, noon().after(hours(99)))));
+        assert_eq!(certificate.due(now), at(96, noon()).now.mono);
         assert_eq!(install(&certificate), Some(chain));
         // It is due for renewal before it could be stored.
         let mut never_stored = certificate.clone();
         let later = at(96, noon().after(hours(70)));
         never_stored.on_task(unstored(), later);
-        assert!(matches!(never_stored.file_task(later.wall), Some(FileTask::Sign { .. })));
+        assert!(matches!(never_stored.file_task(later.now.wall), Some(FileTask::Sign { .. })));
         certificate.on_task(TaskResult::InUse(issued.clone()), at(96, noon()));
-        assert_eq!(certificate.due(now), now.mono.after(hours(70)));
+        assert_eq!(certificate.due(now), now.now.mono.after(hours(70)));
     }
 }
 
@@ -336,7 +342,7 @@ fn a_failed_csr_has_a_log_line_and_a_retry() {
         let why = certificate.on_response(answer, at(5, noon())).unwrap_err().why;
         assert_eq!(why, Fault::new(format!("c {what}"), remedy));
         assert_eq!(new_key(&certificate), Some(is_lost), "{why}");
-        assert_eq!(certificate.due(at(5, noon())), at(7, noon()).mono, "{why}");
+        assert_eq!(certificate.due(at(5, noon())), at(7, noon()).now.mono, "{why}");
     }
 }
 
@@ -385,7 +391,7 @@ fn an_existing_csr_of_that_name_is_used_if_it_is_ours() {
         let mut certificate = holding(kind, None);
         certificate.on_task(TaskResult::Signed(SigningRequest { purpose, ..signed(1) }), now);
         assert_eq!(certificate.on_response(exists(), now), Ok(None));
-        assert_eq!(certificate.due(now), now.mono);
+        assert_eq!(certificate.due(now), now.now.mono);
         let read = certificate.request().unwrap();
         assert_eq!((read.method, read.path), (Method::Get, format!("{CSRS}/{name}")));
         // The next CSR is the same one.
@@ -436,9 +442,9 @@ fn refusals_and_silence_are_retried_with_backoff_without_a_limit() {
             assert!(why.starts_with(want), "{why}");
             let method = certificate.request().map(|request| request.method);
             assert_eq!(method, is_sent_again.then_some(Method::Post), "{kind:?} {why}");
-            let pause = certificate.due(now).since(now.mono);
+            let pause = certificate.due(now).since(now.now.mono);
             assert_eq!(pause, Duration::from_secs(last.min(1 << n)), "{kind:?} {why}");
-            now.mono = now.mono.after(pause);
+            now.now.mono = now.now.mono.after(pause);
         }
         certificate.on_task(TaskResult::InUse(held()), now);
         assert_eq!(certificate.backoff, Backoff::new(FIRST_BACKOFF, kind.last_backoff()));
@@ -459,11 +465,11 @@ fn refusals_and_silence_are_retried_with_backoff_without_a_limit() {
         let failed = unsigned.on_task(TaskResult::Failed("the disk is full".into()), now);
         assert_eq!(failed, Err("the disk is full".into()));
         assert_eq!(new_key(&unsigned), Some(false));
-        assert!(unsigned.due(now) > now.mono);
+        assert!(unsigned.due(now) > now.now.mono);
         certificate.on_task(TaskResult::Signed(signed(1)), now);
         let retry_after = Some(Duration::from_secs(asked));
         certificate.on_response(Ok(Response { retry_after, ..Response::test(429, "") }), now);
-        let pause = certificate.due(now).since(now.mono);
+        let pause = certificate.due(now).since(now.now.mono);
         assert_eq!(pause, Duration::from_millis(millis), "{kind:?} {asked}");
     }
 }
@@ -514,12 +520,12 @@ fn setting_the_clock_moves_the_deadline() {
         let mut certificate = holding(ROTATE_OR_BOOTSTRAP, None);
         let issued = leaf(noon(), noon().after(hours(10)));
         certificate.on_task(TaskResult::InUse(issued), wrong);
-        if wrong.wall < noon() {
-            assert!(certificate.due(wrong) > wrong.mono.after(hours(24 * 365 * 50)));
-            assert!(!certificate.needs_bootstrap(wrong.wall));
+        if wrong.now.wall < noon() {
+            assert!(certificate.due(wrong) > wrong.now.mono.after(hours(24 * 365 * 50)));
+            assert!(!certificate.needs_bootstrap(wrong));
         }
         let set = at(60, noon());
-        assert_eq!(certificate.due(set), set.mono.after(hours(7)), "{wrong:?}");
+        assert_eq!(certificate.due(set), set.now.mono.after(hours(7)), "{wrong:?}");
     }
 }
 
@@ -532,7 +538,7 @@ fn a_certificate_due_at_installation_is_replaced_after_half_its_rest() {
         // kube-controller-manager backdates certificates by five minutes.
         let issued = leaf(noon().before(minute * 5), until);
         certificate.on_task(TaskResult::InUse(issued), at(0, noon()));
-        assert_eq!(certificate.due(at(0, noon())), at(pause, noon()).mono);
+        assert_eq!(certificate.due(at(0, noon())), at(pause, noon()).now.mono);
     }
 }
 
@@ -549,25 +555,25 @@ fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credential
         let mut certificate = holding(kind, Some(held));
         let before = at(0, noon().before(hours(1)));
         // Without rotation it is replaced after its expiry.
-        let is_late = certificate.due(before) > before.mono.after(hours(1));
+        let is_late = certificate.due(before) > before.now.mono.after(hours(1));
         assert_eq!(is_late, kind == BOOTSTRAP);
-        assert_eq!(certificate.expiry_to_log(at(0, noon()).into()), None);
-        assert!(!certificate.needs_bootstrap(noon()));
+        assert_eq!(certificate.expiry_to_log(at(0, noon())), None);
+        assert!(!certificate.needs_bootstrap(at(0, noon())));
         let late = at(60, noon().after(hours(1)));
         let line = what_now.map(|what_now| {
             format!("expired at 2026-05-02T12:00:00Z, clock says 2026-05-02T13:00:00Z; {what_now}")
         });
-        assert_eq!(certificate.expiry_to_log(late.into()), line);
-        assert_eq!(certificate.expiry_to_log(late.into()), None);
-        assert_eq!(certificate.needs_bootstrap(late.wall), needs_bootstrap);
-        assert!(certificate.due(late) <= late.mono);
-        assert_eq!(certificate.file_task(late.wall), Some(FileTask::Find));
+        assert_eq!(certificate.expiry_to_log(late), line);
+        assert_eq!(certificate.expiry_to_log(late), None);
+        assert_eq!(certificate.needs_bootstrap(late), needs_bootstrap);
+        assert!(certificate.due(late) <= late.now.mono);
+        assert_eq!(certificate.file_task(late.now.wall), Some(FileTask::Find(None)));
         assert_eq!(new_key(&certificate), Some(false));
         // An operator renews the files: the old expiry means nothing any more.
         certificate.on_replaced(leaf(noon(), noon().after(hours(9))), late);
-        assert!(certificate.due(late) > late.mono.after(hours(5)));
-        assert_eq!(certificate.expiry_to_log(late.into()), None);
-        assert!(!certificate.needs_bootstrap(late.wall));
+        assert!(certificate.due(late) > late.now.mono.after(hours(5)));
+        assert_eq!(certificate.expiry_to_log(late), None);
+        assert!(!certificate.needs_bootstrap(late));
     }
 }
 
@@ -583,7 +589,7 @@ fn a_request_is_given_up_when_the_clock_is_set() {
         let mut certificate = holding(ROTATE_OR_BOOTSTRAP, Some(held()));
         assert_eq!(certificate.give_up(at(0, ahead)), Ok(()));
         // The held certificate seems to be expired: the files may have another one.
-        assert_eq!(certificate.file_task(ahead), Some(FileTask::Find));
+        assert_eq!(certificate.file_task(ahead), Some(FileTask::Find(None)));
         certificate.on_task(TaskResult::NotFound, at(0, ahead));
         assert_eq!(certificate.file_task(ahead), sign(true));
         certificate.on_task(TaskResult::Signed(signed(1)), at(0, ahead));
@@ -597,8 +603,8 @@ fn a_request_is_given_up_when_the_clock_is_set() {
         certificate.give_up(set).unwrap_err();
         // The held certificate is good after all, and due at 70 % of its life.
         let deadline = held().not_before.after(hours(3) / 2 / 10 * 7);
-        assert_eq!(certificate.due(set), set.mono.after(deadline.since(set.wall)));
-        assert_eq!(certificate.file_task(set.wall), sign(false));
+        assert_eq!(certificate.due(set), set.now.mono.after(deadline.since(set.now.wall)));
+        assert_eq!(certificate.file_task(set.now.wall), sign(false));
     }
 }
 
@@ -654,7 +660,98 @@ fn a_csr_whose_credentials_are_not_good_any_more_is_given_up() {
         let _ = certificate.give_up(now);
         let sent = certificate.request().map(|request| request.method);
         assert_eq!(sent, method, "{kind:?} {is_waiting} {late}");
-        let task = certificate.file_task(now.wall);
-        assert_eq!(task, method.is_none().then_some(FileTask::Find), "{kind:?} {late}");
+        let task = certificate.file_task(now.now.wall);
+        assert_eq!(task, method.is_none().then_some(FileTask::Find(None)), "{kind:?} {late}");
     }
+}
+
+/// A control plane whose clock is ahead would sign what is not valid when that clock is right again.
+/// A board whose clock is never set renews in the last tenth.
+#[test]
+fn the_servers_time_alone_renews_only_in_the_last_tenth() {
+    let held = || Some(leaf(noon(), noon().after(hours(100))));
+    let never_set = Wall::from_epoch(Duration::from_secs(5));
+    for kind in [ROTATE, ROTATE_OR_BOOTSTRAP, SUPERVISOR, SERVING] {
+        for (server, board, due) in [
+            (69, 69, 1),
+            (70, 70, 0),
+            // The server's clock is ahead.
+            (80, 10, 10),
+            (89, 10, 1),
+            (90, 10, 0),
+            // That of the board is.
+            (60, 80, 10),
+        ] {
+            let certificate = holding(kind, held());
+            let [server, board] = [server, board].map(|hour| noon().after(hours(hour)));
+            let now = seen(0, server, board);
+            assert_eq!(certificate.due(now), now.now.mono.after(hours(due)), "{kind:?} {now:?}");
+            let mut rotation = crate::credentials::rotation::Rotation::new(Some(certificate));
+            rotation.due(now);
+            assert_eq!(rotation.is_settled(now), due > 0, "{kind:?} {now:?}");
+        }
+        let unset = seen(0, noon().after(hours(75)), never_set);
+        assert_eq!(holding(kind, held()).due(unset), unset.now.mono.after(hours(15)));
+    }
+    // One that must be replaced at once, and one that only its end replaces.
+    let at_once = Certificate::new(ROTATE, subject(), held(), true, Jitter::NONE);
+    assert_eq!(at_once.due(seen(0, noon(), never_set)), Mono::START);
+    let late = seen(0, noon().after(hours(101)), noon());
+    assert_eq!(holding(BOOTSTRAP, held()).due(late), Mono::START);
+    assert_eq!(
+        holding(BOOTSTRAP, held()).due(seen(0, noon(), noon())),
+        Mono::START.after(hours(100) + Duration::from_micros(1))
+    );
+}
+
+/// The request is due by a clock that is weeks ahead. It is given up when that is right again.
+#[test]
+fn a_request_of_a_server_whose_clock_was_ahead_is_given_up() {
+    let held = leaf(noon(), noon().after(hours(100)));
+    let [ahead, right] = [95, 10].map(|hour| noon().after(hours(hour)));
+    let mut certificate = holding(ROTATE, Some(held));
+    let wrong = seen(0, ahead, right);
+    certificate.on_task(TaskResult::Signed(signed(1)), wrong).unwrap();
+    assert!(certificate.sends(wrong));
+    assert!(certificate.give_up(seen(5, right, right)).is_err());
+}
+
+/// It is used, because the server may be the one that is right. The files are searched as soon as
+/// both clocks deny it, and other credentials request another one.
+#[test]
+fn a_certificate_that_is_not_valid_yet_is_not_the_last_word() {
+    for kind in [ROTATE, ROTATE_OR_BOOTSTRAP, BOOTSTRAP, SERVING] {
+        let right = noon().after(hours(10));
+        let begins = noon().after(hours(700));
+        let early = || leaf(begins, begins.after(hours(100)));
+        let mut certificate = holding(kind, Some(early()));
+        // The clock of the board alone, or of the server alone: one of them may be behind.
+        for now in [at(0, right), seen(0, right, begins), seen(0, begins, right)] {
+            assert!(certificate.is_usable(now), "{now:?}");
+            assert_eq!(certificate.expiry_to_log(now), None);
+        }
+        let now = seen(0, right, Wall::default());
+        assert!(!certificate.is_usable(now));
+        assert_eq!(certificate.next(now), Work::Files(FileTask::Find(Some(right))));
+        let line = certificate.expiry_to_log(now);
+        let what = "not valid before 2026-05-31T16:00:00Z, the server says 2026-05-02T22:00:00Z; \
+                    using the last one, if that is valid";
+        assert_eq!(line.as_deref(), (kind != SERVING).then_some(what));
+        assert_eq!(certificate.expiry_to_log(now), None);
+        certificate.on_task(TaskResult::NotFound, now).unwrap();
+        let asks = matches!(certificate.next(now), Work::Files(FileTask::Sign { .. }))
+            && certificate.due(now) == now.now.mono;
+        assert_eq!(asks, kind != ROTATE, "{kind:?}");
+        // A signer that is still ahead gets no request after request.
+        certificate.on_replaced(early(), now);
+        assert_eq!(certificate.due(now), now.now.mono, "a search");
+        certificate.on_task(TaskResult::NotFound, now).unwrap();
+        assert_eq!(certificate.due(now), now.now.mono.after(SEARCH_PERIOD));
+        // Clocks that differ by seconds are no reason.
+        let seconds = begins.before(CLOCK_STEP);
+        assert!(certificate.is_usable(seen(0, seconds, seconds)));
+    }
+    let begins = noon().after(hours(700));
+    let certificate = holding(SUPERVISOR, Some(leaf(begins, begins.after(hours(100)))));
+    assert!(certificate.is_usable(seen(0, noon(), noon())), "its begin is no signer's time");
 }

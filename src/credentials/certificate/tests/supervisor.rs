@@ -43,7 +43,7 @@ fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
         let mut certificate = asking();
         certificate.on_task(TaskResult::InUse(issued(2)), at(9, noon().after(hours(arrival))));
         let now = at(9, noon());
-        assert_eq!(certificate.due(now), now.mono.after(due), "{arrival}");
+        assert_eq!(certificate.due(now), now.now.mono.after(due), "{arrival}");
     }
 }
 
@@ -53,21 +53,21 @@ fn no_pause_is_longer_than_a_tenth_of_the_rest_of_a_lifetime() {
     let mut certificate = asking();
     let end = noon().after(hours(100));
     let (mut now, mut last_hour) = (at(0, noon()), 0);
-    while now.wall < end {
+    while now.now.wall < end {
         if certificate.request().is_none() {
             certificate.on_task(TaskResult::Signed(signed(1)), now);
         }
         certificate.on_response(Err("no route".into()), now).unwrap_err();
-        let (pause, left) = (certificate.due(now).since(now.mono), end.since(now.wall));
+        let (pause, left) = (certificate.due(now).since(now.now.mono), end.since(now.now.wall));
         assert!(pause <= (left / 10).clamp(LAST_BACKOFF, hours(1)), "{pause:?} of {left:?}");
         last_hour += u32::from(left < hours(1));
-        now = Now { mono: now.mono.after(pause), wall: now.wall.after(pause) };
+        now = Now { mono: now.now.mono.after(pause), wall: now.now.wall.after(pause) }.into();
     }
     assert!(last_hour > 20, "{last_hour}");
     // The expired one cannot renew itself, and each attempt costs the server a hash.
     certificate.on_task(TaskResult::Signed(signed(1)), now);
     certificate.on_response(text(401, "expired"), now).unwrap_err();
-    assert_eq!(certificate.due, now.mono.after(hours(1)));
+    assert_eq!(certificate.due, now.now.mono.after(hours(1)));
 }
 
 /// Each attempt to store it on a card that is read-only moved its renewal, until it had expired.
@@ -101,7 +101,7 @@ fn the_request_is_the_der_form_and_its_response_is_installed() {
         let chain = format!("{}the client CA", self::certificate(&issued(1)));
         let result = certificate.on_response(text(200, &chain), at(1, noon()));
         assert_eq!(result, Ok(None));
-        assert_eq!(certificate.due(at(1, noon())), at(1, noon()).mono);
+        assert_eq!(certificate.due(at(1, noon())), at(1, noon()).now.mono);
         assert_eq!(install(&certificate), Some(chain));
     }
 }
@@ -141,7 +141,7 @@ fn each_useless_answer_is_one_line_and_the_next_request_follows_later() {
         let line = why(certificate.on_response(outcome, at(0, noon())));
         assert!(line.contains(part), "{line}");
         assert_eq!(line.lines().count(), 1);
-        assert_eq!(certificate.due(at(0, noon())), at(2, noon()).mono, "{line}");
+        assert_eq!(certificate.due(at(0, noon())), at(2, noon()).now.mono, "{line}");
         // With another key, which costs nothing.
         assert_eq!(new_key(&certificate), Some(false), "{line}");
         assert!(!certificate.is_missing());

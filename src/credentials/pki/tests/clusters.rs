@@ -145,7 +145,8 @@ fn a_certificate_of_another_node_never_replaces_one_of_this_node() {
         folder.write("etc/kubelet.conf", &of(given.0, given.1, given.2));
         let (mut pki, start) = open(&paths, day(9));
         assert!(name(&start).ends_with(want), "{what}: {}", name(&start));
-        let found = running.find(Ok(()), day(9)).unwrap().map(|(_, leaf)| leaf.subject.common_name);
+        let found =
+            running.find(Ok(()), day(9), None).unwrap().map(|(_, leaf)| leaf.subject.common_name);
         let is_found = (stored.2 > 2 || given.0 == own) && [own, "admin"].contains(&want);
         assert_eq!(found.as_deref(), is_found.then_some(want), "{what}");
         if bootstraps {
@@ -282,7 +283,7 @@ fn a_search_that_finds_nothing_stores_nothing() {
     folder.write("etc/kubelet.conf", &signer.kubeconfig_with_pair(1, 90));
     let (mut pki, _) = open(&paths, day(1));
     let (_, renewed) = renew(&mut pki, &signer, 1);
-    assert_eq!(pki.find(Ok(()), day(100)), Ok(None));
+    assert_eq!(pki.find(Ok(()), day(100), None), Ok(None));
     pki.carry_out_later();
     assert_eq!(open(&paths, day(2)).1.leaf, Some(renewed));
 }
@@ -295,7 +296,7 @@ fn a_kubeconfig_that_only_seemed_to_be_expired_is_kept() {
     let (own, _) = renew(&mut pki, &signer, 1);
     let moved = signer.kubeconfig(TOKEN).replace("10.0.0.1", "10.0.0.9");
     folder.write("bootstrap.conf", &moved);
-    assert_eq!(pki.find(Ok(()), day(60)), Ok(None));
+    assert_eq!(pki.find(Ok(()), day(60), None), Ok(None));
     pki.keep_kubeconfig(&own);
     let (used, _) = renew(&mut pki, &signer, 9);
     assert_eq!(used.endpoint.host, "10.0.0.1");
@@ -314,8 +315,8 @@ fn without_a_bootstrap_kubeconfig_a_start_uses_an_expired_certificate() {
         assert_eq!((&start.bootstrap, &start.leaf), (&None, &Some(leaf.clone())), "{rotate}");
         assert!(start.config.certificate.is_some());
         // It is no certificate that a search finds.
-        assert_eq!(pki.find(Ok(()), day(60)), Ok(None), "{rotate}");
-        assert_eq!(pki.find(Ok(()), day(2)).unwrap().unwrap().1, leaf, "{rotate}");
+        assert_eq!(pki.find(Ok(()), day(60), None), Ok(None), "{rotate}");
+        assert_eq!(pki.find(Ok(()), day(2), None).unwrap().unwrap().1, leaf, "{rotate}");
         let (_, renewed) = renew(&mut pki, &signer, 3);
         assert_eq!(open(&paths, day(4)).1.leaf, Some(renewed), "{rotate}");
         // There is nothing else to begin with.

@@ -215,7 +215,7 @@ impl Pki {
     fn install(&mut self, chain: &str, now: Wall) -> Result<(ApiConfig, Leaf), Fault> {
         // Its files were read just before the request.
         let later = std::mem::take(&mut self.later);
-        let (start, marks) = self.start(now)?;
+        let (start, marks) = self.start(now, None)?;
         self.later = later;
         let mut requested = start.config;
         if start.bootstrap.is_some() {
@@ -579,6 +579,21 @@ fn the_old_pair_is_used_where_the_newest_one_is_garbage() {
         fs::write(&pair, &text).unwrap();
         assert_eq!(open(&paths, day(9)).1.leaf, Some(new));
     }
+}
+
+/// While a server's clock was ahead, a pair got a name of the future.
+#[test]
+fn the_old_pair_that_is_kept_was_in_use_last() {
+    let (folder, signer, paths) = joined(1, 90);
+    let (mut pki, _) = open(&paths, day(2));
+    let (_, old) = renew(&mut pki, &signer, 3);
+    let in_use = fs::read_link(paths.cert_dir.join(CURRENT)).unwrap();
+    fs::copy(&in_use, paths.cert_dir.join("kubelet-client-2026-06-01-00-00-00.pem")).unwrap();
+    renew(&mut pki, &signer, 5);
+    assert!(in_use.exists(), "{:?}", folder.stored());
+    assert_eq!(folder.stored().iter().filter(|name| name.contains("-2026-")).count(), 2);
+    fs::write(fs::read_link(paths.cert_dir.join(CURRENT)).unwrap(), "").unwrap();
+    assert_eq!(open(&paths, day(7)).1.leaf, Some(old));
 }
 
 /// The name of the garbage is newer, as after a clock that was ahead.

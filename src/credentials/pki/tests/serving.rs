@@ -71,7 +71,7 @@ fn a_request_is_the_same_after_a_restart_until_it_has_a_certificate() {
     assert_ne!(sign(&mut open()).name, request.name);
     // The files say enough for a start, unless they are too old or of other names.
     for (day, node, is_found) in [(2, "pi-3", true), (30, "pi-3", false), (2, "pi-4", false)] {
-        let found = work(&mut self::open(&folder, node), &FileTask::Find, self::day(day));
+        let found = work(&mut self::open(&folder, node), &FileTask::Find(None), self::day(day));
         assert_eq!(
             found,
             if is_found { TaskResult::InUse(leaf.clone()) } else { TaskResult::NotFound }

@@ -104,7 +104,7 @@ fn recover() {
                 symlink(test.path(target), link).unwrap();
             }
         }
-        let ops = test.store.recover().unwrap();
+        let ops = test.store.recover(&|_| true).unwrap();
         Disk::default().carry_out(ops).unwrap();
         let found = test.current();
         let found = keys.iter().find(|(_, key)| Some(key) == found.as_ref());

@@ -113,14 +113,14 @@ impl Files {
 
 impl CertificateFiles for Files {
     fn operations(&mut self, task: &FileTask, _: Wall) -> Result<Vec<Op>, text::Fault> {
-        Ok(if *task == FileTask::Find { Vec::new() } else { Self::ops(5) })
+        Ok(if matches!(task, FileTask::Find(_)) { Vec::new() } else { Self::ops(5) })
     }
 
     fn result(&mut self, task: &FileTask, written: Result<(), text::Fault>, _: Wall) -> TaskResult {
         written.unwrap();
         self.later = 2;
         match task {
-            FileTask::Find => {
+            FileTask::Find(_) => {
                 self.searched.push(self.now);
                 self.is_found = self.in_files.is_some();
                 self.later = 0;
@@ -434,6 +434,8 @@ fn a_certificate_is_renewed_in_time_whatever_the_boards_clock_shows() {
             }
             let after = world.now.since(Mono::START).as_secs();
             let clocks = format!("{kind:?} {} {}", early.time(), late.time());
+            // A clock that is behind does not confirm the server's: then the last tenth counts.
+            let end = if late < truth { end.max(900) } else { end };
             assert!((end - 1..end + 20).contains(&after), "{after}: {clocks}");
             if kind == certificates::SUPERVISOR {
                 assert_eq!(world.count(CERTIFICATE, ""), 1, "{:?}", world.sent);

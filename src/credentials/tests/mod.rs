@@ -452,3 +452,30 @@ fn the_last_certificate_is_used_while_the_new_one_is_not_valid_yet() {
         assert_eq!(restarted.not_after(), new);
     }
 }
+
+/// `cp` writes through the link, into the file of the pair that has expired, while the agent
+/// searches.
+#[test]
+fn a_pair_that_is_copied_through_the_link_while_the_files_are_searched_is_found() {
+    let (tree, signer) = (Tree::new("copied"), Signer::new());
+    let user = signer.pair_of("system:node:pi", 1, 5);
+    tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
+    let mut current = open(&tree, &rotating(&tree), day(2)).current;
+    let TaskResult::Signed(request) = work(&mut current, &SIGN, day(4)) else {
+        panic!("no request");
+    };
+    work(&mut current, &FileTask::Install(signer.sign(&request, 4, 5)), day(4));
+    let link = tree.join("pki/kubelet-client-current.pem");
+    let key = rcgen::KeyPair::generate().unwrap();
+    let public = rcgen::PublicKeyData::subject_public_key_info(&key);
+    let until = Duration::from_secs(30_000 * 86_400);
+    let chain = signer.chain("system:node:pi", &public, Duration::ZERO, until);
+    let target = std::fs::canonicalize(&link).unwrap();
+    for text in [chain.clone(), format!("{chain}{}", key.serialize_pem())] {
+        std::fs::write(&target, text).unwrap();
+        for _ in 0..2 {
+            work(&mut current, &FileTask::Find(None), day(20));
+        }
+    }
+    assert!(current.not_after() > Some(day(1000)));
+}

@@ -50,6 +50,10 @@ impl Credentials {
     /// Reads files again that another program replaced. Returns whether other credentials are in
     /// use from now on.
     pub fn refresh(&mut self, at: ClusterSeen) -> bool {
+        // A person may have put another one there while the new one was written.
+        if self.rotation.replaces_next() {
+            self.current.files.check_next();
+        }
         let replaced = self.current.refresh(at.now, self.rotation.is_issued(at));
         // While the board has no certificate of its own, the replaced one is the bootstrap
         // kubeconfig's, which is not renewed.

@@ -3,13 +3,15 @@
 //! The agent, `nodelet serve` and `nodelet join` each have a [`Rotation`]. [`Certificate`] decides,
 //! and [`CertificateFiles`] has the key and the files. The caller sends the requests.
 
+use std::path::PathBuf;
+
 use super::certificate::{Certificate, FileTask, TaskResult, Work};
 use crate::kube::instant::{ClusterSeen, Mono};
 use crate::kube::message::{Answer, Request, RequestError};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
-use crate::os::write::{Changes, Op};
+use crate::os::write::{self, Changes, Op};
 
 /// The key and the files of a certificate.
 pub(crate) trait CertificateFiles {
@@ -45,6 +47,16 @@ enum Purpose {
     Task(FileTask),
     /// Nothing follows; the message if it fails.
     Later(&'static str),
+}
+
+impl Purpose {
+    /// Whether an operation for this makes an issued certificate the current one. The other renames
+    /// end a write.
+    fn is_replacement((purpose, op): (&Self, &Op)) -> bool {
+        let ends_write = |new: &PathBuf, path: &PathBuf| *new == write::beside(path);
+        matches!(purpose, Self::Task(FileTask::Install(_)))
+            && matches!(op, Op::Rename(new, path) if !ends_write(new, path))
+    }
 }
 
 /// A certificate and its renewal.
@@ -189,8 +201,17 @@ impl Rotation {
         Ok(())
     }
 
-    /// Another program put this certificate into the files; it is in use.
+    /// Whether the next operation makes an issued certificate the current one.
+    pub(crate) fn replaces_next(&self) -> bool {
+        self.changes.left().next().is_some_and(Purpose::is_replacement)
+    }
+
+    /// Another program put this certificate into the files; it is in use. An issued one does not
+    /// take its place any more.
     pub(crate) fn on_replaced(&mut self, leaf: Leaf, at: ClusterSeen) {
+        if self.changes.left().any(Purpose::is_replacement) {
+            self.changes = Changes::none();
+        }
         if let Some(certificate) = &mut self.certificate {
             certificate.on_replaced(leaf, at);
         }

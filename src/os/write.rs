@@ -137,6 +137,11 @@ impl<T: PartialEq> Changes<T> {
         self.0.push_back(FileChange { purpose, ops: ops.into(), result: Ok(()) });
     }
 
+    /// The operations that are left, in order.
+    pub(crate) fn left(&self) -> impl Iterator<Item = (&T, &Op)> {
+        self.0.iter().flat_map(|change| change.ops.iter().map(|op| (&change.purpose, op)))
+    }
+
     /// Carries out the next operation. Returns the result of the change that ended with it.
     pub(crate) fn carry_out_next(&mut self) -> Option<(T, Result<(), Fault>)> {
         let FileChange { ops, result, .. } = self.0.front_mut()?;

@@ -479,3 +479,69 @@ fn a_pair_that_is_copied_through_the_link_while_the_files_are_searched_is_found(
     }
     assert!(current.not_after() > Some(day(1000)));
 }
+
+/// Seven turns of the agent store a certificate, which takes seconds on a slow card.
+#[test]
+fn a_certificate_that_a_person_installs_while_another_one_is_stored_stays() {
+    let (tree, signer) = (Tree::new("own-meanwhile"), Signer::new());
+    let link = tree.join("pki/kubelet-client-current.pem");
+    for is_linked in [false, true] {
+        for turns in 0..10 {
+            let _ = std::fs::remove_dir_all(tree.join("pki"));
+            write_pair(&tree, &signer, 20_600);
+            let config = rotating(&tree);
+            if is_linked {
+                // It was renewed before.
+                let mut current = open(&tree, &config, day(1)).current;
+                let TaskResult::Signed(request) = work(&mut current, &SIGN, day(1)) else {
+                    panic!("no request");
+                };
+                work(&mut current, &FileTask::Install(signer.sign(&request, 1, 1)), day(1));
+            }
+            let mut credentials = open(&tree, &config, day(1));
+            let at = |seconds| {
+                let mono = Mono::START.after(Duration::from_secs(seconds));
+                ClusterSeen::from(Now { mono, wall: day(1) })
+            };
+            while !matches!(credentials.step(at(1)), RotationStep::Send(_)) {}
+            let pki = &credentials.current.pki;
+            let request = pki.store.request(&pki.source.subject, CertificatePurpose::CLIENT);
+            let request = request.unwrap();
+            let created = csr("csr-1", &request);
+            credentials.on_response(answered(201, created.clone()), at(1)).unwrap();
+            let mut issued = created;
+            let chain = STANDARD.encode(signer.sign(&request, 1, 50));
+            issued["status"] = json!({"conditions": [{"type": "Approved"}], "certificate": chain});
+            credentials.on_response(answered(200, issued), at(2)).unwrap();
+            let turn = |credentials: &mut Credentials| {
+                credentials.refresh(at(3));
+                if credentials.rotation.has_change() || credentials.rotation.is_issued(at(3)) {
+                    credentials.step(at(3));
+                }
+            };
+            for _ in 0..turns {
+                turn(&mut credentials);
+            }
+            write_pair(&tree, &signer, 40_000);
+            if is_linked {
+                std::fs::rename(tree.join("etc/pair"), &link).unwrap();
+                write_pair(&tree, &signer, 20_600);
+            }
+            for _ in 0..10 {
+                turn(&mut credentials);
+            }
+            let until = Wall::default().after(Duration::from_secs(40_000 * 86_400));
+            let after = open(&tree, &config, day(2)).current.not_after();
+            if is_linked {
+                let kept = crate::os::guard::read(&link).unwrap();
+                let kept = crate::kube::x509::Leaf::of_pem(&kept).unwrap().not_after;
+                assert_eq!(kept, until, "after {turns} turns");
+            } else {
+                assert_eq!(after, Some(until), "after {turns} turns");
+            }
+            if turns < 6 {
+                assert_eq!(credentials.current.not_after(), Some(until), "in use, {turns}");
+            }
+        }
+    }
+}

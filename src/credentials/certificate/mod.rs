@@ -19,7 +19,7 @@ use std::time::Duration;
 use self::csr::{APPROVE, CsrState, SIGNER, Waiting};
 use self::kind::CLOCK_STEP;
 use crate::kube::delay::{Backoff, Jitter};
-use crate::kube::instant::{ClusterSeen, Mono, Now};
+use crate::kube::instant::{ClusterSeen, Mono};
 use crate::kube::json;
 use crate::kube::message::{Answer, Refused, RequestError, Response};
 use crate::kube::text::Fault;
@@ -188,7 +188,7 @@ impl Certificate {
 
     /// Gives up the request under way if it is time, and decides again.
     pub fn give_up(&mut self, at: ClusterSeen) -> Result<(), Fault> {
-        self.end_of_request(at).map_or(Ok(()), |why| self.failed(why, at.now))
+        self.end_of_request(at).map_or(Ok(()), |why| self.failed(why, at))
     }
 
     /// Another certificate is in use now: takes it as the held one.
@@ -255,20 +255,20 @@ impl Certificate {
                 if left.is_zero() {
                     self.continue_with(CertificateState::Idle, now.mono.after(pause));
                 } else {
-                    self.back_off(now);
+                    self.back_off(at);
                     self.due = self.due.min(now.mono.after(left));
                 }
                 return Err(why.into());
             }
             TaskResult::Unusable(why) => {
                 self.new_key = true;
-                return self.failed(why, now);
+                return self.failed(why, at);
             }
             TaskResult::Failed(why) => match self.state {
-                CertificateState::Idle => return self.failed(why, now),
+                CertificateState::Idle => return self.failed(why, at),
                 // The chain is kept and installed later: the disk may be full now.
                 CertificateState::Issued(_) => {
-                    self.back_off(now);
+                    self.back_off(at);
                     return Err(why);
                 }
                 // The files could not be searched: a CSR does not need them.
@@ -310,15 +310,16 @@ impl Certificate {
     }
 
     /// Begins again after a delay.
-    fn failed<T>(&mut self, why: impl Into<Fault>, now: Now) -> Result<T, Fault> {
+    fn failed<T>(&mut self, why: impl Into<Fault>, at: ClusterSeen) -> Result<T, Fault> {
         self.state = CertificateState::Idle;
-        self.back_off(now);
+        self.back_off(at);
         Err(why.into())
     }
 
-    fn back_off(&mut self, now: Now) {
-        let delay = self.backoff.next_delay();
-        let most = kind::longest_pause(self.held.as_ref(), now.wall);
+    fn back_off(&mut self, at: ClusterSeen) {
+        let (now, delay) = (at.now, self.backoff.next_delay());
+        // The server's clock may be ahead, and then the expiry may be near when that is right again.
+        let most = kind::longest_pause(self.held.as_ref(), now.wall.min(at.board));
         self.due = now.mono.after(most.min(delay + self.jitter.of(delay / 10)));
         // The files are searched before each attempt.
         self.search_due = self.search_due.min(self.due);
@@ -349,14 +350,14 @@ impl Certificate {
         at: ClusterSeen,
     ) -> Result<Option<String>, RequestError> {
         let now = at.now;
-        let response = answer.inspect_err(|_| self.on_silence(now))?;
+        let response = answer.inspect_err(|_| self.on_silence(at))?;
         let (result, retry_after) = (response.accepted(), response.retry_after);
         let accepted = result.as_ref().map(|()| response.body.as_slice());
         let progress = match std::mem::replace(&mut self.state, CertificateState::Idle) {
             CertificateState::Signed(request) if self.kind.is_at_supervisor() => {
-                self.on_supervisor(&request, response, now)
+                self.on_supervisor(&request, response, at)
             }
-            CertificateState::Signed(request) => self.on_created(request, accepted, now),
+            CertificateState::Signed(request) => self.on_created(request, accepted, at),
             CertificateState::Waiting(waiting) => self.on_read(waiting, accepted, at),
             state => {
                 self.state = state;
@@ -373,11 +374,12 @@ impl Certificate {
     /// The server may have created the CSR, so it is sent again: a digest-named CSR is found, and a
     /// generateName CSR is orphaned and garbage-collected within 24 h. A request to the supervisor
     /// is signed again, because that step reads the node password again.
-    fn on_silence(&mut self, now: Now) {
+    fn on_silence(&mut self, at: ClusterSeen) {
+        let now = at.now;
         if self.kind.is_at_supervisor() {
             self.state = CertificateState::Idle;
         }
-        self.back_off(now);
+        self.back_off(at);
         self.due = self.due.min(now.mono.after(self.kind.last_silence()));
     }
 
@@ -385,21 +387,22 @@ impl Certificate {
         &mut self,
         request: SigningRequest,
         accepted: Result<&[u8], &Refused>,
-        now: Now,
+        at: ClusterSeen,
     ) -> Result<Option<String>, Fault> {
+        let now = at.now;
         let (name, uid) = match accepted {
             Ok(body) => {
                 let created = json::parse(body);
                 let Some((name, uid)) = created.as_ref().and_then(csr::identified) else {
                     let refused = Refused::nonsense("a CertificateSigningRequest");
-                    return self.failed(refused, now);
+                    return self.failed(refused, at);
                 };
                 (name.to_owned(), Some(uid.to_owned()))
             }
             Err(refused) if self.kind.names_by_key() && refused.reason == "AlreadyExists" => {
                 (request.name.clone(), None)
             }
-            Err(refused) => return self.failed(csr::create_error(refused), now),
+            Err(refused) => return self.failed(csr::create_error(refused), at),
         };
         self.due = if uid.is_some() { now.mono.after(FIRST_POLL) } else { now.mono };
         self.state = CertificateState::Waiting(Waiting {
@@ -441,17 +444,17 @@ impl Certificate {
             // The certificate expired while the CSR waited, or the bootstrap token did: the next
             // CSR may have other credentials.
             CsrState::Refused(refused) if refused.code == 401 && !self.is_usable(at) => {
-                return self.failed(refused, now);
+                return self.failed(refused, at);
             }
             CsrState::Refused(refused) => Err(refused.into()),
             CsrState::Issued(chain) => {
                 self.continue_with(CertificateState::Issued(chain), now.mono);
                 return Ok(None);
             }
-            CsrState::Gone(why) => return self.failed(why, now),
+            CsrState::Gone(why) => return self.failed(why, at),
             CsrState::Unusable(why) => {
                 self.new_key = true;
-                return self.failed(why, now);
+                return self.failed(why, at);
             }
         };
         self.state = CertificateState::Waiting(waiting);
@@ -462,14 +465,15 @@ impl Certificate {
         &mut self,
         signed: &SigningRequest,
         response: Response,
-        now: Now,
+        at: ClusterSeen,
     ) -> Result<Option<String>, Fault> {
+        let now = at.now;
         match supervisor::issued(signed, response, now.wall) {
             Ok(chain) => {
                 self.continue_with(CertificateState::Issued(chain), now.mono);
                 Ok(None)
             }
-            Err(why) => self.failed(why, now),
+            Err(why) => self.failed(why, at),
         }
     }
 }

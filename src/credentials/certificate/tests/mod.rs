@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::csr::CSRS;
 use super::*;
 
+use crate::kube::instant::Now;
 use crate::kube::message::{Method, Request, Response, answered, not_found};
 use crate::kube::x509::{self, CertificatePurpose, RequestInfo, element, pem};
 use crate::node::patch::tests::apply;
@@ -754,4 +755,18 @@ fn a_certificate_that_is_not_valid_yet_is_not_the_last_word() {
     let begins = noon().after(hours(700));
     let certificate = holding(SUPERVISOR, Some(leaf(begins, begins.after(hours(100)))));
     assert!(certificate.is_usable(seen(0, noon(), noon())), "its begin is no signer's time");
+}
+
+/// A supervisor whose clock was ahead for minutes refused a certificate that is valid for hours.
+#[test]
+fn a_failure_by_a_clock_that_was_ahead_outlasts_no_certificate() {
+    let held = leaf(noon(), noon().after(hours(2)));
+    let right = noon().after(Duration::from_secs(6600));
+    let mut certificate = holding(SUPERVISOR, Some(held));
+    for second in (0..3600).step_by(60) {
+        let now = seen(second, noon().after(hours(1000)), right);
+        certificate.on_task(TaskResult::Failed("no password".into()), now).unwrap_err();
+    }
+    let now = seen(3600, right, right);
+    assert!(certificate.due(now) <= now.now.mono.after(Duration::from_secs(60)));
 }

@@ -8,8 +8,8 @@ use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, SigningRequest, Subject};
 
-/// A step of the time. After it a request is given up if a wrong clock was the reason for it. Clocks
-/// may differ by as much.
+/// A step of the time. After it a request is given up if a wrong clock was the reason for it. It is
+/// also how much two clocks may differ.
 pub(super) const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// Longest delay after a failure, as in client-go.
 pub(super) const LAST_BACKOFF: Duration = Duration::from_secs(32);
@@ -55,7 +55,7 @@ impl CertificateKind {
         matches!(self, Self::Bootstrapped | Self::RotatedOrBootstrapped)
     }
 
-    /// Whether it is requested with other credentials, so that one that is not valid can be replaced.
+    /// Whether other credentials can request it, so that one that is not valid can be replaced.
     pub(super) fn has_other_credentials(self) -> bool {
         self.has_bootstrap() || self == Self::Serving
     }
@@ -149,7 +149,7 @@ impl CertificateKind {
     }
 }
 
-/// Time until a certificate with this deadline is replaced. A certificate of a server whose clock is
+/// Time until a certificate with this deadline is replaced. What a server signs while its clock is
 /// ahead is not valid when that clock is right again. So in the first nine tenths of the life the
 /// board's clock must be past the deadline, too. In the last tenth the server's time is enough: the
 /// board's clock may never be set.

@@ -318,7 +318,7 @@ impl Certificate {
 
     fn back_off(&mut self, at: ClusterSeen) {
         let (now, delay) = (at.now, self.backoff.next_delay());
-        // The server's clock may be ahead, and then the expiry may be near when that is right again.
+        // If the server's clock is ahead, the expiry may be near when that is right again.
         let most = kind::longest_pause(self.held.as_ref(), now.wall.min(at.board));
         self.due = now.mono.after(most.min(delay + self.jitter.of(delay / 10)));
         // The files are searched before each attempt.

@@ -231,8 +231,8 @@ impl Pki {
     ///
     /// - If the kubeconfig is newer ([`is_new`]), its certificate is used.
     /// - If the stored certificate has expired and the kubeconfig's certificate expires later, the
-    ///   kubeconfig's is used. Both may seem to be expired, because the clock may be ahead. So it is
-    ///   if it is valid, and the stored one is not yet.
+    ///   kubeconfig's is used. Both may seem to be expired, because the clock may be ahead. The
+    ///   kubeconfig's is also used if it is valid, and the stored one is not valid yet.
     /// - If exactly one of the two certificates is another node's, it is not used.
     /// - A kubeconfig with a token and without a certificate is used as it is: a server would
     ///   prefer a certificate to the token.

@@ -80,8 +80,8 @@ impl Store {
     /// last (its name has the board's time). If a pair is current, they remove older ones. A link
     /// to a pair that can be read and not be used, as after a power cut on a card that syncs late,
     /// counts as lost if there is a usable pair; so does one to a pair that `is_valid` denies, if
-    /// there is a valid one of the same subject and cluster. `Err` if a pair cannot be read that may
-    /// end last: a link to another one would stay.
+    /// there is a valid one of the same subject and cluster. `Err` if a pair cannot be read that
+    /// may end last: a link to another one would stay.
     pub(in crate::credentials) fn recover(
         &self,
         is_valid: &dyn Fn(&Leaf) -> bool,

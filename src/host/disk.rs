@@ -98,18 +98,21 @@ impl DiskAccess {
 
     /// The outer error is a failure of statvfs. The inner error says why there are no sizes.
     fn measure(&self, folder: &Path) -> Read<Read<Option<FsStats>>> {
-        #[cfg(test)]
-        if let Some(sizes) = sim::statvfs(folder) {
-            return sizes;
+        match self {
+            Self::Path(path) => ask(folder, || statvfs(path)),
+            Self::Open(file) => ask(folder, || fstatvfs(file)),
+            Self::Asked(sizes) => Ok(sizes.clone()),
         }
-        let stat = match self {
-            Self::Path(path) => statvfs(path),
-            Self::Open(file) => fstatvfs(file),
-            Self::Asked(sizes) => return Ok(sizes.clone()),
-        };
-        let stat = stat.map_err(|errno| unread(&source(folder), &errno.into()))?;
-        Ok(sizes(&stat, folder))
     }
+}
+
+fn ask(folder: &Path, call: impl FnOnce() -> nix::Result<Statvfs>) -> Read<Read<Option<FsStats>>> {
+    #[cfg(test)]
+    if let Some(sizes) = sim::statvfs(folder) {
+        return sizes;
+    }
+    let stat = call().map_err(|errno| unread(&source(folder), &errno.into()))?;
+    Ok(sizes(&stat, folder))
 }
 
 /// `folder`, or its nearest ancestor that exists.

@@ -344,7 +344,11 @@ impl World {
         // it is seen with the next report.
         let is_other = |at: Duration| self.now < at + Duration::from_secs(3600 + 600);
         let is_shared = self.other_board_wrote.is_some_and(is_other);
-        if offers || is_shared || self.plan.classes().iter().any(|class| hides.contains(class)) {
+        let ago = self.now.saturating_sub(Duration::from_secs(3600 + 600));
+        let is_recent = |at: Duration, lasts| at <= self.now && at + lasts > ago;
+        let mut steps = self.plan.steps.iter().filter(|it| is_recent(it.when.at(), it.lasts));
+        let is_hidden = steps.any(|step| hides.contains(&step.class.name));
+        if offers || is_shared || is_hidden {
             return None;
         }
         let (cluster, name) = self.place();

@@ -473,6 +473,14 @@ impl World {
             return;
         }
         let life: u64 = self.plan.setting("life").parse().unwrap_or(86_400);
+        let is_met = |begin: Duration| {
+            let mut steps = self.plan.steps.iter().map(|step| (step.when.at(), step.lasts));
+            steps.any(|(at, lasts)| at < until && at + lasts >= begin)
+        };
+        // A renewal is due in the last three tenths: it came if nothing has met these.
+        if !is_met(until.saturating_sub(Duration::from_secs(life * 3 / 10))) {
+            return;
+        }
         let mut end = until.saturating_sub(Duration::from_secs(life / 10));
         let mut quiet = Duration::ZERO;
         for step in &self.plan.steps {
@@ -664,8 +672,11 @@ impl World {
         self.start_again();
     }
 
-    /// Checks in the quiet time after a story, in some stories.
+    /// Checks in the quiet time after a story, in some stories. Without faults the agent is alone.
     pub(crate) fn checks_before(&mut self, until: Duration) {
+        if self.plan.steps.is_empty() {
+            return;
+        }
         if draw(self.plan.seed, "checks", until.as_secs()).is_multiple_of(2) {
             let at = until.saturating_sub(Duration::from_secs(25));
             self.plan_at(at, Event::Runs(Box::new(Command::Check), None));

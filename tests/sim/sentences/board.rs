@@ -160,7 +160,7 @@ fn judge(run: &Run<'_>) -> Judged {
             unread.push((at, at + step.lasts));
         }
         if step.class.name == "suspend" {
-            suspended.push((at, at + seconds(step.size + 60)));
+            suspended.push((at, at + seconds(step.size)));
         }
     }
     let mut watch = Watch {
@@ -355,8 +355,9 @@ impl<'a> Watch<'a> {
             return;
         }
         let from = answer.arrived;
-        // What was computed before a suspend is sent after it.
-        let is_frozen = self.suspended.iter().any(|(begin, end)| *begin <= at && *end + READ > at);
+        // What was read before a suspend is sent after it, if it is not older than 20 s.
+        let is_sent = |end: Duration| end + seconds(25) > at;
+        let is_frozen = self.suspended.iter().any(|(begin, end)| *begin <= at && is_sent(*end));
         let status = &answer.body["status"];
         let boot = &status["nodeInfo"]["bootID"];
         if !boot.is_null() && *boot != answer.before["status"]["nodeInfo"]["bootID"] {
@@ -726,15 +727,19 @@ impl<'a> Watch<'a> {
             let from = at.saturating_sub(seconds(180));
             let truths: Vec<&str> =
                 self.since(from).map(|(_, truth, _)| truth.fact(name)).collect();
-            let is_kept = matches!(name, "machineID" | "systemUUID")
-                || name == "osImage" && self.root_can_block
+            let is_of_start = matches!(name, "machineID" | "systemUUID" | "osImage");
+            let is_kept = is_of_start && self.root_can_block
                 || name == "address" && has_no_hosts
                 || truths.contains(&"");
-            let Some(value) = value_of(&state.node["status"], name) else { continue };
             if is_kept || at < agent + seconds(180) || at < state.healed + seconds(180) {
                 continue;
             }
             self.judged.count += 1;
+            let Some(value) = value_of(&state.node["status"], name) else {
+                let text = format!("{name} is missing; true is {:?}", now.fact(name));
+                self.breaks(at, &format!("{name} is missing"), text);
+                continue;
+            };
             if !truths.contains(&value.as_str()) {
                 let text = format!("{name} is {value:?}; true is {:?}", now.fact(name));
                 self.breaks(at, &format!("{name} does not follow"), text);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Judged, Run, Sentence};
+use crate::sim::process::Exit;
 use crate::sim::trace::{FileSeen, What};
 use crate::sim::world::relative;
 
@@ -36,7 +37,9 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut stays: BTreeMap<String, Duration> = BTreeMap::new();
     for entry in run.trace {
         match &entry.what {
-            What::Ends { .. } => was_cut = true,
+            What::Ends { name: "nodelet" | "nodelet join", exit: Exit::Killed, .. } => {
+                was_cut = true;
+            }
             What::PowerLost { torn, has_lost_identity } => {
                 judged.count += 1;
                 if let Some(path) = torn.first() {
@@ -51,6 +54,7 @@ fn judge(run: &Run<'_>) -> Judged {
                 judged.count += 1;
                 stays.retain(|_, until| entry.at < *until);
                 look(&mut judged, entry.at, seen, &stays, *while_faulty, was_cut);
+                was_cut &= *while_faulty;
             }
             What::File { op } => {
                 if let Some((path, end)) =

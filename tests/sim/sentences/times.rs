@@ -111,6 +111,17 @@ impl Written {
             if kind.starts_with("Test") {
                 continue;
             }
+            let before = request.before["status"]["conditions"].as_array();
+            let before = before.and_then(|before| before.iter().rfind(|old| old["type"] == kind));
+            // It moves with the status alone; an unset one is set.
+            let is_same = |old: &&Value| old["status"] == condition["status"];
+            if let Some(old) =
+                before.filter(is_same).and_then(|old| time(&old["lastTransitionTime"]))
+                && time(&condition["lastTransitionTime"]) != Some(old)
+            {
+                let text = format!("that of {kind} was {}: {condition}", old.time());
+                judged.breaks(at, "lastTransitionTime moves without the status", text);
+            }
             for member in ["lastHeartbeatTime", "lastTransitionTime"] {
                 let Some(time) = time(&condition[member]) else { continue };
                 judged.count += 1;
@@ -197,6 +208,25 @@ mod tests {
         let lost = "lease: renewTime 2038-01-19T03:15:11Z is from a wrong clock; writing 2027";
         assert_eq!(broken_after(lost), None);
         assert_eq!(broken_after("lease: recovered").as_deref(), Some("renewTime goes back"));
+    }
+
+    #[test]
+    fn a_transition_without_a_status_is_found() {
+        let node = |status: &str, time: &str| {
+            json!({"status": {"conditions": [
+                {"type": "Ready", "status": status, "lastTransitionTime": time}]}})
+        };
+        let [old, new] = ["2027-01-15T08:00:00Z", "2027-01-15T08:01:00Z"];
+        for (status, time, is_fine) in
+            [("True", old, true), ("True", new, false), ("False", new, true)]
+        {
+            let mut answer = Exchange { method: "PATCH".into(), ..Exchange::default() };
+            (answer.code, answer.is_carried_out) = (200, true);
+            (answer.before, answer.body) = (node("True", old), node(status, time));
+            answer.clock = Wall::parse(new).expect("a time");
+            let trace = [at(500, What::Answer(Box::new(answer)))];
+            assert_eq!(breaks(judge, &trace).is_none(), is_fine, "{status} {time}");
+        }
     }
 
     #[test]

@@ -80,9 +80,9 @@ impl LeaseTimings {
         self.connect_budget() + self.call_budget()
     }
 
-    /// Time from the end of an unanswered attempt to the start of the next one. In this time
-    /// another turn may be taken that does not need the silent server, such as a file change, also
-    /// if each attempt takes its whole limit.
+    /// Shortest time from the end of an attempt to the start of the next one. In this time another
+    /// turn may be taken, after silence one that does not need the server, such as a file change,
+    /// also if each attempt takes longer than its interval.
     fn pause(self) -> Duration {
         self.call_budget() / 50
     }
@@ -104,21 +104,21 @@ impl LeaseTimings {
     }
 
     /// The longest time from the start of a Lease attempt to the start of the next one. `took` is
-    /// the duration of the attempt; if it exceeds the limit, the next attempt follows at once, or
-    /// after a pause if it was not answered. `shares`: another turn was taken in that pause.
+    /// the duration of the attempt; if it exceeds the limit, the next attempt follows after a pause.
+    /// `shares`: another turn was taken in that pause.
     #[cfg(test)]
     pub(crate) fn longest_gap(self, answer: &Answer, took: Duration, shares: bool) -> Duration {
         let budget = self.connect_and_call_budget();
         assert!(took <= budget, "an attempt took {took:?}");
         let limit = match answer {
-            Err(_) if shares => (took + self.pause()).max(self.call_budget()) + self.call_budget(),
-            Err(_) => (took + self.pause()).max(self.after_refusal()),
             Ok(response) => match (response.accepted(), response.retry_after) {
                 (Err(_), None) => self.after_refusal(),
                 _ => self.after_success(),
             },
+            Err(_) => self.after_refusal(),
         };
-        took.max(limit)
+        let shared = if shares { self.call_budget() } else { Duration::ZERO };
+        limit.max(took + self.pause() + shared)
     }
 }
 
@@ -259,19 +259,19 @@ impl Schedule {
         self.lease_due = None;
     }
 
-    /// The Lease was renewed by a request that was sent at `start`.
+    /// The Lease was renewed by a request that was sent at `start` and answered at `now`.
     ///
     /// A random part of the 4 % spreads the renewals of boards that were powered on together. It
     /// only adds, as upstream: a shorter interval would cost bytes. Upstream counts from the end of
     /// the renewal.
-    pub fn lease_renewed(&mut self, start: Mono) {
+    pub fn lease_renewed(&mut self, start: Mono, now: Mono) {
         self.silent = false;
         // At most one early renewal for each retry.
         let was_early = self.lease_due.is_some_and(|due| start < due);
         self.awaits_retry &= !was_early;
         let interval = self.timings.renew_interval();
         let spread = self.jitter().of(self.timings.longest_renew_interval() - interval);
-        self.lease_due = Some(start.after(interval + spread));
+        self.lease_is_due(start.after(interval + spread), now);
         debug_assert!(interval + spread <= self.timings.longest_renew_interval(), "{spread:?}");
     }
 
@@ -281,20 +281,24 @@ impl Schedule {
         self.lease_due = Some(start);
     }
 
-    /// The server refused the Lease request that was sent at `start`.
-    pub fn lease_refused(&mut self, start: Mono, retry_after: Option<Duration>) {
+    /// The server refused at `now` the Lease request that was sent at `start`.
+    pub fn lease_refused(&mut self, start: Mono, retry_after: Option<Duration>, now: Mono) {
         self.silent = false;
         self.awaits_retry = false;
         let delay = self.retry_delay(retry_after);
         debug_assert!(delay <= self.timings.renew_interval(), "{delay:?}");
-        self.lease_due = Some(start.after(delay));
+        self.lease_is_due(start.after(delay), now);
     }
 
     /// The server did not answer the Lease request that was sent at `start` and given up at `now`.
     pub fn lease_silent(&mut self, start: Mono, now: Mono) {
         self.silent = true;
-        let retry = start.after(self.timings.call_budget());
-        self.lease_due = Some(retry.max(now.after(self.timings.pause())));
+        self.lease_is_due(start.after(self.timings.call_budget()), now);
+    }
+
+    /// The next attempt is at `due`, and not before a pause after the last one, which ended at `now`.
+    fn lease_is_due(&mut self, due: Mono, now: Mono) {
+        self.lease_due = Some(due.max(now.after(self.timings.pause())));
     }
 
     /// The server answered a request other than the Lease's.
@@ -309,7 +313,7 @@ impl Schedule {
     pub fn lease_interrupted(&mut self, now: Mono) {
         debug_assert!(!self.silent, "the attempt before it had no answer either");
         self.silent = true;
-        self.lease_due = Some(now.after(self.timings.pause()));
+        self.lease_is_due(now, now);
     }
 
     /// The server did not answer a request other than the Lease's: the Lease is due at once.
@@ -375,7 +379,7 @@ mod tests {
     fn after_an_unanswered_request_only_the_lease_is_sent() {
         let mut schedule = Schedule::new(LAW, 1);
         schedule.start_lease(at(0));
-        schedule.lease_renewed(at(0));
+        schedule.lease_renewed(at(0), at(0));
         let due = |seconds| times(None, at(seconds), Some(at(seconds)));
         let Action::Send(RequestKind::WriteNode, budget) = schedule.next(at(1), &due(1), || true)
         else {
@@ -389,7 +393,7 @@ mod tests {
         schedule.lease_silent(at(6), at(6));
         assert_eq!(schedule.next(at(7), &due(6), || true), Action::Wait(at(11)));
         assert_eq!(schedule.next(at(26), &due(6), || true), lease);
-        schedule.lease_refused(at(26), None);
+        schedule.lease_refused(at(26), None, at(26));
         let node = Action::Send(RequestKind::WriteNode, LAW.after_refusal());
         assert_eq!(schedule.next(at(26), &due(6), || true), node);
     }
@@ -426,12 +430,34 @@ mod tests {
         assert_eq!(schedule.next(at(2), &due, || true), turn);
     }
 
+    /// A server that answers each attempt late, such as 401 of an expired certificate over a slow
+    /// link, would else hide the request for another one.
+    #[test]
+    fn a_late_answer_leaves_a_turn_to_others() {
+        type Answered = fn(&mut Schedule);
+        let answered: [Answered; 2] = [
+            |schedule| schedule.lease_refused(at(0), None, at(12)),
+            |schedule| schedule.lease_renewed(at(0), at(12)),
+        ];
+        for answered in answered {
+            let mut schedule = Schedule::new(LAW, 1);
+            schedule.start_lease(at(0));
+            answered(&mut schedule);
+            let due = times(Some(at(0)), at(0), None);
+            let budget = LAW.call_budget() + LAW.pause();
+            let kind = RequestKind::Certificate { is_apart: false };
+            assert_eq!(schedule.next(at(12), &due, || true), Action::Send(kind, budget));
+            let lease = Action::Send(RequestKind::Lease, LAW.answer_budget());
+            assert_eq!(schedule.next(at(13), &due, || true), lease);
+        }
+    }
+
     /// A reconnect on a narrow link takes as long as an interval.
     #[test]
     fn a_retry_has_at_least_half_an_interval_and_one_call() {
         let mut schedule = Schedule::new(LAW, 1);
         schedule.start_lease(at(0));
-        schedule.lease_renewed(at(0));
+        schedule.lease_renewed(at(0), at(0));
         let due = |seconds| times(None, at(seconds), None);
         let budget = |next| match next {
             Action::Send(RequestKind::WriteNode, budget) => budget.as_secs(),
@@ -441,19 +467,19 @@ mod tests {
         assert_eq!(budget(schedule.next(at(9), &due(9), || true)), 6);
         schedule.request_silent(at(15));
         // The renewal opens a connection and ends just before the next one is due.
-        schedule.lease_renewed(at(15));
+        schedule.lease_renewed(at(15), at(15));
         let early = schedule.next(at(24), &due(24), || true);
         assert_eq!(early, Action::Send(RequestKind::Lease, LAW.answer_budget()));
-        schedule.lease_renewed(at(24));
+        schedule.lease_renewed(at(24), at(24));
         assert!(budget(schedule.next(at(28), &due(24), || true)) >= 10);
         // It is renewed early once for a retry, and never while it is refused.
         assert!(budget(schedule.next(at(33), &due(33), || true)) < 10);
         schedule.request_silent(at(33));
-        schedule.lease_refused(at(33), None);
+        schedule.lease_refused(at(33), None, at(33));
         assert_eq!(budget(schedule.next(at(34), &due(34), || true)), 9);
         // Nor after an answer.
         schedule.request_silent(at(40));
-        schedule.lease_renewed(at(40));
+        schedule.lease_renewed(at(40), at(40));
         schedule.request_answered();
         assert!(budget(schedule.next(at(49), &due(49), || true)) < 10);
     }
@@ -463,7 +489,7 @@ mod tests {
         let mut schedule = Schedule::new(LAW, 1);
         let times = times(None, at(1000), None);
         for (asked, due) in [(0, 5), (7, 7), (3600, 10)] {
-            schedule.lease_refused(at(0), Some(Duration::from_secs(asked)));
+            schedule.lease_refused(at(0), Some(Duration::from_secs(asked)), at(0));
             assert_eq!(schedule.next(at(0), &times, || true), Action::Wait(at(due)));
         }
     }
@@ -477,7 +503,7 @@ mod tests {
             let mut schedule = Schedule::new(LAW, seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let mut renewed = Mono::START;
             while renewed < Mono::START.after(Duration::from_secs(3600)) {
-                schedule.lease_renewed(renewed);
+                schedule.lease_renewed(renewed, renewed);
                 let interval = schedule.lease_due.unwrap().since(renewed);
                 assert!((10_000..=10_400).contains(&interval.as_millis()), "{interval:?}");
                 renewed = renewed.after(interval);

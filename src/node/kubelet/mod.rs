@@ -530,7 +530,7 @@ impl Kubelet {
         let uid = self.node.uid().unwrap_or_default();
         match self.lease.on_response(uid, answer) {
             Ok(Progress::Done) => {
-                self.schedule.lease_renewed(start);
+                self.schedule.lease_renewed(start, now);
                 self.renewals += 1;
                 let last = self.renewed.replace(start);
                 debug_assert!(!uid.is_empty() && last <= Some(start), "{last:?} {start:?}");
@@ -559,7 +559,7 @@ impl Kubelet {
             }
             Ok(Progress::Gone) => {
                 self.failed_renewals += 1;
-                self.schedule.lease_refused(start, None);
+                self.schedule.lease_refused(start, None, now);
                 self.lease_log.gone("deleted on the server", now);
                 self.lease_gone = true;
                 self.node.read_again(now);
@@ -569,7 +569,9 @@ impl Kubelet {
                 self.failed_renewals += 1;
                 let is_first = !self.schedule.is_silent() && self.lease_log.last_error().is_none();
                 match &error.refused {
-                    Some(refused) => self.schedule.lease_refused(start, refused.retry_after),
+                    Some(refused) => {
+                        self.schedule.lease_refused(start, refused.retry_after, now);
+                    }
                     None if is_first && now.since(start) < self.timings.call_budget() => {
                         self.schedule.lease_interrupted(now);
                         // No outage, unless the retry fails, too.

@@ -256,15 +256,16 @@ impl Agent {
         // After a request without an answer, the files of credentials are read first.
         let is_unanswered = self.last.as_ref().is_some_and(|last| last.got.is_none());
         let read = if is_unanswered { self.slowest.min(CALL) } else { Duration::ZERO };
+        let shared = if self.shares { CALL } else { Duration::ZERO };
         let limit = match lease.got {
             None => {
                 let due = (took.min(LONGEST_ATTEMPT) + PAUSE).max(CALL);
                 if self.shares { due + CALL } else { (due + read).max(AFTER_REFUSAL) }
             }
             Some(got) if is_accepted(&got) || got.has_retry_after || got.is_odd => {
-                AFTER_SUCCESS.max(took + PAUSE) + read
+                AFTER_SUCCESS.max(took + PAUSE + shared) + read
             }
-            Some(_) => AFTER_REFUSAL.max(took + PAUSE) + read,
+            Some(_) => AFTER_REFUSAL.max(took + PAUSE + shared) + read,
         };
         let slept = self.slept(lease.start, at).unwrap_or_default();
         let adds = self.slowest.saturating_sub(CALL) + slept;
@@ -297,6 +298,9 @@ impl Agent {
             Some(got) if got.has_retry_after => DUE_AFTER_DELAY,
             Some(_) => DUE_AFTER_REFUSAL,
         };
+        // A late answer leaves a pause.
+        let took = lease.end.unwrap_or(at).saturating_sub(lease.start);
+        let due = if due.is_zero() { due } else { due.max(took + PAUSE) };
         let since = at - lease.start;
         if since > due + self.slept(lease.start, at).unwrap_or_default() + ROUNDING {
             let text = format!("another request {since:?} after a Lease's, which is due");

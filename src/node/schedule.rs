@@ -104,8 +104,8 @@ impl LeaseTimings {
     }
 
     /// The longest time from the start of a Lease attempt to the start of the next one. `took` is
-    /// the duration of the attempt; if it exceeds the limit, the next attempt follows after a pause.
-    /// `shares`: another turn was taken in that pause.
+    /// the duration of the attempt; if it exceeds the limit, the next attempt follows after a
+    /// pause. `shares`: another turn was taken in that pause.
     #[cfg(test)]
     pub(crate) fn longest_gap(self, answer: &Answer, took: Duration, shares: bool) -> Duration {
         let budget = self.connect_and_call_budget();
@@ -296,7 +296,8 @@ impl Schedule {
         self.lease_is_due(start.after(self.timings.call_budget()), now);
     }
 
-    /// The next attempt is at `due`, and not before a pause after the last one, which ended at `now`.
+    /// The next attempt is at `due`, and not before a pause after the last one, which ended at
+    /// `now`.
     fn lease_is_due(&mut self, due: Mono, now: Mono) {
         self.lease_due = Some(due.max(now.after(self.timings.pause())));
     }

@@ -197,6 +197,9 @@ pub(super) const SUPPORTED_KEYS: &str = "the keys of server and CA must be RSA o
 const NOTHING_IN_COMMON: &str = "it needs TLS 1.2 or 1.3; a suite of AES-GCM or ChaCha20, in TLS \
                                  1.2 with ECDHE; one of the groups X25519, P-256 and P-384; and \
                                  keys of RSA of 2048 bits or more, P-256, P-384 or Ed25519";
+/// Most names of a server's certificate in a fault: a CDN's has more than a hundred.
+const MAX_NAMES: usize = 5;
+
 fn refused_certificate(error: &CertificateError, host: &str) -> Fault {
     match error {
         CertificateError::NotValidYetContext { not_before, .. } => Fault::new(
@@ -229,10 +232,15 @@ fn refused_certificate(error: &CertificateError, host: &str) -> Fault {
                 _ => "is this the right server, or was the CA replaced?",
             },
         ),
-        CertificateError::NotValidForNameContext { presented, .. } => Fault::new(
-            format!("certificate of {host} is for other names: {}", presented.join(", ")),
-            "set tls-server-name to one of them, or correct server",
-        ),
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            let (named, others) = presented.split_at(presented.len().min(MAX_NAMES));
+            let mut what =
+                format!("certificate of {host} is for other names: {}", named.join(", "));
+            if !others.is_empty() {
+                what.push_str(&format!(", and {} more", others.len()));
+            }
+            Fault::new(what, "set tls-server-name to one of them, or correct server")
+        }
         e => cause_of_certificate(e).at(format_args!("certificate of {host} refused")),
     }
 }
@@ -280,6 +288,7 @@ mod tests {
     use std::sync::Arc;
 
     use rustls::OtherError;
+    use rustls::pki_types::ServerName;
 
     use super::*;
 
@@ -299,6 +308,19 @@ mod tests {
     fn a_connect_to_a_proxy_that_times_out_is_said_to_be_one() {
         let at_proxy = Failure::TimedOut(Stage::Connecting).via(&"proxy");
         assert_eq!(at_proxy, Failure::TimedOut(Stage::Proxy));
+    }
+
+    #[test]
+    fn a_certificate_with_many_names_is_a_short_line() {
+        let what = |names: u32| {
+            let expected = ServerName::try_from("k").unwrap();
+            let presented = (0..names).map(|name| name.to_string()).collect();
+            let error = CertificateError::NotValidForNameContext { expected, presented };
+            refused_certificate(&error, "k").what
+        };
+        assert_eq!(what(1), "certificate of k is for other names: 0");
+        assert_eq!(what(5), "certificate of k is for other names: 0, 1, 2, 3, 4");
+        assert_eq!(what(120), "certificate of k is for other names: 0, 1, 2, 3, 4, and 115 more");
     }
 
     #[test]

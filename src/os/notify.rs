@@ -13,12 +13,15 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use crate::kube::instant::Mono;
-use crate::kube::text::OneLine;
+use crate::kube::text::one_line;
 
 /// Maximum interval between watchdog pings; each one wakes systemd.
 const MAX_INTERVAL: Duration = Duration::from_secs(30);
 /// Minimum interval, for a very short watchdog timeout.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
+/// Most bytes of the status. systemd ignores a datagram of more than 4,096 bytes as a whole, with
+/// the ping in it (`NOTIFY_BUFFER_MAX` in src/core/manager.c), and the sender gets no error.
+const MAX_STATUS: usize = 1000;
 /// Pings per watchdog timeout.
 const PINGS_PER_TIMEOUT: u32 = 3;
 
@@ -83,7 +86,8 @@ impl Notify {
     pub fn alive(&mut self, now: Mono, busy: Duration, status: impl FnOnce() -> String) {
         if self.socket.is_some() && now.after(busy) >= self.due {
             self.due = now.after(self.every);
-            let status = OneLine(status());
+            let mut status = one_line(&status());
+            status.truncate(status.floor_char_boundary(MAX_STATUS));
             let ready = if self.tells_ready { "READY=1\n" } else { "" };
             let is_taken = self.send(&format!("{ready}WATCHDOG=1\nSTATUS={status}"));
             self.tells_ready &= !is_taken;
@@ -137,6 +141,13 @@ mod tests {
         notify.alive(at(130), second, || "f".to_owned());
         let length = server.recv(&mut buffer).unwrap();
         assert_eq!(&buffer[..length], b"READY=1\nWATCHDOG=1\nSTATUS=f");
+        // Four bytes each.
+        notify.ready();
+        notify.alive(at(160), second, || "🦀".repeat(2000));
+        let mut buffer = [0; 4097];
+        let length = server.recv(&mut buffer).unwrap();
+        let want = format!("READY=1\nWATCHDOG=1\nSTATUS={}", "🦀".repeat(250));
+        assert_eq!(&buffer[..length], want.as_bytes());
         Notify::new(None, None).alive(at(0), second, || panic!("status without a socket"));
         Notify::new(Some(OsStr::new("/nonexistent/socket")), None).ready();
     }

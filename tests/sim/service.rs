@@ -89,8 +89,13 @@ impl World {
     }
 
     fn read_notifications(&mut self) {
-        let mut buffer = [0; 4096];
+        // systemd ignores a longer datagram.
+        const LONGEST: usize = 4096;
+        let mut buffer = [0; LONGEST + 1];
         while let Ok(length) = self.notify.recv(&mut buffer) {
+            if length > LONGEST {
+                continue;
+            }
             let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
             if text == FILLER {
                 continue;

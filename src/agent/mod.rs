@@ -226,6 +226,10 @@ impl Agent {
 
     /// Pings the watchdog, then waits if `turn` is a wait. Other turns poll without a timeout.
     fn wait(&mut self, turn: &Action, start: Now) -> Woken {
+        // Nothing limits one fsync of a bad card, or one read of a driver: a ping of the last
+        // second precedes it, so that it gets the whole time of the watchdog. A read of the facts,
+        // which is more frequent, has at least two thirds of that time.
+        let endless = self.notify.every().saturating_sub(Duration::from_secs(1));
         let (pause, busy) = match turn {
             Action::Wait(until) => {
                 let longest = match self.kubelet.unhealthy_while_starting(start.mono) {
@@ -238,7 +242,9 @@ impl Agent {
             Action::Connect(budget) | Action::Send(_, budget) | Action::Credentials(budget) => {
                 (Duration::ZERO, *budget)
             }
-            _ => (Duration::ZERO, Duration::ZERO),
+            Action::Change => (Duration::ZERO, endless),
+            Action::ReadFacts if self.health.is_look_due(start.mono) => (Duration::ZERO, endless),
+            Action::ReadFacts | Action::End => (Duration::ZERO, Duration::ZERO),
         };
         let summary = || self.kubelet.summary(start.mono, self.credentials.last_error());
         self.notify.alive(start.mono, busy, summary);

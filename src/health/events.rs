@@ -28,6 +28,9 @@ const VMSTAT: &str = "proc/vmstat";
 const MC: &str = "sys/devices/system/edac/mc";
 const NET: &str = "sys/class/net";
 const WATCHDOG: &str = "sys/class/watchdog/watchdog0";
+/// An empty property, which kexec_file_load(2) adds to the device tree of the next kernel (the
+/// kernel's drivers/of/kexec.c).
+const KEXEC: &str = "proc/device-tree/chosen/linux,booted-from-kexec";
 
 /// The files that each look reads. They make events and no condition, so this is no
 /// [`super::Source`].
@@ -37,9 +40,9 @@ pub(super) struct EventSources {
     memory_errors: Vec<RereadFile>,
     links: Vec<(String, RereadFile)>,
     pub(super) found: Counters,
-    /// Whether bit 5 of `bootstatus` of `watchdog0` is set; false after [`Self::judge`] has used
-    /// the bit. `None` before it was read. It is read only if the board is known to be no Raspberry
-    /// Pi.
+    /// Whether bit 5 of `bootstatus` of `watchdog0` is set, and no kexec kept it; false after
+    /// [`Self::judge`] has used the bit. `None` before it was read. It is read only if the board is
+    /// known to be no Raspberry Pi.
     was_reset: Option<bool>,
     /// The counters at the last look.
     last_oom_kills: Option<u64>,
@@ -70,9 +73,14 @@ impl EventSources {
         }
         // A Raspberry Pi uses its watchdog for each reboot, so there the bit says nothing.
         if reader.is_pi == Some(false) && self.was_reset.is_none() {
-            let status = reader.whole(|reader| reader.value(WATCHDOG, "bootstatus"));
+            // kexec resets no hardware, so the bit stays from an earlier boot.
+            let status = reader.whole(|reader| {
+                let is_kexec = reader.text(KEXEC).is_ok();
+                reader.value(WATCHDOG, "bootstatus").map(|bits| (bits, is_kexec))
+            });
             // A driver that is bound later has its file later.
-            self.was_reset = status.ok().flatten().map(|bits| bits & CARD_RESET != 0);
+            let status = status.ok().flatten();
+            self.was_reset = status.map(|(bits, is_kexec)| bits & CARD_RESET != 0 && !is_kexec);
         }
     }
 

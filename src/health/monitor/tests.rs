@@ -163,6 +163,24 @@ fn a_reset_by_the_watchdog_is_one_event_of_its_boot_wherever_the_first_look_ends
     }
 }
 
+/// The watchdog reset the board some boots ago, and each boot since was a kexec.
+#[test]
+fn kexec_is_no_reset_by_the_watchdog() {
+    let tree = Tree::new("health-kexec");
+    tree.write("proc/device-tree/compatible", b"radxa,rock-4\0");
+    tree.write("proc/device-tree/chosen/linux,booted-from-kexec", b"");
+    tree.write("sys/class/watchdog/watchdog0/bootstatus", b"32\n");
+    tree.write("proc/sys/kernel/random/boot_id", b"abc\n");
+    for questions in 1..150 {
+        let mut watch = watch(&tree);
+        watch.cut_off_look(0, questions);
+        watch.health.on_node(&[], Some("former"), false);
+        watch.look(60);
+        watch.look(120);
+        assert_eq!(reasons(&mut watch), [""; 0], "{questions}");
+    }
+}
+
 /// Its module is loaded after the first look, which is 0.1 s after the start.
 #[test]
 fn a_reset_by_a_watchdog_whose_driver_is_bound_later_is_one_event() {

@@ -63,6 +63,14 @@ impl OutageLog {
         self.failures
     }
 
+    /// The operation succeeded for one of several, whose failures begin with `start`. The same
+    /// failure is logged again after the pause.
+    pub fn succeeded_for(&mut self, start: &str) {
+        if let Some(logged) = self.logged.as_mut().filter(|logged| logged.starts_with(start)) {
+            logged.clear();
+        }
+    }
+
     /// The object of the operation is gone. The next failure says why it cannot be made again, and
     /// is logged at once.
     pub fn gone(&mut self, why: &str, now: Mono) {
@@ -105,6 +113,23 @@ mod tests {
 
     fn at(seconds: u64) -> Mono {
         Mono::START.after(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn one_of_several_that_succeeded_may_fail_again() {
+        let mut log = OutageLog::new("test");
+        let is_logged = |log: &mut OutageLog, second| {
+            log.failed("from a: expired", at(second));
+            log.logged_at == Some(at(second))
+        };
+        assert!(is_logged(&mut log, 0));
+        log.succeeded_for("from b: ");
+        assert!(!is_logged(&mut log, 1000));
+        log.succeeded_for("from a: ");
+        assert!(is_logged(&mut log, 2000));
+        log.succeeded_for("from a: ");
+        assert!(!is_logged(&mut log, 2001), "two of one address");
+        assert!(is_logged(&mut log, 2120));
     }
 
     /// The error in each second of an hour, and the seconds at which a line is logged.

@@ -230,11 +230,17 @@ impl Port {
             Head::Refused(code) => (PortAnswer::refusal(code), false, true),
             Head::Whole { asked, is_last } => {
                 let user = connection.user(&self.ca, self.responder.reviews.certificate_time());
-                let user = user.unwrap_or_else(|why| {
-                    let why = format!("not used: from {}, {why}", connection.peer);
-                    self.client_log.failed(&why, start.mono);
-                    None
-                });
+                let from = format!("not used: from {}, ", connection.peer);
+                let user = match user {
+                    Ok(user) => {
+                        user.inspect(|_| self.client_log.succeeded_for(&from));
+                        user
+                    }
+                    Err(why) => {
+                        self.client_log.failed(&format!("{from}{why}"), start.mono);
+                        None
+                    }
+                };
                 let answer = self.responder.answer(user, connection.peer, &asked, reads_journal);
                 let is_last = is_last || answer.journal.is_some();
                 (answer, asked.method == "HEAD", is_last)

@@ -4,6 +4,7 @@
 //! verified only against the configured CA, or against the system's roots where none is configured.
 //! Only `insecure-skip-tls-verify` turns verification off. `VerifiedAt` is the time that counts.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -229,13 +230,32 @@ pub(crate) fn roots(ca: &Pem) -> Result<Authorities, Fault> {
     match (broken_one, roots.is_empty()) {
         (None, true) => Err(format!("{}: no certificate in it", ca.source).into()),
         (Some(why), true) => Err(why.at(&ca.source)),
-        (None, false) => Ok(roots),
         // Go skips a broken certificate, too.
-        (Some(why), false) => {
-            log::warn!("{}: a broken certificate is skipped: {why}", ca.source);
+        (skipped, false) => {
+            log_skipped(&ca.source, skipped.as_ref());
             Ok(roots)
         }
     }
+}
+
+/// Logs why a CA certificate of `source` is skipped, unless the last line said the same: a search
+/// for credentials reads the file again and again.
+fn log_skipped(source: &str, why: Option<&Fault>) {
+    thread_local! {
+        static LAST: RefCell<String> = const { RefCell::new(String::new()) };
+    }
+    let start = format!("{source}: ");
+    LAST.with_borrow_mut(|last| match why {
+        Some(why) => {
+            let line = format!("{start}a broken certificate is skipped: {why}");
+            if *last != line {
+                log::warn!("{line}");
+                *last = line;
+            }
+        }
+        None if last.starts_with(&start) => last.clear(),
+        None => {}
+    });
 }
 
 pub(crate) const NO_SYSTEM_ROOTS: &str = "this system has no root certificates";

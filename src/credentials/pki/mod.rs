@@ -48,8 +48,10 @@ pub struct Pki {
     pub(super) later: Vec<(&'static str, Vec<Op>)>,
     /// The marks of the certificates that are requested and stored from now on.
     pub(super) marks: PairMarks,
-    /// Last warning about the stored certificate.
-    last_warning: String,
+    /// What was logged of the files at the last read, and of this one: a search reads them again
+    /// and again.
+    lines_before: Vec<String>,
+    lines: Vec<String>,
 }
 
 impl Pki {
@@ -67,7 +69,8 @@ impl Pki {
             disk,
             later: Vec::new(),
             marks: PairMarks::default(),
-            last_warning: String::new(),
+            lines_before: Vec::new(),
+            lines: Vec::new(),
         };
         if pki.source.kind.is_some() {
             if let Some(why) = guard::refusal(&pki.source.cert_dir) {
@@ -111,6 +114,7 @@ impl Pki {
         now: Wall,
         begun: Option<Wall>,
     ) -> Result<Option<(ApiConfig, Leaf)>, Fault> {
+        self.lines_before = std::mem::take(&mut self.lines);
         if let Err(why) = completed {
             self.warn(why.to_string());
         }
@@ -236,11 +240,16 @@ impl Pki {
         }
     }
 
-    fn warn(&mut self, why: String) {
-        if self.last_warning != why {
-            log::warn!("{why}");
-            self.last_warning = why;
+    fn warn(&mut self, line: String) {
+        self.log(log::Level::Warn, line);
+    }
+
+    /// Logs a line about the files, unless the last read found the same.
+    fn log(&mut self, level: log::Level, line: String) {
+        if !self.lines_before.contains(&line) && !self.lines.contains(&line) {
+            log::log!(level, "{line}");
         }
+        self.lines.push(line);
     }
 
     /// Writes the kubeconfig with the stored certificate later. If that fails, the next start uses

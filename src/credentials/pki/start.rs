@@ -2,6 +2,7 @@
 
 use std::io;
 
+use log::Level;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -144,7 +145,7 @@ impl Pki {
                     && leaf.subject.satisfies(&self.source.subject)
                     && is_of_cluster(&identity, &bootstrap)
                 {
-                    log::info!("{why}; {} is used", identity.chain.source);
+                    self.log(Level::Info, format!("{why}; {} is used", identity.chain.source));
                     // One that cannot be read may name another server by now.
                     if !why.is_unread() {
                         self.write_kubeconfig(&bootstrap);
@@ -273,7 +274,8 @@ impl Pki {
                 |leaf: &Leaf| leaf.not_after > stored.not_after || leaf.is_valid(now, begun);
             if given.is_some() && is_new(&kubeconfig, &identity, now) {
                 let path = self.source.kubeconfig.display();
-                log::info!("{path}: new since the stored certificate, which is not used");
+                let line = format!("{path}: new since the stored certificate, which is not used");
+                self.log(Level::Info, line);
             } else if stored.is_valid(now, begun) || !leaf.as_ref().is_some_and(is_better) {
                 kubeconfig.certificate = Some(identity);
                 return self.arrived(Start::with(kubeconfig, Some(stored)));

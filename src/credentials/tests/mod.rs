@@ -318,6 +318,35 @@ fn a_search_finds_no_certificate_that_is_in_use_already() {
     assert!(!credentials.search(day(5)));
 }
 
+/// `nodelet serve` searches at each review that fails, the agent each minute after the expiry.
+#[test]
+fn a_search_that_finds_the_same_logs_nothing() {
+    let (tree, signer) = (Tree::new("search-lines"), Signer::new());
+    let config = rotating(&tree);
+    let write = |from| {
+        let user = signer.pair_of("system:node:pi", from, 90);
+        tree.write("etc/kubelet.conf", signer.kubeconfig(&user).as_bytes());
+    };
+    write(1);
+    let source = IdentitySource::new(&config, &tree.join("etc/kubelet.conf"), None);
+    let mut credentials = source.clone().open(day(5), Jitter::NONE).unwrap();
+    collect_lines();
+    let count = |lines: Vec<String>| {
+        lines.iter().filter(|line| line.contains("new since the stored certificate")).count()
+    };
+    for (from, want) in [(2, 1), (3, 1)] {
+        write(from);
+        let searches = (0..3).map(|_| {
+            credentials.search(day(5));
+            count(take_lines())
+        });
+        assert_eq!(searches.collect::<Vec<_>>(), [want, 0, 0]);
+        // The stored certificate again.
+        tree.write("etc/kubelet.conf", b"");
+        credentials.search(day(5));
+    }
+}
+
 /// A board whose kubeconfig is `etc/kubelet.conf`, without a node password.
 fn board_of_k3s(name: &str) -> (Tree, Config) {
     let tree = Tree::new(name);

@@ -104,7 +104,8 @@ pub fn of_change(node_name: &str, before: Option<&Value>, after: &Value) -> Vec<
     for (condition, on, off) in REASONS {
         let (then, now) = (status_of(before, condition), status_of(after, condition));
         let first = then.is_empty();
-        if then != now && !(first && condition == "Ready") {
+        // A condition that is removed says nothing.
+        if then != now && !now.is_empty() && !(first && condition == "Ready") {
             events.push(Event::status(node_name, if now == "True" { on } else { off }));
         }
     }

@@ -22,12 +22,13 @@ const OFF: [&str; 3] = ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "Nod
 /// TestDiskPressureCondition and TestReadyCondition: the events.
 #[test]
 fn only_changes_have_events() {
-    let [good, bad, unready, unknown, without_ready] = [
+    let [good, bad, unready, unknown, without_ready, nothing] = [
         GOOD,
         ["True", "True", "True", "False"],
         ["False"; 4],
         ["Unknown"; 4],
         ["False", "False", "False", ""],
+        [""; 4],
     ]
     .map(|statuses| node("b", statuses));
     let on = &["NodeHasInsufficientMemory", "NodeHasDiskPressure", "NodeHasInsufficientPID"][..];
@@ -44,6 +45,8 @@ fn only_changes_have_events() {
         ("TestReadyCondition: True to False", &good, &unready, &[], Some("NodeNotReady")),
         ("TestReadyCondition: False to False", &unready, &unready, &[], None),
         ("no Ready before", &without_ready, &good, &[], None),
+        ("no Ready any more", &good, &without_ready, &[], None),
+        ("nothing any more", &good, &nothing, &[], None),
     ] {
         let want: Vec<&str> = pressures.iter().copied().chain(ready).collect();
         assert_eq!(reasons(Some(before), after), want, "{name}");

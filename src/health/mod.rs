@@ -138,8 +138,6 @@ struct RuleInput<'a> {
     /// Whether `problem` is of this boot. Absent: the kernel tells no id of the boot, or the times
     /// do not show it, because the clock is wrong or was set.
     is_of_this_boot: Presence<bool>,
-    /// Number of the last discovery.
-    discovery: u64,
     /// Takes warnings, which become events and change no condition.
     signs: &'a mut Vec<Sign>,
 }

@@ -53,8 +53,6 @@ pub(super) enum Wear {
 #[derive(Debug, Default)]
 pub(super) struct StorageWornOut {
     pub(super) found: Presence<Vec<Wear>>,
-    /// The discovery that first found a UBI without spare blocks; a second one must confirm it.
-    spent_since: Option<u64>,
 }
 
 impl Source for StorageWornOut {
@@ -73,24 +71,18 @@ impl Source for StorageWornOut {
         };
     }
 
-    fn judge(&mut self, input: &mut RuleInput<'_>) -> RuleResult {
-        let discovery = input.discovery;
+    fn judge(&mut self, _: &mut RuleInput<'_>) -> RuleResult {
         let devices = match value_or_result(&self.found) {
             Ok(devices) => devices,
             Err(result) => return result,
         };
-        let is_spent = |wear: &Wear| matches!(wear, Wear::Ubi { is_spent: true, .. });
-        self.spent_since =
-            devices.iter().any(is_spent).then(|| self.spent_since.unwrap_or(discovery));
-        let is_confirmed = self.spent_since.is_some_and(|since| discovery > since);
-        let found = devices.iter().filter_map(|wear| problem_of(wear, is_confirmed));
+        let found = devices.iter().filter_map(problem_of);
         // The first one of the highest rank.
         match found.clone().min_by_key(|(rank, ..)| Reverse(*rank)) {
             Some((rank, device, reason, text)) => {
                 let message = format!("{device} {text}");
                 RuleResult::problem(rank, reason, &message, found.count() - 1)
             }
-            None if self.spent_since.is_some() => RuleResult::NearProblem,
             None => RuleResult::NoProblem,
         }
     }
@@ -141,9 +133,8 @@ fn ubi(device: &str, reader: &mut HealthReader) -> Option<Wear> {
 }
 
 /// Rank, device, reason and text of a worn device; `None` if the device is not worn. The worse of
-/// an eMMC's two values decides. `is_confirmed` counts for a UBI alone: a second discovery found a
-/// UBI without spare blocks, too.
-fn problem_of(wear: &Wear, is_confirmed: bool) -> Option<(u32, &str, &'static str, &'static str)> {
+/// an eMMC's two values decides.
+fn problem_of(wear: &Wear) -> Option<(u32, &str, &'static str, &'static str)> {
     match wear {
         Wear::Emmc { device, life, pre_eol } => match (life, pre_eol) {
             (11, _) | (_, 3) => Some((3, device, "StorageLifeExceeded", "is past its rated life")),
@@ -155,12 +146,9 @@ fn problem_of(wear: &Wear, is_confirmed: bool) -> Option<(u32, &str, &'static st
             )),
             _ => None,
         },
-        Wear::Ubi { device, is_spent } => (*is_spent && is_confirmed).then_some((
-            1,
-            device,
-            "StorageSpareBlocksUsed",
-            "has no spare blocks left",
-        )),
+        Wear::Ubi { device, is_spent } => {
+            is_spent.then_some((1, device, "StorageSpareBlocksUsed", "has no spare blocks left"))
+        }
     }
 }
 
@@ -216,18 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn ubi_without_spares_counts_at_the_second_discovery() {
+    fn ubi_without_spares_is_worn_out() {
         let ubi = |is_spent| Wear::Ubi { device: "ubi0".to_owned(), is_spent };
         let mut board = new_board();
-        for (discovery, is_spent, want) in [
-            (1, true, "False"),
-            (1, true, "False"),
-            (2, false, "False"),
-            (3, true, "False"),
-            (4, true, "StorageSpareBlocksUsed"),
-        ] {
-            board.discovery = discovery;
-            assert_eq!(board.look(60, &vec![ubi(is_spent)]), want, "{discovery}");
+        for (is_spent, want) in
+            [(false, "False"), (true, "StorageSpareBlocksUsed"), (false, "False")]
+        {
+            assert_eq!(board.look(60, &vec![ubi(is_spent)]), want);
         }
     }
 }

@@ -54,8 +54,6 @@ pub struct Health {
     uevents: RereadFile,
     /// The last uevent before that discovery.
     last_uevent: Option<i64>,
-    /// Number of discoveries that were not cut off by the end of a look.
-    discoveries: u64,
     /// The boot id of the Node before this process wrote it.
     node_boot_id: Option<String>,
     /// One for each of [`KINDS`].
@@ -102,7 +100,6 @@ impl Health {
             discovered: None,
             uevents: RereadFile::new(UEVENTS),
             last_uevent: None,
-            discoveries: 0,
             node_boot_id: None,
             conditions: KINDS.iter().map(condition).collect(),
             time: TimeSources::new(root, root_dir, built),
@@ -140,7 +137,6 @@ impl Health {
             self.last_uevent = uevent;
             // A discovery that could not read all files is repeated at the next look.
             self.discovered = (!is_cut_off && self.reader.unread.is_none()).then_some(now);
-            self.discoveries += u64::from(!is_cut_off);
         }
         self.look_at(false);
         self.time.look(&mut self.reader, &self.config);
@@ -249,7 +245,6 @@ impl Health {
                     clock_is_wrong: self.time.ntp.is_refuted(now.wall),
                     problem: state.known.problem(),
                     is_of_this_boot: state.known.problem().map(is_of_this_boot).unwrap_or_default(),
-                    discovery: self.discoveries,
                     signs: &mut signs,
                 }),
                 _ => continue,
@@ -292,7 +287,6 @@ impl Health {
         let mut at = self.reader.now();
         for _ in 0..TICKS {
             at.mono = at.mono.after(TICK);
-            self.discoveries += 1;
             if let Some(date) = date {
                 self.on_date(date, at.mono, at);
             }

@@ -99,10 +99,10 @@ fn sensors_are_the_last_files_and_a_discovery_that_ends_early_is_repeated() {
     assert!(watch.health.reader.cut_off("").is_some());
     assert_eq!(watch.status("KernelDeadlock"), Some(true));
     watch.cut_off_look(3600, 20);
-    let cut_off = watch.health.discoveries;
+    assert_eq!(watch.health.discovered, None);
     for second in [3700, 3800] {
         assert!(watch.look(second));
-        assert_eq!(watch.health.discoveries, cut_off + 1);
+        assert_eq!(watch.health.discovered, Some(at(3700).mono));
     }
 }
 
@@ -449,6 +449,22 @@ fn the_files_of_an_excluded_type_are_not_read() {
         assert_eq!(has_source, is_read, "{}", kind.name);
         assert_eq!(health.time.history.exists.is_none(), kind.name == REBOOTS.name);
     }
+}
+
+#[test]
+fn a_spent_ubi_on_a_root_that_can_block_is_found_by_its_only_discovery() {
+    let tree = Tree::new("health-ubi-network-root");
+    for (path, text) in [
+        ("sys/class/ubi/ubi0/mtd_num", "3"),
+        ("sys/class/ubi/ubi0/reserved_for_bad", "0"),
+        ("sys/class/mtd/mtd3/type", "nand"),
+    ] {
+        tree.write(path, text.as_bytes());
+    }
+    let mut watch = watch(&tree);
+    watch.health.reader.root_can_block = true;
+    assert!(watch.look(0));
+    assert_eq!(watch.status("StorageWornOut"), Some(true));
 }
 
 #[test]

@@ -74,7 +74,6 @@ pub(super) struct Board<S, F> {
     state: ConditionState,
     signs: Vec<Sign>,
     seconds: u64,
-    pub(super) discovery: u64,
     pub(super) clock_is_wrong: bool,
     is_of_this_boot: Presence<bool>,
 }
@@ -88,7 +87,6 @@ impl<S: Source + Default, F> Board<S, F> {
             state: ConditionState::default(),
             signs: Vec::new(),
             seconds: 0,
-            discovery: 1,
             clock_is_wrong: false,
             is_of_this_boot: Presence::Absent,
         }
@@ -109,7 +107,6 @@ impl<S: Source + Default, F> Board<S, F> {
                 true => self.is_of_this_boot.clone(),
                 false => Presence::Found(true),
             },
-            discovery: self.discovery,
             signs: &mut self.signs,
         });
         self.state.step(result, |reason| self.kind.clear(reason), now.mono);

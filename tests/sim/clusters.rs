@@ -428,6 +428,7 @@ impl World {
         name: &str,
         life: i64,
     ) -> String {
+        self.set_double_of_person();
         let validity = Validity { from: -300, until: life };
         let identity: Identity = self.clusters[cluster].model.node_identity(name, validity);
         let [chain, key] = [&identity.cert_pem, &identity.key_pem].map(|text| base64(text));
@@ -438,7 +439,7 @@ impl World {
 
     /// The files with certificate and key become those of a board of this name.
     pub(crate) fn write_pair(&mut self, name: &str) {
-        self.set_double();
+        self.set_double_of_person();
         // Nobody renews it.
         let validity = Validity { from: -300, until: 365 * 86_400 };
         let cluster = self.people.installed;

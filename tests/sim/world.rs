@@ -401,8 +401,17 @@ impl World {
 
     /// Sets the time and the random bytes of the double on this thread.
     pub(crate) fn set_double(&mut self) {
-        self.doubles += 1;
         let ahead = self.faults.size("servers-clock-ahead").unwrap_or_default();
+        self.set_double_ahead(ahead);
+    }
+
+    /// An administrator's own clock is right.
+    pub(crate) fn set_double_of_person(&mut self) {
+        self.set_double_ahead(0);
+    }
+
+    fn set_double_ahead(&mut self, ahead: u64) {
+        self.doubles += 1;
         apidouble::set_time(Some(Duration::from_secs(START + ahead) + self.now));
         apidouble::set_seed(Some(draw(self.plan.seed, "double", self.doubles)));
     }

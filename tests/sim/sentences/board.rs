@@ -321,7 +321,9 @@ impl<'a> Watch<'a> {
     fn must_be_told(&mut self, at: Duration, rule: &Rule, since: Duration) {
         let Some(agent) = self.agent_since.filter(|_| !self.is_excused) else { return };
         let is_unseen = self.turned_unseen(since, rule) && !self.another_failed(since);
-        if is_unseen || rule.kind == "UnderVoltage" && self.was_rebound(agent) {
+        // A root on a network is measured once.
+        let is_old = rule.kind == "DiskPressure" && self.root_can_block;
+        if is_unseen || is_old || rule.kind == "UnderVoltage" && self.was_rebound(agent) {
             return;
         }
         let since = since.max(agent + seconds(10));

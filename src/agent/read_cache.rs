@@ -41,7 +41,7 @@ pub(super) struct ReadCache {
     facts: Facts,
     /// A change of the network was announced, and the network was not read since.
     network_changed: bool,
-    /// Until then the announced change may be half made: the network is not read before.
+    /// Until then the announced change may be half made: the network is read then.
     network_settles: Mono,
     unannounced_read: Mono,
     all_read: Mono,

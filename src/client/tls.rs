@@ -5,6 +5,7 @@
 //! Only `insecure-skip-tls-verify` turns verification off. `VerifiedAt` is the time that counts.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -242,19 +243,15 @@ pub(crate) fn roots(ca: &Pem) -> Result<Authorities, Fault> {
 /// for credentials reads the file again and again.
 fn log_skipped(source: &str, why: Option<&Fault>) {
     thread_local! {
-        static LAST: RefCell<String> = const { RefCell::new(String::new()) };
+        static LAST: RefCell<BTreeMap<String, String>> = const { RefCell::new(BTreeMap::new()) };
     }
-    let start = format!("{source}: ");
-    LAST.with_borrow_mut(|last| match why {
-        Some(why) => {
-            let line = format!("{start}a broken certificate is skipped: {why}");
-            if *last != line {
-                log::warn!("{line}");
-                *last = line;
-            }
+    LAST.with_borrow_mut(|last| match why.map(ToString::to_string) {
+        Some(why) if last.get(source) != Some(&why) => {
+            log::warn!("{source}: a broken certificate is skipped: {why}");
+            last.insert(source.to_owned(), why);
         }
-        None if last.starts_with(&start) => last.clear(),
-        None => {}
+        Some(_) => {}
+        None => drop(last.remove(source)),
     });
 }
 

@@ -46,6 +46,8 @@ pub struct ClusterSeen {
     pub now: Now,
     /// The server has sent its time, or has refused the certificate as expired.
     pub knows_time: bool,
+    /// The server has sent its time.
+    pub has_date: bool,
     /// The time of the board's own clock: the server's may be wrong, too.
     pub board: Wall,
     /// The Lease was renewed since the start.
@@ -57,6 +59,13 @@ pub struct ClusterSeen {
 /// For a process without a Lease: `has_lease` is true, so that nothing waits for a renewal.
 impl From<Now> for ClusterSeen {
     fn from(now: Now) -> Self {
-        Self { now, knows_time: false, board: now.wall, has_lease: true, node_created: None }
+        Self {
+            now,
+            knows_time: false,
+            has_date: false,
+            board: now.wall,
+            has_lease: true,
+            node_created: None,
+        }
     }
 }

@@ -24,7 +24,8 @@
 //!   another turn was taken in the pause.
 //!
 //! An attempt that opened a connection may be answered later than the first two limits. The next
-//! attempt then follows at once. The tests check [`Schedule`] against these limits in simulations.
+//! attempt then follows after a pause, too. The tests check [`Schedule`] against these limits in
+//! simulations.
 //!
 //! A read of a file, or an operation of a file change (one fsync), has no time limit. The limits
 //! above hold if it takes no longer than one call. Otherwise they are longer by the difference:

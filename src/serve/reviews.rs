@@ -98,7 +98,7 @@ impl Reviews {
         let wall = known.map(|(at, date)| date.after(now.mono.since(at)));
         let knows_time = wall.is_some();
         let seen = Now { wall: wall.unwrap_or(now.wall), ..now };
-        ClusterSeen { knows_time, board: now.wall, ..seen.into() }
+        ClusterSeen { knows_time, has_date: knows_time, board: now.wall, ..seen.into() }
     }
 
     /// Now, for the times of values. It is the board's time: the server's has whole seconds, so a

@@ -86,10 +86,11 @@ impl CertificateKind {
         leaf.not_before.after(thousandth * 700 + jitter.of(thousandth * 200).min(thousandth * 199))
     }
 
-    /// A certificate that begins later is not valid yet. `None` if the server's time is not known,
-    /// and at a supervisor, where `notBefore` is not the signer's time.
+    /// A certificate that begins later is not valid yet. `None` if the server has not sent its time
+    /// (a certificate that a person installs may begin after the end of the refused one), and at a
+    /// supervisor, where `notBefore` is not the signer's time.
     pub(super) fn latest_begin(self, at: ClusterSeen) -> Option<Wall> {
-        (at.knows_time && !self.is_at_supervisor()).then(|| at.now.wall.max(at.board))
+        (at.has_date && !self.is_at_supervisor()).then(|| at.now.wall.max(at.board))
     }
 
     /// Whether a certificate is not valid yet, by the server's clock and by the board's: it was

@@ -35,6 +35,8 @@ const FIRST_POLL: Duration = Duration::from_millis(100);
 const SEARCH_PERIOD: Duration = Duration::from_secs(60);
 /// Shortest time from a new certificate to the next request.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
+/// Longest time from a new certificate that is not valid yet to the next request.
+const EARLY_PAUSE: Duration = Duration::from_secs(3600);
 /// A controller approves within this time; after it the log asks for a manual approval.
 const APPROVAL_TIME: Duration = Duration::from_secs(10);
 /// What follows a request that is given up.
@@ -301,10 +303,12 @@ impl Certificate {
         debug_assert!(self.deadline <= end, "{:?} of {leaf:?}", self.deadline);
         // A short-lived, backdated certificate is already due. It is replaced after half of its
         // remaining lifetime. This is a pause and no deadline, because the clock may be ahead.
-        let half = leaf.not_after.since(now.wall) / 2;
+        let mut half = leaf.not_after.since(now.wall) / 2;
         self.held = Some(leaf);
         if self.is_early(at) {
             self.search_due = now.mono;
+            // The signer's clock may be right again soon.
+            half = half.min(EARLY_PAUSE);
         }
         if self.until_renewal(at).is_zero() { half.max(MIN_PAUSE) } else { MIN_PAUSE }
     }
@@ -318,8 +322,9 @@ impl Certificate {
 
     fn back_off(&mut self, at: ClusterSeen) {
         let (now, delay) = (at.now, self.backoff.next_delay());
-        // If the server's clock is ahead, the expiry may be near when that is right again.
-        let most = kind::longest_pause(self.held.as_ref(), now.wall.min(at.board));
+        // Each of the two clocks may be wrong: the server's ahead, or the board's behind.
+        let most = |wall| kind::longest_pause(self.held.as_ref(), wall);
+        let most = most(now.wall).min(most(at.board));
         self.due = now.mono.after(most.min(delay + self.jitter.of(delay / 10)));
         // The files are searched before each attempt.
         self.search_due = self.search_due.min(self.due);

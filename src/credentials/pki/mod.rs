@@ -246,7 +246,10 @@ impl Pki {
 
     /// Logs a line about the files, unless the last read found the same.
     fn log(&mut self, level: log::Level, line: String) {
-        if !self.lines_before.contains(&line) && !self.lines.contains(&line) {
+        if self.lines.contains(&line) {
+            return;
+        }
+        if !self.lines_before.contains(&line) {
             log::log!(level, "{line}");
         }
         self.lines.push(line);

@@ -167,6 +167,8 @@ struct QueuedEvent {
     event: Event,
     at: Mono,
     tries: u32,
+    /// By a busy server.
+    refusals: u32,
     /// Its name on the server, after the first attempt.
     name: Option<String>,
 }
@@ -244,7 +246,7 @@ impl EventQueue {
         // The message may contain the boot id of another board.
         event.message = one_line(&event.message);
         if self.waiting.len() < MAX_WAITING {
-            self.waiting.push_back(QueuedEvent { event, at, tries: 0, name: None });
+            self.waiting.push_back(QueuedEvent { event, at, tries: 0, refusals: 0, name: None });
         }
         debug_assert!(self.waiting.len() <= MAX_WAITING, "{} wait", self.waiting.len());
     }
@@ -310,26 +312,30 @@ impl EventQueue {
             return Ok(());
         };
         first.tries += 1;
-        debug_assert!(first.tries <= TRIES_WHILE_BUSY, "{first:?}");
+        debug_assert!(first.tries <= TRIES, "{first:?}");
         debug_assert!(self.sent.len() <= MAX_SENT, "{} were sent", self.sent.len());
         let counted = self.sent.iter_mut().find(|sent| sent.event == first.event);
         if let Err(error) = accepted(answer) {
             match (error.refused.as_deref(), counted) {
-                (None, _) => self.retry(first, TRIES),
+                (None, _) => self.retry(first),
                 (Some(Refused { code: 429 | 500.., retry_after: Some(delay), .. }), _) => {
-                    let delay = (*delay).max(Duration::from_secs(1)).saturating_mul(first.tries);
+                    first.tries -= 1;
+                    first.refusals += 1;
+                    let delay = (*delay).max(Duration::from_secs(1)).saturating_mul(first.refusals);
                     self.not_before = now.after(delay.min(LONGEST_DELAY));
-                    self.retry(first, TRIES_WHILE_BUSY);
+                    if first.refusals < TRIES_WHILE_BUSY {
+                        self.waiting.push_front(first);
+                    }
                 }
                 // The server deletes events after an hour: create a new one.
                 (Some(Refused { code: 404, .. }), Some(_)) => {
                     self.sent.retain(|sent| sent.event != first.event);
-                    self.retry(first, TRIES);
+                    self.retry(first);
                 }
                 // Without an RTC an earlier boot may have used the same time in a name.
                 (Some(Refused { code: 409, .. }), None) => {
                     first.name = None;
-                    self.retry(first, TRIES);
+                    self.retry(first);
                 }
                 (Some(_), _) => {}
             }
@@ -349,8 +355,8 @@ impl EventQueue {
         Ok(())
     }
 
-    fn retry(&mut self, waiting: QueuedEvent, limit: u32) {
-        if waiting.tries < limit {
+    fn retry(&mut self, waiting: QueuedEvent) {
+        if waiting.tries < TRIES {
             self.waiting.push_front(waiting);
         }
     }

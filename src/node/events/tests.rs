@@ -187,6 +187,14 @@ fn an_event_that_a_busy_server_refuses_is_sent_again_later() {
     assert_eq!(tries, TRIES_WHILE_BUSY);
     send(&mut queue, answered(201, Value::Null));
     assert!(queue.waiting.is_empty());
+    // A busy server uses up none of the other attempts: another boot may have used the name.
+    queue.push(Event::starting(), at(1));
+    for answer in [refused(429, 1), answered(409, Value::Null)] {
+        send(&mut queue, answer);
+        assert_eq!(queue.waiting.len(), 1);
+    }
+    send(&mut queue, answered(201, Value::Null));
+    assert!(queue.waiting.is_empty());
     // Without the header another attempt is of no use.
     queue.push(Event::starting(), at(1));
     send(&mut queue, answered(429, Value::Null));

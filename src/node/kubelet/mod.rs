@@ -174,10 +174,9 @@ impl Kubelet {
         self.has_begun = true;
         match &self.shutdown {
             Some(shutdown) => {
-                let is_due = self.events.due(now.mono).is_some_and(|due| due <= now.mono);
                 // An event needs the Node's uid: if the Node was deleted meanwhile, none is sent.
-                let has_event = self.node.uid().is_some() && is_due;
-                shutdown.limit(turn, self.schedule.is_silent(), has_event, now.mono)
+                let event_due = self.events.due(now.mono).filter(|_| self.node.uid().is_some());
+                shutdown.limit(turn, self.schedule.is_silent(), event_due, now.mono)
             }
             None => turn,
         }
@@ -399,6 +398,7 @@ impl Kubelet {
         ClusterSeen {
             now: Now { wall: time.unwrap_or(now.wall), ..now },
             knows_time: time.is_some(),
+            has_date: time.is_some() && !self.wall_clock.knows_expiry_alone(),
             board: now.wall,
             has_lease: self.renewed.is_some(),
             node_created: self.node.created(),

@@ -47,13 +47,13 @@ impl Shutdown {
         !self.ends && now >= self.since.after(CANCELLED_AFTER)
     }
 
-    /// `turn`, or what is done instead. `is_silent`: the last request had no response. `has_event`:
-    /// an event can be sent.
+    /// `turn`, or what is done instead. `is_silent`: the last request had no response. `event_due`:
+    /// when an event can be sent.
     pub(super) fn limit(
         &self,
         turn: Action,
         is_silent: bool,
-        has_event: bool,
+        event_due: Option<Mono>,
         now: Mono,
     ) -> Action {
         let end = self.since.after(TIME_TO_REPORT);
@@ -82,10 +82,12 @@ impl Shutdown {
         match turn {
             Action::Send(kind, budget) => Action::Send(kind, budget.min(left)),
             // The last events are sent at once.
-            Action::Wait(_) if self.is_reported && has_event => {
-                Action::Send(RequestKind::Event, left)
-            }
-            Action::Wait(_) if self.is_reported => Action::End,
+            Action::Wait(_) if self.is_reported => match event_due {
+                Some(due) if due <= now => Action::Send(RequestKind::Event, left),
+                // A busy server asked for a pause.
+                Some(due) if due < end => Action::Wait(due),
+                _ => Action::End,
+            },
             Action::Wait(until) => Action::Wait(until.min(end)),
             Action::ReadFacts => Action::ReadFacts,
             _ => Action::End,

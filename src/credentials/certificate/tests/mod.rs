@@ -43,7 +43,7 @@ pub(crate) fn leaf(not_before: Wall, not_after: Wall) -> Leaf {
 
 /// The board's clock shows `board`, and that of the server `wall`.
 pub(crate) fn seen(seconds: u64, wall: Wall, board: Wall) -> ClusterSeen {
-    ClusterSeen { knows_time: true, board, ..at(seconds, wall) }
+    ClusterSeen { knows_time: true, has_date: true, board, ..at(seconds, wall) }
 }
 
 /// The certificate of a signer, PEM, without a signature.
@@ -731,6 +731,10 @@ fn a_certificate_that_is_not_valid_yet_is_not_the_last_word() {
             assert!(certificate.is_usable(now), "{now:?}");
             assert_eq!(certificate.expiry_to_log(now), None);
         }
+        // The end of a refused certificate is no time of the server: a person may have installed
+        // this one.
+        let refused = ClusterSeen { has_date: false, ..seen(0, right, Wall::default()) };
+        assert!(certificate.is_usable(refused));
         let now = seen(0, right, Wall::default());
         assert!(!certificate.is_usable(now));
         assert_eq!(certificate.next(now), Work::Files(FileTask::Find(Some(right))));

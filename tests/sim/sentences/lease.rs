@@ -5,7 +5,8 @@
 //! - The next attempt follows within 15.4 s of the start of a renewal, within 10 s of that of a
 //!   refused one (15 s with `Retry-After`), and within 20.1 s of that of an unanswered one; with a
 //!   request for a certificate or a slow file operation in between, within 25.1 s. A slow read of the
-//!   files of credentials, after any request without an answer, adds its time.
+//!   files of credentials, after any request without an answer or one for a certificate, adds its
+//!   time.
 //! - One read or one operation of a file change that takes longer than a call adds the rest, and a
 //!   suspend adds its time.
 //! - Rule 1: each request and each slow file operation begins with a turn, which polls unless it
@@ -253,10 +254,16 @@ impl Agent {
     fn is_late(&self, at: Duration, what: &str, judged: &mut Judged) {
         let Some(lease) = self.judged_lease() else { return };
         let took = lease.end.unwrap_or(at).saturating_sub(lease.start);
-        // After a request without an answer, the files of credentials are read first.
-        let is_unanswered = self.last.as_ref().is_some_and(|last| last.got.is_none());
-        let read = if is_unanswered { self.slowest.min(CALL) } else { Duration::ZERO };
-        let shared = if self.shares { CALL } else { Duration::ZERO };
+        // After a request without an answer, and before another certificate takes its place, the
+        // files of credentials are read.
+        let are_read = |last: &Attempt| last.got.is_none() || last.is_certificate;
+        let read = if self.last.as_ref().is_some_and(are_read) {
+            self.slowest.min(CALL)
+        } else {
+            Duration::ZERO
+        };
+        // In the pause after a late answer another turn may be taken: a call, or a look.
+        let shared = if self.shares { CALL } else { self.slowest.min(CALL) };
         let limit = match lease.got {
             None => {
                 let due = (took.min(LONGEST_ATTEMPT) + PAUSE).max(CALL);

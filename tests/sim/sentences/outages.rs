@@ -45,7 +45,10 @@ impl Outage {
 /// status line tells what is unread now, and the log another reason up to an hour later.
 fn is_of_the_root(status: &str) -> bool {
     let facts = status.split_once("; facts: ").map(|(_, facts)| facts);
-    let is_of_it = |fault: &str| fault.starts_with("etc/") || fault.contains(", etc/");
+    // Its size is asked for once, too.
+    let is_size = |fault: &str| fault.starts_with("statvfs: ");
+    let is_of_it =
+        |fault: &str| fault.starts_with("etc/") || fault.contains(", etc/") || is_size(fault);
     facts.is_some_and(|facts| facts.split(" | ").all(is_of_it))
 }
 

@@ -354,13 +354,13 @@ impl Agent {
         let answer = api.call(request, budget);
         self.credentials.current.on_answer(&answer);
         let is_own = kind != RequestKind::Certificate { is_apart: true };
+        let now = self.clock.now();
         if is_own
             && answer.as_ref().is_err_and(|why| why.kind == FaultKind::Expired)
-            && let Some(until) = self.credentials.current.not_after()
+            && let Some(leaf) = self.credentials.current.leaf()
         {
-            self.kubelet.on_expired(until);
+            self.kubelet.on_expired(&leaf, now);
         }
-        let now = self.clock.now();
         if let Ok(response) = &answer
             && let Some(date) = response.date
         {

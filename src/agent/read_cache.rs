@@ -39,10 +39,9 @@ pub(super) struct ReadCache {
     pub(super) runtime: Option<RuntimeFile>,
     name: NodeName,
     facts: Facts,
-    /// A change of the network was announced, and the network was not read since.
-    network_changed: bool,
-    /// Until then the announced change may be half made: the network is read then.
-    network_settles: Mono,
+    /// When the network is read next: an announced change may be half made until then. `None`
+    /// until another change, or until a read of all facts.
+    network_due: Option<Mono>,
     unannounced_read: Mono,
     all_read: Mono,
 }
@@ -55,8 +54,7 @@ impl ReadCache {
             runtime: None,
             name: NodeName::new(node_name, None),
             facts,
-            network_changed: false,
-            network_settles: Mono::START,
+            network_due: None,
             unannounced_read: Mono::START,
             all_read: Mono::START,
         }
@@ -64,8 +62,7 @@ impl ReadCache {
 
     /// Interfaces, addresses or routes changed. They are read again at `settles`.
     pub(super) fn on_network_change(&mut self, settles: Mono) {
-        self.network_changed = true;
-        self.network_settles = settles;
+        self.network_due = Some(settles);
     }
 
     /// Sets the conditions about the board's health.
@@ -97,22 +94,27 @@ impl ReadCache {
         let is_due = now >= self.unannounced_read.after(pause);
         if is_due {
             self.unannounced_read = now;
-            self.network_changed |= !network_is_watched || is_unread(&self.facts.network);
+            if !network_is_watched || is_unread(&self.facts.network) {
+                self.network_due.get_or_insert(now);
+            }
         }
-        let is_settled = now >= self.network_settles;
+        let is_half_made = self.network_due.is_some_and(|due| now < due);
         if now >= self.all_read.after(period) && !self.host.root_can_block() {
             let is_whole = self.host.refresh_all(&mut self.facts, &node.name);
-            self.network_changed = !is_whole || !is_settled;
+            if !is_half_made {
+                self.network_due = (!is_whole).then_some(now);
+            }
             self.all_read = now;
         } else {
             self.host.refresh_mounts();
             if is_due {
                 self.host.refresh_unannounced(&mut self.facts, &node.name);
             }
-            if self.network_changed && is_settled {
+            if self.network_due.is_some() && !is_half_made {
                 // A change is announced once: what the look had no time for is read with the next
                 // status.
-                self.network_changed = !self.host.refresh_network(&mut self.facts, &node.name);
+                let is_whole = self.host.refresh_network(&mut self.facts, &node.name);
+                self.network_due = (!is_whole).then_some(now);
             }
             self.host.refresh_usage(&mut self.facts);
         }
@@ -129,7 +131,7 @@ impl ReadCache {
             let root = &self.host.root;
             ask_name_servers(root, &mut self.facts, &mut self.name, node, may_wait, clock);
         }
-        let network = Some(self.network_settles).filter(|_| self.network_changed && !is_settled);
+        let network = self.network_due.filter(|_| is_half_made);
         change.into_iter().chain(network).min()
     }
 }

@@ -136,10 +136,14 @@ impl Current {
         }
     }
 
+    /// The client certificate in use; `None` if there is none.
+    pub fn leaf(&self) -> Option<Leaf> {
+        Leaf::of_pem(&self.api.config.certificate.as_ref()?.chain.bytes)
+    }
+
     /// When the client certificate in use expires; `None` if there is none.
     pub fn not_after(&self) -> Option<Wall> {
-        let certificate = self.api.config.certificate.as_ref()?;
-        Leaf::of_pem(&certificate.chain.bytes).map(|leaf| leaf.not_after)
+        self.leaf().map(|leaf| leaf.not_after)
     }
 
     /// A client of the supervisor that signs a serving certificate for these addresses, separated

@@ -172,6 +172,11 @@ impl Leaf {
         now <= self.not_after && begun.is_none_or(|begun| self.not_before <= begun)
     }
 
+    /// When the last tenth of its life begins.
+    pub fn last_tenth(&self) -> Wall {
+        self.not_before.after(self.not_after.since(self.not_before) / 10 * 9)
+    }
+
     /// Parses the first certificate of PEM text.
     pub fn of_pem(text: &[u8]) -> Option<Self> {
         Self::parse(&CertificateDer::pem_slice_iter(text).next()?.ok()?)

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::kube::instant::{Mono, Now};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::time::Wall;
+use crate::kube::x509::Leaf;
 
 /// A moment, with the wall time that is written to the API server. Only [`WallClock::cluster_now`]
 /// makes it, from a [`Now`], which has the wall time of the board.
@@ -81,10 +82,17 @@ impl WallClock {
         Some(date.after(now.since(at)))
     }
 
-    /// The server, or a gateway before it, has refused the certificate in use within TLS: it has
-    /// expired, at `until`. Such a server never sends its time.
-    pub fn on_expired(&mut self, until: Wall) {
-        self.expired = Some(until);
+    /// The server, or a gateway before it, has refused the certificate in use within TLS, as one
+    /// that has expired or is not valid yet. Such a server never sends its time. If the last
+    /// `Date` says that the certificate is valid, and the board's clock that it is not, that server
+    /// had a wrong clock: the board's time is used until the next `Date`.
+    pub fn on_expired(&mut self, leaf: &Leaf, now: Now) {
+        self.expired = Some(leaf.not_after);
+        let is_valid = |wall| leaf.is_valid(wall, Some(wall));
+        let is_set = now.wall >= self.built;
+        if is_set && !is_valid(now.wall) && self.server_time(now.mono).is_some_and(is_valid) {
+            self.server = Some((now.mono, now.wall));
+        }
     }
 
     /// Another certificate is in use.
@@ -157,6 +165,7 @@ pub fn boot_of(date: Wall, at: Mono, boot_to_start: Duration) -> Wall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::credentials::certificate::tests::leaf;
 
     const BUILT: u64 = 1_790_000_000;
 
@@ -213,6 +222,27 @@ mod tests {
             let line = wall_clock.last_error().unwrap();
             assert!(line.contains(&format!("Z is {want} behind the API server; ")), "{line}");
             assert!(line.ends_with("the server's time is used until the clock is set"), "{line}");
+        }
+    }
+
+    /// A server whose clock was ahead has issued the certificate, and a gateway refuses it.
+    #[test]
+    fn a_refusal_within_tls_counts_more_than_the_date_of_a_server_that_was_ahead() {
+        let hours = |count: u64| wall_at(BUILT + count * 3600);
+        let leaf = leaf(hours(500), hours(600));
+        for (server, board, time) in [
+            (550, hours(1), hours(1)),
+            // The board's clock agrees, or is not set.
+            (550, hours(551), hours(550)),
+            (550, wall_at(5), hours(550)),
+            // The server's clock says it, too.
+            (2, hours(1), hours(2)),
+        ] {
+            let mut clock = WallClock::new(wall_at(BUILT), Duration::ZERO);
+            let now = Now { mono: Mono::START, wall: board };
+            clock.on_server_date(hours(server), now.mono);
+            clock.on_expired(&leaf, now);
+            assert_eq!(clock.server_time(now.mono), Some(time), "{server} {board:?}");
         }
     }
 

@@ -155,9 +155,7 @@ impl CertificateKind {
 /// board's clock must be past the deadline, too. In the last tenth the server's time is enough: the
 /// board's clock may never be set.
 pub(super) fn until_renewal(deadline: Wall, held: Option<&Leaf>, at: ClusterSeen) -> Duration {
-    let last_tenth = held.map_or(deadline, |leaf| {
-        leaf.not_before.after(leaf.not_after.since(leaf.not_before) / 10 * 9)
-    });
+    let last_tenth = held.map_or(deadline, Leaf::last_tenth);
     let board = deadline.since(at.board).min(last_tenth.since(at.now.wall));
     deadline.since(at.now.wall).max(board)
 }

@@ -36,7 +36,7 @@ const SEARCH_PERIOD: Duration = Duration::from_secs(60);
 /// Shortest time from a new certificate to the next request.
 const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// Longest time from a new certificate that is not valid yet to the next request.
-const EARLY_PAUSE: Duration = Duration::from_secs(3600);
+const EARLY_PAUSE: Duration = Duration::from_secs(300);
 /// A controller approves within this time; after it the log asks for a manual approval.
 const APPROVAL_TIME: Duration = Duration::from_secs(10);
 /// What follows a request that is given up.

@@ -19,7 +19,7 @@ use crate::kube::lease_report::LeaseReport;
 use crate::kube::message::{Answer, Request, RequestError, Response};
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::VERBOSE;
-use crate::kube::time::Wall;
+use crate::kube::x509::Leaf;
 use crate::node::events::{Event, EventQueue};
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::lease::Lease;
@@ -405,9 +405,10 @@ impl Kubelet {
         }
     }
 
-    /// The server has refused the certificate in use as expired, at `until`.
-    pub fn on_expired(&mut self, until: Wall) {
-        self.wall_clock.on_expired(until);
+    /// The server has refused the certificate in use within TLS as one that is not valid at this
+    /// time.
+    pub fn on_expired(&mut self, leaf: &Leaf, now: Now) {
+        self.wall_clock.on_expired(leaf, now);
     }
 
     /// Other credentials are in use.

@@ -752,6 +752,11 @@ fn a_certificate_that_is_not_valid_yet_is_not_the_last_word() {
         assert_eq!(certificate.due(now), now.now.mono, "a search");
         certificate.on_task(TaskResult::NotFound, now).unwrap();
         assert_eq!(certificate.due(now), now.now.mono.after(SEARCH_PERIOD));
+        let again = seen(300, right, Wall::default());
+        certificate.on_task(TaskResult::NotFound, again).unwrap();
+        let asks = matches!(certificate.next(again), Work::Files(FileTask::Sign { .. }))
+            && certificate.due(again) == again.now.mono;
+        assert_eq!(asks, kind != ROTATE, "the signer's clock may be right again");
         // Clocks that differ by seconds are no reason.
         let seconds = begins.before(CLOCK_STEP);
         assert!(certificate.is_usable(seen(0, seconds, seconds)));

@@ -14,7 +14,6 @@ use crate::kube::message::{Answer, Method, Response, answered, status_not_found}
 use crate::kube::object;
 use crate::kube::text::{self, Fault, FaultKind};
 use crate::kube::time::Wall;
-use crate::kube::x509::Leaf;
 use crate::os::write::Op;
 
 mod attempts;
@@ -452,7 +451,8 @@ fn a_certificate_that_is_refused_as_expired_is_replaced_whatever_the_clock_shows
     let end = truth.before(MINUTE * 60);
     for clock in [truth.before(MINUTE * 600), Wall::default()] {
         let leaf = certificates::leaf(truth.before(MINUTE * 1000), end);
-        let certificate = certificates::holding(CertificateKind::RotatedOrBootstrapped, Some(leaf));
+        let kind = CertificateKind::RotatedOrBootstrapped;
+        let certificate = certificates::holding(kind, Some(leaf.clone()));
         let mut world = World::with_certificate(Some(certificate));
         world.signs_apart = true;
         let wall = |world: &World| clock.after(world.now.since(Mono::START));
@@ -463,7 +463,7 @@ fn a_certificate_that_is_refused_as_expired_is_replaced_whatever_the_clock_shows
                 assert!(!matches!(kind, CERTIFICATE), "a request with the expired certificate");
                 let fault = Fault { kind: FaultKind::Expired, ..Fault::of_credentials("expired") };
                 world.kubelet.on_response(kind, Err(fault), at.mono, at);
-                world.kubelet.on_expired(end);
+                world.kubelet.on_expired(&leaf, at);
                 world.now = world.now.after(Duration::from_secs(1));
             } else {
                 world.turn(&Step { wall: seconds(at.wall), ..correct() });

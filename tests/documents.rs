@@ -13,6 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use nodelet::config::command_line;
 use nodelet::kube::yaml;
 use serde_json::json;
 
@@ -397,6 +398,31 @@ fn the_join_lines_are_valid() {
         }
     }
     assert!(count >= 4, "{count} lines");
+}
+
+/// The container has its own file system, which is read-only but for what is mounted into it.
+#[test]
+fn the_container_stores_its_certificate_in_its_volume() {
+    let header = text("cross/Containerfile").replace("\\\n#", "");
+    let lines: Vec<&str> = header.lines().map(|line| line.trim_start_matches(['#', ' '])).collect();
+    let line = lines.iter().find(|line| line.starts_with("podman run ")).unwrap();
+    let (options, args) = line.split_once(" nodelet ").unwrap();
+    let (args, of_join) = args.split_once(" $(").unwrap();
+    let (_, flags) = command_line::parse(args.split_whitespace().map(Into::into)).unwrap();
+    let volume = format!("--volume {0}:{0}", flags.values.root_dir.display());
+    assert!(
+        flags.values.config.rotate_certificates && flags.values.config.cert_dir == Path::new("")
+    );
+    assert!(format!("{options} ").contains(&format!("{volume} ")), "{volume}: {options}");
+    // Podman refuses the source of a volume that is missing.
+    let folder = format!("mkdir -m 700 -p {}", flags.values.root_dir.display());
+    assert!(lines.contains(&folder.as_str()), "{folder}");
+    let folder = Folder::new("container");
+    let joined = "# By nodelet join.\nNODELET_JOIN_FLAGS=--k3s-supervisor=https://b --v=2\n";
+    let stored = folder.write("nodelet-join", joined).display().to_string();
+    let of_join = of_join.trim_end_matches(')').replace("/etc/default/nodelet-join", &stored);
+    let found = run(&folder, &of_join).stdout;
+    assert_eq!(String::from_utf8(found).unwrap().trim(), "--k3s-supervisor=https://b --v=2");
 }
 
 fn kubectl_makes_a_kubeconfig(script: &str) {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
-use crate::agent::unit::{self, SERVE_SOCKET};
+use crate::agent::environment_file::{value_of, variables, words};
+use crate::agent::unit::{self, JOIN_FLAGS, SERVE_SOCKET};
 use crate::client::api_config::{ApiConfig, ClientCertificate, Endpoint};
 use crate::config::flags::Values;
 use crate::credentials::kubeconfig;
@@ -64,16 +65,16 @@ pub(super) struct StoredFlags {
     pub(super) words: Vec<String>,
 }
 
-const SERVER: &str = "NODELET_JOIN_SERVER=";
-const API_SERVER: &str = "NODELET_JOIN_API_SERVER=";
-const FLAGS: &str = "NODELET_JOIN_FLAGS=";
+const SERVER: &str = "NODELET_JOIN_SERVER";
+const API_SERVER: &str = "NODELET_JOIN_API_SERVER";
 
 impl StoredFlags {
     fn text(&self) -> String {
         let Self { server, api_server, words } = self;
         let words = words.join(" ");
         format!(
-            "# Written by nodelet join.\n{SERVER}{server}\n{API_SERVER}{api_server}\n{FLAGS}{words}\n"
+            "# Written by nodelet join.\n{SERVER}={server}\n{API_SERVER}={api_server}\n\
+             {JOIN_FLAGS}={words}\n"
         )
     }
 
@@ -92,12 +93,16 @@ impl StoredFlags {
             && self.words.iter().any(is_bootstrap) == bootstrap_only
     }
 
-    /// `None` if this is not a file of a join.
+    /// `None` if this is not a file of a join. A person may have changed it.
     fn parse(text: &str) -> Option<Self> {
-        let value = |name| text.lines().find_map(|line| line.strip_prefix(name));
-        let words = value(FLAGS)?.split_whitespace().map(str::to_owned).collect();
-        let url = |name| value(name).unwrap_or_default().to_owned();
-        Some(Self { server: url(SERVER), api_server: url(API_SERVER), words })
+        let set = variables(text);
+        let is_of_join = set.iter().any(|(name, _)| name == JOIN_FLAGS);
+        let value = |name| value_of(&set, name).to_owned();
+        is_of_join.then(|| Self {
+            server: value(SERVER),
+            api_server: value(API_SERVER),
+            words: words(&value(JOIN_FLAGS)),
+        })
     }
 }
 

@@ -559,6 +559,27 @@ fn a_reset_names_an_identity_that_it_leaves() {
     );
 }
 
+/// A person may have changed the file: with quotes, or on two lines.
+#[test]
+fn stored_flags_are_read_as_systemd_reads_them() {
+    let all = ["--rotate-certificates", "--k3s-supervisor=https://b", "--hostname-override=pi"];
+    for words in [
+        "--rotate-certificates --k3s-supervisor=https://b --hostname-override=pi",
+        "\"--rotate-certificates --k3s-supervisor=https://b --hostname-override=pi\"",
+        "--rotate-certificates \\\n --k3s-supervisor=https://b '--hostname-override=pi'",
+    ] {
+        let tree = Tree::new("join-quotes");
+        let paths = JoinPaths::new(Some(tree.path()));
+        let text = format!("NODELET_JOIN_SERVER='https://a'\nNODELET_JOIN_FLAGS={words}\n");
+        tree.write("etc/default/nodelet-join", text.as_bytes());
+        let stored = paths.stored_flags().unwrap().unwrap();
+        assert_eq!((stored.words, &*stored.server), (all.map(str::to_owned).to_vec(), "https://a"));
+    }
+    let tree = Tree::new("join-other-file");
+    tree.write("etc/default/nodelet-join", b"OTHER=a\n# NODELET_JOIN_FLAGS=--v=2\n");
+    assert_eq!(JoinPaths::new(Some(tree.path())).stored_flags(), Ok(None));
+}
+
 /// `/etc` is volatile on that board. The link stays for the next join.
 #[test]
 fn a_link_to_a_persistent_disk_stays_and_its_file_is_removed() {

@@ -48,8 +48,13 @@ const CREDSTORES: [&str; 7] = [
     "run/credentials/@system",
     "run/credentials/@encrypted",
 ];
+/// The flags that name files with a key or a token.
+const FILE_FLAGS: [&str; 4] =
+    ["--kubeconfig", "--bootstrap-kubeconfig", "--cert-dir", "--root-dir"];
 /// A start needs one of these.
 pub(crate) const KUBECONFIGS: [&str; 2] = ["kubeconfig", "bootstrap-kubeconfig"];
+/// Of the others, those that prove the board.
+pub(crate) const KEYS: [&str; 3] = ["client.crt", "client.key", "token"];
 /// It counts only for an agent with a supervisor.
 const PASSWORD: &str = "k3s-password";
 
@@ -351,6 +356,20 @@ pub(crate) fn credential_drop_in(root: &HostRoot, name: &str) -> Option<String> 
         let id = setting.and_then(|(_, value)| value.trim_start().split(':').next());
         id == Some(name) && !loads_own_file(line)
     })
+}
+
+/// A drop-in whose flags name another kubeconfig or folder than the unit and a join.
+pub(crate) fn files_drop_in(root: &HostRoot) -> Option<String> {
+    let is_other = |word: &str| {
+        let flag = word.find("--").and_then(|at| word.get(at..)).unwrap_or_default();
+        let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
+        let value =
+            value.replace("%S", "/var/lib").replace("%d", "/run/credentials/nodelet.service");
+        let is_named = FILE_FLAGS.contains(&name.replace('_', "-").as_str());
+        let is_own = ["", "/kubeconfig", "/pki"].map(|end| format!("/var/lib/nodelet{end}"));
+        is_named && !is_own.contains(&value) && !Path::new(&value).starts_with(copies())
+    };
+    drop_in_with(root, &|line| line.split([' ', '\t', '"', '\'']).any(is_other))
 }
 
 /// What may give the next start a kubeconfig, other than a file in /etc/credstore: an encrypted

@@ -39,6 +39,8 @@ pub(super) struct JoinPaths {
     root_dir: PathBuf,
     /// `--cert-dir` of the agent, if it is given.
     cert_dir: Option<PathBuf>,
+    /// The kubeconfigs that the flags of the agent name.
+    named: Vec<PathBuf>,
 }
 
 /// What `nodelet join` writes.
@@ -122,6 +124,7 @@ impl JoinPaths {
             root: root.unwrap_or(Path::new("/")).to_owned(),
             root_dir: ROOT_DIR.into(),
             cert_dir: None,
+            named: Vec::new(),
         }
     }
 
@@ -130,6 +133,8 @@ impl JoinPaths {
         self.root_dir.clone_from(&flags.root_dir);
         let cert_dir = Some(&flags.config.cert_dir);
         self.cert_dir = cert_dir.filter(|folder| !folder.as_os_str().is_empty()).cloned();
+        let named = [&flags.config.kubeconfig, &flags.config.bootstrap_kubeconfig];
+        self.named = named.into_iter().flatten().cloned().collect();
     }
 
     /// The flags of the folders that the agent is to use.
@@ -186,6 +191,23 @@ impl JoinPaths {
         let of_unit = unit::KUBECONFIGS.map(|name| self.at(unit::copies().join(name)));
         let of_unit = of_unit.into_iter().find(|path| guard::exists(path));
         unit::foreign_credential(&self.host()).or(of_unit)
+    }
+
+    /// The kubeconfigs that the flags of the agent name, without the copies of its process.
+    pub(super) fn named(&self) -> impl Iterator<Item = PathBuf> {
+        let named = self.named.iter().map(|path| Path::new("/").join(path));
+        named.filter(|path| !path.starts_with(unit::copies())).map(|path| self.at(path))
+    }
+
+    /// What a reset leaves, with which the board or its next owner may write a Node: what join does
+    /// not write, and files that a drop-in names, which are not looked for.
+    pub(super) fn left(&self) -> Vec<String> {
+        let keys = unit::KEYS.map(|name| self.credentials().join(format!("nodelet.{name}")));
+        let paths = unit::foreign_credential(&self.host()).into_iter().chain(self.named());
+        let paths = paths.chain(keys).filter(|path| guard::exists(path));
+        let drop_in = unit::files_drop_in(&self.host()).map(|path| self.at(path));
+        let of_drop_in = drop_in.map(|path| format!("what {} names", path.display()));
+        paths.map(|path| path.display().to_string()).chain(of_drop_in).collect()
     }
 
     /// A drop-in that gives the unit another credential `name` than the one that join writes.
@@ -333,14 +355,18 @@ impl JoinPaths {
         Ok(ops)
     }
 
-    /// The operations that remove every file of a join, and the paths of these files. Files that a
+    /// The link by which a boot opens the kubelet's port.
+    pub(super) fn port(&self) -> PathBuf {
+        self.at("etc/systemd/system/sockets.target.wants").join(SERVE_SOCKET)
+    }
+
+    /// The operations that remove every file of a join. Files that a
     /// power cut left beside them are removed, too: they may hold a key. Without `password` the
     /// node password of k3s stays, because the board cannot get its name again without it. A
     /// password that lies beside its place was never sent, and is removed in any case.
-    pub(super) fn remove(&self, password: bool) -> Result<(Vec<Op>, Vec<String>), Fault> {
+    pub(super) fn remove(&self, password: bool) -> Result<Vec<Op>, Fault> {
         let mut ops = Vec::new();
         let pod_cidr = self.at(self.root_dir.join("podcidr"));
-        let port = self.at("etc/systemd/system/sockets.target.wants").join(SERVE_SOCKET);
         for path in [self.kubeconfig(), self.bootstrap(), self.flags()] {
             remove_target(&mut ops, &path)?;
         }
@@ -350,17 +376,12 @@ impl JoinPaths {
             remove(&mut ops, &write::beside(&guard::target(&self.password())?));
         }
         remove(&mut ops, &write::beside(&self.issued_kubeconfig()));
-        for path in [pod_cidr, port] {
+        for path in [pod_cidr, self.port()] {
             remove(&mut ops, &path);
             remove(&mut ops, &write::beside(&path));
         }
         ops.extend(self.forget_certificates()?);
-        let removed = ops.iter().filter_map(|op| match op {
-            Op::Remove(path) => Some(path.display().to_string()),
-            _ => None,
-        });
-        let removed = removed.collect();
-        Ok((ops, removed))
+        Ok(ops)
     }
 }
 

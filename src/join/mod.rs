@@ -18,10 +18,11 @@ mod supervisor;
 pub mod token;
 
 use std::ffi::OsString;
+use std::iter;
 
 use serde_json::{Value, json};
 
-use crate::agent::unit::{self, SERVE_SOCKET};
+use crate::agent::unit::SERVE_SOCKET;
 use crate::config::version;
 use crate::kube::finding::{Finding, Report};
 use crate::kube::object;
@@ -30,7 +31,7 @@ use crate::kube::x509::Leaf;
 use crate::os::command::{CommandFailure, End, no_core_file, print, proxy_variable};
 use crate::os::guard;
 use crate::os::logging;
-use crate::os::write::{self, Disk};
+use crate::os::write::{self, Disk, Lock, Op};
 
 use self::command::{JoinCommand, Reset};
 use self::files::{JoinPaths, environment_text};
@@ -86,15 +87,24 @@ fn reset(settings: &Reset) -> End {
 fn run_reset(disk: &mut Disk, paths: &mut JoinPaths, force: bool) -> (Report, Vec<String>) {
     let followed = follow_flags(paths);
     let node_name = node_name(paths).unwrap_or_default();
-    let (findings, removed) = match remove(disk, paths, followed, &node_name, force) {
-        Ok((findings, removed)) => (findings.into(), removed),
-        Err(finding) => {
-            let cause = finding.check;
-            let later = RESET.iter().skip_while(|check| **check != cause).skip(1);
-            let skipped = later.map(|check| Finding::skipped(check, cause));
-            ([finding].into_iter().chain(skipped).collect(), Vec::new())
-        }
+    let (mut findings, mut removed) = (Vec::new(), Vec::new());
+    let steps = || {
+        let (running, _lock) = idle(paths)?;
+        findings.push(running);
+        let failed = |why: Fault| Finding::failed("files", why, SUDO);
+        let ops = followed.and_then(|()| paths.remove(force)).map_err(failed);
+        let result = ops.and_then(|ops| remove(disk, ops, &mut removed));
+        findings.push(metrics(paths, &removed));
+        result?;
+        findings.extend([files(paths, &removed), node(&node_name)]);
+        Ok::<_, Finding>(())
     };
+    if let Err(failed) = steps() {
+        let cause = failed.check;
+        findings.push(failed);
+        let later = RESET.iter().skip_while(|check| **check != cause).skip(1);
+        findings.extend(later.map(|check| Finding::skipped(check, cause)));
+    }
     (Report { node_name, findings }, removed)
 }
 
@@ -111,14 +121,8 @@ fn follow_flags(paths: &mut JoinPaths) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Removes the files, if the folders of the agent are known: `followed`.
-fn remove(
-    disk: &mut Disk,
-    paths: &JoinPaths,
-    followed: Result<(), Fault>,
-    node_name: &str,
-    force: bool,
-) -> Result<([Finding; 4], Vec<String>), Finding> {
+/// No agent runs, and no other command changes the files until the lock is dropped.
+fn idle(paths: &JoinPaths) -> Result<(Finding, Option<Lock>), Finding> {
     if paths.is_running().map_err(|why| failed("running", why, SUDO))? {
         return Err(failed("running", "nodelet.service runs", "systemctl stop nodelet"));
     }
@@ -131,46 +135,75 @@ fn remove(
     if let Some(None) = lock {
         return Err(failed("running", "nodelet join runs", "wait for its end"));
     }
-    let running = Finding::ok("running", "no agent runs");
-    let failed = |why: Fault| Finding::failed("files", why, SUDO);
-    let metrics = if paths.is_enabled(SERVE_SOCKET) {
+    Ok((Finding::ok("running", "no agent runs"), lock.flatten()))
+}
+
+/// Carries the operations out, and adds what they remove to `removed`, up to the first that fails.
+fn remove(disk: &mut Disk, ops: Vec<Op>, removed: &mut Vec<String>) -> Result<(), Finding> {
+    for op in ops {
+        let path = match &op {
+            Op::Remove(path) => Some(path.display().to_string()),
+            _ => None,
+        };
+        if let Err(why) = disk.carry_out(vec![op]) {
+            let remedy = match removed.as_slice() {
+                [] => SUDO.to_owned(),
+                removed => {
+                    format!("removed {} before; correct it and reset again", removed.join(", "))
+                }
+            };
+            return Err(Finding::failed("files", why, &remedy));
+        }
+        removed.extend(path);
+    }
+    Ok(())
+}
+
+fn metrics(paths: &JoinPaths, removed: &[String]) -> Finding {
+    if removed.contains(&paths.port().display().to_string()) {
         // It would open the port of a board without an identity.
         let stop = if paths.are_of_image() { "" } else { "systemctl stop nodelet-serve.socket" };
         Finding::note("metrics", "disabled", stop)
+    } else if paths.is_enabled(SERVE_SOCKET) {
+        let remedy = "systemctl disable --now nodelet-serve.socket";
+        Finding::note("metrics", "nodelet-serve.socket is enabled", remedy)
     } else {
         Finding::ok("metrics", "nodelet-serve.socket is not enabled")
-    };
-    let (ops, removed) = followed.and_then(|()| paths.remove(force)).map_err(failed)?;
-    disk.carry_out(ops).map_err(failed)?;
-    let detail = match removed.as_slice() {
+    }
+}
+
+fn files(paths: &JoinPaths, removed: &[String]) -> Finding {
+    let detail = match removed {
         [] => "nothing to remove".to_owned(),
         removed => format!("removed {}", removed.join(", ")),
     };
-    let files = match unit::foreign_credential(&paths.host()) {
-        None => Finding::ok("files", detail),
-        Some(path) => Finding::note(
-            "files",
-            format!("{detail}, but {} stays, and the next boot may use it", path.display()),
-            "remove it, or systemctl disable nodelet",
-        ),
+    let left = paths.left();
+    let (stay, them) = match left.len() {
+        0 => return Finding::ok("files", detail),
+        1 => ("stays", "it"),
+        _ => ("stay", "them"),
     };
-    let node = match node_name {
-        "" => Finding::ok("node", "the files do not name a Node"),
-        name => Finding::note(
-            "node",
-            format!(
-                "the Node {name} stays, and a copy of its certificate is valid until it expires"
-            ),
-            &format!("kubectl delete node {name}"),
-        ),
-    };
-    Ok(([running, metrics, files, node], removed))
+    Finding::note(
+        "files",
+        format!("{detail}, but {} {stay}, and the next boot may use {them}", left.join(", ")),
+        &format!("remove {them}, or systemctl disable nodelet"),
+    )
+}
+
+fn node(name: &str) -> Finding {
+    if name.is_empty() {
+        return Finding::ok("node", "the files do not name a Node");
+    }
+    let detail =
+        format!("the Node {name} stays, and a copy of its certificate is valid until it expires");
+    Finding::note("node", detail, &format!("kubectl delete node {name}"))
 }
 
 /// The name in the certificate of the board.
 fn node_name(paths: &JoinPaths) -> Option<String> {
     let given = || {
-        let config = paths.load(&paths.kubeconfig()).ok()?;
+        let mut given = iter::once(paths.kubeconfig()).chain(paths.named());
+        let config = given.find_map(|path| paths.load(&path).ok())?;
         Leaf::of_pem(&config.certificate.as_ref()?.chain.bytes)
     };
     let stored = paths.stored_certificate().map(|(_, leaf)| leaf);

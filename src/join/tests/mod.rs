@@ -20,7 +20,7 @@ use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, Endpoint, Secret};
 use crate::credentials::kubeconfig::{KubeconfigUser, render};
 use crate::join::command::{JoinSettings, TokenSource};
-use crate::kube::finding::Finding;
+use crate::kube::finding::{Finding, Report};
 use crate::kube::instant::{Mono, Now};
 use crate::kube::message::{Answer, Method, Request, Response};
 use crate::os::clock::Clock;
@@ -474,6 +474,11 @@ fn the_folders_of_the_agent_are_those_of_the_administrators_flags() {
     }
 }
 
+/// The line of a check.
+fn of(report: &Report, check: &str) -> String {
+    report.findings.iter().find(|finding| finding.check == check).unwrap().line()
+}
+
 /// What the agent has is unknown then.
 #[test]
 fn a_reset_with_flags_that_no_agent_has_removes_nothing() {
@@ -482,7 +487,7 @@ fn a_reset_with_flags_that_no_agent_has_removes_nothing() {
     tree.write("var/lib/nodelet/podcidr", b"10.0.0.0/24");
     let mut paths = JoinPaths::new(Some(tree.path()));
     let (report, removed) = super::run_reset(&mut Disk::default(), &mut paths, false);
-    let line = report.findings[0].line();
+    let line = of(&report, "files");
     assert!(line.starts_with("✗ files: ") && line.ends_with("; correct it there"), "{line}");
     assert!(removed.is_empty() && tree.path().join("var/lib/nodelet/podcidr").exists());
 }
@@ -496,7 +501,7 @@ fn a_reset_whose_flags_cannot_be_read_removes_nothing() {
     let mut paths = JoinPaths::new(Some(tree.path()));
     pretend_unreadable();
     let (report, removed) = super::run_reset(&mut Disk::default(), &mut paths, false);
-    let line = report.findings[0].line();
+    let line = of(&report, "files");
     assert!(line.starts_with("✗ files: ") && line.contains("nodelet-join: "), "{line}");
     assert!(removed.is_empty() && tree.path().join("var/lib/nodelet/podcidr").exists());
 }
@@ -537,26 +542,86 @@ fn an_image_with_absolute_links_leaves_this_machine_alone() {
     check("");
 }
 
-/// The next boot would start the retired board.
+/// The next boot would start the retired board, or its next owner has a key of the cluster.
 #[test]
 fn a_reset_names_an_identity_that_it_leaves() {
-    let tree = Tree::new("reset-foreign");
-    let mut paths = JoinPaths::new(Some(tree.path()));
-    let mut files = || {
+    let drop_in = "etc/systemd/system/nodelet.service.d/a.conf";
+    let (own, image) = ("etc/default/nodelet", "var/lib/nodelet/kubeconfig");
+    let named = "NODELET_FLAGS=--kubeconfig=/etc/nodelet/kubeconfig --rotate-certificates\n";
+    let start =
+        |flags: &str| format!("[Service]\nExecStart=\nExecStart=/usr/bin/nodelet {flags}\n");
+    let renamed = start("--kubeconfig=%d/kubeconfig --root-dir=%S/nodelet --hostname-override=a");
+    let elsewhere = start("--kubeconfig=%d/kubeconfig --cert-dir=/data/pki $NODELET_FLAGS");
+    let in_a_variable = "[Service]\nEnvironment=\"NODELET_FLAGS=--v=2 --root_dir /data\"\n";
+    let encrypted = "etc/credstore.encrypted/nodelet.kubeconfig";
+    for (files, want) in [
+        // It is that of the process, which has ended.
+        (&[("run/credentials/nodelet.service/kubeconfig", "a")][..], &[][..]),
+        (&[(own, "NODELET_FLAGS=--kubeconfig=/run/credentials/nodelet.service/kubeconfig")], &[]),
+        (&[(own, "NODELET_FLAGS=--kubeconfig=/var/lib/nodelet/kubeconfig"), (image, "a")], &[]),
+        (&[(encrypted, "a")], &[encrypted]),
+        (&[(own, named)], &[]),
+        (&[(own, named), ("etc/nodelet/kubeconfig", "a")], &["etc/nodelet/kubeconfig"]),
+        (&[("etc/credstore/nodelet.ca.crt", "a")], &[]),
+        (
+            &[("etc/credstore/nodelet.client.key", "a"), ("etc/credstore/nodelet.token", "a")],
+            &["etc/credstore/nodelet.client.key", "etc/credstore/nodelet.token"],
+        ),
+        (&[(drop_in, &renamed)], &[]),
+        (&[(drop_in, &elsewhere)], &[drop_in]),
+        (&[(drop_in, in_a_variable)], &[drop_in]),
+    ] {
+        let tree = Tree::new("reset-foreign");
+        let mut paths = JoinPaths::new(Some(tree.path()));
+        for (path, text) in files {
+            tree.write(path, text.as_bytes());
+        }
         let (report, _) = super::run_reset(&mut Disk::default(), &mut paths, true);
-        report.findings[2].line()
-    };
-    // It is that of the process, which has ended.
-    tree.write("run/credentials/nodelet.service/kubeconfig", b"a");
-    assert_eq!(files(), "✓ files: nothing to remove");
-    tree.write("etc/credstore.encrypted/nodelet.kubeconfig", b"a");
-    let stays = "etc/credstore.encrypted/nodelet.kubeconfig stays, and the next boot may use it; \
-                 remove it, or systemctl disable nodelet";
-    let line = files();
+        let line = of(&report, "files");
+        let at = |path: &&str| match path.ends_with(".conf") {
+            true => format!("what {} names", tree.path().join(path).display()),
+            false => tree.path().join(path).display().to_string(),
+        };
+        let left = want.iter().map(at).collect::<Vec<_>>().join(", ");
+        let (stay, them) = if want.len() > 1 { ("stay", "them") } else { ("stays", "it") };
+        let note = format!(
+            "but {left} {stay}, and the next boot may use {them}; remove {them}, or systemctl \
+             disable nodelet"
+        );
+        match want {
+            [] => assert!(line.starts_with("✓ files: "), "{files:?}: {line}"),
+            _ => assert!(line.starts_with("– ") && line.ends_with(&note), "{files:?}: {line}"),
+        }
+    }
+}
+
+/// A board whose card fails is retired: the kernel has made a part of its disk read-only.
+#[test]
+fn a_reset_that_fails_says_what_it_has_removed_before() {
+    let tree = Tree::new("reset-half");
+    let mut paths = JoinPaths::new(Some(tree.path()));
+    let port = "etc/systemd/system/sockets.target.wants/nodelet-serve.socket";
+    let obstacle = "var/lib/nodelet/kubeconfig/a folder";
+    for path in ["etc/credstore/nodelet.kubeconfig", port, obstacle] {
+        tree.write(path, b"a");
+    }
+    let mut reset = || super::run_reset(&mut Disk::default(), &mut paths, false);
+    let (report, removed) = reset();
+    let want = ["etc/credstore/nodelet.kubeconfig", port];
+    let want = want.map(|path| tree.path().join(path).display().to_string());
+    assert_eq!(removed, want);
+    assert_eq!(of(&report, "running"), "✓ running: no agent runs");
+    assert_eq!(of(&report, "metrics"), "– metrics: disabled");
+    let (line, end) = (of(&report, "files"), want.join(", "));
+    assert!(line.starts_with("✗ files: ") && line.contains("nodelet/kubeconfig: "), "{line}");
+    assert!(line.ends_with(&format!("; removed {end} before; correct it and reset again")));
+    assert_eq!(of(&report, "node"), "– node: skipped because of files");
+    let (report, removed) = reset();
     assert!(
-        line.starts_with("– files: nothing to remove, but /") && line.ends_with(stays),
-        "{line}"
+        removed.is_empty()
+            && of(&report, "files").ends_with("; run it with sudo; if it was, see dmesg")
     );
+    assert_eq!(of(&report, "metrics"), "✓ metrics: nodelet-serve.socket is not enabled");
 }
 
 /// A person may have changed the file: with quotes, or on two lines.

@@ -32,7 +32,7 @@ const LONGEST_README: usize = 150;
 type Runner = fn(script: &str);
 
 /// The `sh` blocks that a test runs, here. Each line of the others is a line of [`SCRIPTS`].
-const BLOCKS: [(&str, &str, Runner); 12] = [
+const BLOCKS: [(&str, &str, Runner); 13] = [
     ("README.md", "Your own cluster from your desk", this_machine_becomes_a_node_and_goes_again),
     ("systemd/README.md", "Initramfs", the_archive_is_appended_and_aligned),
     ("systemd/README.md", "Install by hand", the_unit_is_installed_and_enabled),
@@ -43,6 +43,7 @@ const BLOCKS: [(&str, &str, Runner); 12] = [
     ("systemd/health.md", "The board's health", kubectl_shows_what_each_board_has),
     ("systemd/join.md", "By hand, with a bootstrap token", kubeadm_makes_a_bootstrap_kubeconfig),
     ("systemd/join.md", "With a ServiceAccount token", kubectl_makes_a_kubeconfig),
+    ("systemd/join.md", "microk8s and k0s", a_token_of_k0s_is_a_bootstrap_kubeconfig),
     ("systemd/monitoring/README.md", "Install", a_prometheus_rule_is_made),
     ("systemd/monitoring/README.md", "Test", promtool_checks_and_tests_the_rules),
 ];
@@ -334,6 +335,28 @@ fn kubeadm_makes_a_bootstrap_kubeconfig(script: &str) {
         format!("--bootstrap-kubeconfig={}", made.display()),
         format!("--root-dir={here}"),
     ];
+    check(&flags, &double, "csr-create");
+}
+
+fn a_token_of_k0s_is_a_bootstrap_kubeconfig(script: &str) {
+    let double = Double::builder().bootstrap_token("abcdef.0123456789abcdef").start();
+    let folder = Folder::new("k0s");
+    folder.write("plain", double.kubeconfig_token("abcdef.0123456789abcdef"));
+    run(&folder, "gzip -c plain | base64 >TOKEN-FILE");
+    let here = folder.path().display();
+    run(&folder, &script.replace("/etc/", &format!("{here}/etc/")));
+    let made = folder.path().join("etc/credstore/nodelet.bootstrap-kubeconfig");
+    for (path, mode) in [(made.as_path(), 0o600), (made.parent().unwrap(), 0o700)] {
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, mode);
+    }
+    // Those of nodelet.default, which the page names.
+    let default = text("systemd/nodelet.default");
+    let flags = default.lines().find_map(|line| line.strip_prefix("#NODELET_FLAGS=--kubeconfig"));
+    let flags = format!("--kubeconfig{} --root-dir={here}", flags.unwrap());
+    let flags = flags.replace("/var/lib/nodelet", &here.to_string());
+    let copies = "/run/credentials/nodelet.service/";
+    let flags = flags.replace(copies, &format!("{here}/etc/credstore/nodelet."));
+    let flags: Vec<String> = flags.split(' ').map(str::to_owned).collect();
     check(&flags, &double, "csr-create");
 }
 

@@ -20,7 +20,8 @@ const USER: &str = "node";
 
 /// The remedy of a line of k0s.
 pub(super) const K0S: &str = "a token of k0s is a kubeconfig: base64 -d TOKEN-FILE | gunzip > \
-     /etc/credstore/nodelet.bootstrap-kubeconfig, as systemd/join.md says under microk8s and k0s";
+     /etc/credstore/nodelet.bootstrap-kubeconfig with mode 0600, and its flags in \
+     /etc/default/nodelet, as systemd/join.md says under microk8s and k0s";
 /// The remedy of a line of microk8s.
 pub(super) const MICROK8S: &str = "microk8s join is for its own agent: give the board a kubeconfig, \
      as systemd/join.md says under microk8s and k0s";

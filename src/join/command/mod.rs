@@ -433,7 +433,8 @@ fn flag_of_a_run(name: &str, parser: &mut Parser) -> Result<String, String> {
         "config" | "discovery-file" => {
             return refused(
                 "not for nodelet join; put a kubeconfig with the token to \
-                 /etc/credstore/nodelet.bootstrap-kubeconfig",
+                 /etc/credstore/nodelet.bootstrap-kubeconfig, and its flags in \
+                 /etc/default/nodelet, as systemd/join.md says under By hand",
             );
         }
         _ if SET_BY_JOIN.contains(&name) => return refused("nodelet join sets it"),

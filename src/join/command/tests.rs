@@ -105,7 +105,7 @@ fn an_endpoint_is_a_host_with_a_port_or_a_url() {
         ),
         ("microk8s join 10.0.0.1:25000/5ecret/0f --worker", "microk8s join is for"),
         ("10.0.0.1:25000/5ecret --worker", "microk8s join is for"),
-        ("k0s worker H4sI5ecret", "base64 -d TOKEN-FILE | gunzip > /etc/credstore/"),
+        ("k0s worker H4sI5ecret", "bootstrap-kubeconfig with mode 0600, and its flags in /etc/"),
         (K0S_TOKEN, "a token of k0s is a kubeconfig"),
     ] {
         let error = error(&format!("join {endpoint} --token {TOKEN}"));
@@ -199,7 +199,7 @@ fn flags_of_a_run_are_kept_and_checked() {
         ("--apiserver-advertise-address=::", "no control plane; use the line without"),
         ("--apiserver-bind-port=1", "no control plane; use the line without"),
         ("--config=x", "nodelet.bootstrap-kubeconfig"),
-        ("--discovery-file=x", "nodelet.bootstrap-kubeconfig"),
+        ("--discovery-file=x", "nodelet.bootstrap-kubeconfig, and its flags in /etc/default/"),
     ] {
         let error = error(&format!("join h --token a {flags}"));
         assert!(error.contains(part), "{flags}: {error}");

@@ -1,5 +1,6 @@
 //! The last steps of `nodelet join`: starts the agent, and waits until its Node is Ready.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::files::JoinPaths;
@@ -12,6 +13,8 @@ use crate::kube::json;
 use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object::{self, LEASES};
 use crate::kube::text::{Fault, FaultKind};
+use crate::os::guard;
+use crate::os::mounts::{Mount, all_mounts, over};
 use crate::os::write;
 
 const PATH: &str = "nodelet.path";
@@ -49,6 +52,14 @@ pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Resul
             started => started,
         }
     };
+    let started = match started.mark {
+        Mark::Ok => {
+            let mounts = all_mounts().ok();
+            let mounts = mounts.as_deref().unwrap_or_default();
+            kept(&run.paths, run.settings.bootstrap_only, mounts, started)
+        }
+        _ => started,
+    };
     run.step(started)?;
     let ready = match waiting {
         Some((mut api, seen)) => ready(run, &mut api, seen)?,
@@ -60,6 +71,29 @@ pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Resul
     run.add(ready);
     run.add(metrics(&run.paths));
     Ok(())
+}
+
+/// A note in the place of `started` if the next boot may not have what join wrote, by this table of
+/// mounts.
+fn kept(paths: &JoinPaths, bootstrap_only: bool, mounts: &[Mount], started: Finding) -> Finding {
+    let identity = if bootstrap_only { paths.bootstrap() } else { paths.kubeconfig() };
+    let lost = |path: &PathBuf| {
+        let found = guard::resolve(path).ok()?;
+        match over(mounts, &found.existing)?.fs_type.as_str() {
+            "tmpfs" | "ramfs" | "rootfs" => Some("is in memory: a reboot loses it"),
+            "overlay" => {
+                Some("is on an overlay: if its upper layer is in memory, a reboot loses it")
+            }
+            _ => None,
+        }
+    };
+    let files = [identity, paths.flags()];
+    let Some((path, lost)) = files.iter().find_map(|path| Some((path, lost(path)?))) else {
+        return started;
+    };
+    let line = format!("{}, but {} {lost}", started.detail, path.display());
+    let remedy = "join without the overlay, or put a link to a file on a disk there";
+    Finding::note("start", line, remedy)
 }
 
 /// How to get `kubectl top`: the one thing that is off after a join.
@@ -282,6 +316,42 @@ mod tests {
         let (_, line) = found(&[], true, true);
         assert!(line.ends_with("; systemctl enable nodelet, then systemctl restart nodelet"));
     }
+
+    /// The overlay of raspi-config, a board that never leaves its initramfs; and a link to a disk.
+    #[test]
+    fn a_start_after_which_a_boot_forgets_the_identity_is_not_ok() {
+        let tree = Tree::empty("join-memory");
+        tree.write("etc/default/nodelet-join", b"");
+        tree.write("data/nodelet.kubeconfig", b"");
+        let paths = JoinPaths::new(Some(tree.path()));
+        let mount = |point: &str, fs_type: &str| {
+            let point = tree.path().join(point).components().collect();
+            Mount { point, fs_type: fs_type.to_owned(), device: None }
+        };
+        let disk = || mount("data", "ext4");
+        let kubeconfig = paths.kubeconfig().display().to_string();
+        let flags = paths.flags().display().to_string();
+        for (is_linked, mounts, want) in [
+            (false, vec![], None),
+            (false, vec![mount("", "ext4")], None),
+            (false, vec![mount("", "overlay")], Some((&kubeconfig, "is on an overlay: if its"))),
+            (false, vec![mount("etc", "tmpfs")], Some((&kubeconfig, "is in memory: a reboot"))),
+            (true, vec![mount("etc", "tmpfs"), disk()], Some((&flags, "is in memory: a reboot"))),
+            (true, vec![mount("etc/credstore", "tmpfs"), disk()], None),
+        ] {
+            let link = tree.path().join("etc/credstore/nodelet.kubeconfig");
+            if is_linked && !link.is_symlink() {
+                std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+                symlink("/data/nodelet.kubeconfig", link).unwrap();
+            }
+            let line = kept(&paths, false, &mounts, Finding::ok("start", "by nodelet.path")).line();
+            let want = want.map_or("✓ start: by nodelet.path".to_owned(), |(path, lost)| {
+                format!("– start: by nodelet.path, but {path} {lost}")
+            });
+            assert!(line.starts_with(&want), "{mounts:?}: {line}");
+        }
+    }
+
     #[test]
     fn without_systemd_the_line_to_run_names_the_files_that_were_written() {
         let tree = Tree::empty("join-by-hand");

@@ -91,6 +91,8 @@ fn a_line_ends_with_a_ready_node_in_time() {
             panic!("{text}");
         };
         assert!(ready.starts_with("✓ ready: pi   Ready   v1."), "{text}");
+        let line = format!("– start: by nodelet.path, but {KUBECONFIG} is in memory: a reboot");
+        assert!(text.contains(&line), "{text}");
         let line = "– metrics: kubectl top has no values of this Node; systemctl enable --now";
         assert_eq!(metrics, format!("{line} nodelet-serve.socket"));
         println!("from enter to Ready: {took:?}");

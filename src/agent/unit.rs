@@ -233,6 +233,7 @@ impl UnitProcess {
         let is_changed = flags.iter().any(|(own, next)| own != next);
         let drop_in = if is_changed { flags_drop_in(root) } else { None };
         if is_changed && drop_in.is_none() {
+            continued_comment(root)?;
             return Ok(Self::Former("flags"));
         }
         let mut flags = flags.iter().flat_map(|(own, _)| own);
@@ -241,7 +242,7 @@ impl UnitProcess {
             if credential_drop_in(root, name).is_some() {
                 continue;
             }
-            let file = content(root, &format!("{FILES}{name}"))?;
+            let file = content(root, &source(root, name))?;
             if file.is_some() && file != content(root, &format!("{AGENT_CREDENTIALS}{name}"))? {
                 return Ok(Self::Former(name));
             }
@@ -372,6 +373,19 @@ pub(crate) fn files_drop_in(root: &HostRoot) -> Option<String> {
     drop_in_with(root, &|line| line.split([' ', '\t', '"', '\'']).any(is_other))
 }
 
+/// The path of a credential of a boot loader or a hypervisor, below the root. systemd gives it to
+/// the unit before one of the same name in /etc/credstore (credential_search_path in
+/// exec-credential.c).
+pub(crate) fn received_credential(root: &HostRoot, name: &str) -> Option<String> {
+    let path = format!("run/credentials/@system/nodelet.{name}");
+    root.open(&path).is_ok().then_some(path)
+}
+
+/// The file that a start copies as the credential `name`.
+fn source(root: &HostRoot, name: &str) -> String {
+    received_credential(root, name).unwrap_or_else(|| format!("{FILES}{name}"))
+}
+
 /// What may give the next start a kubeconfig, other than a file in /etc/credstore: an encrypted
 /// credential, one of a boot loader or a hypervisor, or a drop-in with another source, whose files
 /// are not looked for.
@@ -400,11 +414,12 @@ pub(crate) struct UnitAgent {
 /// identity that this user can see.
 pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault> {
     const CHECK: &str = "unit";
+    const SUDO: &str = "run it with sudo";
     let running = agent_process(root);
     let process = UnitProcess::of(root, &running);
     let finding = match (&process, process.why_stale()) {
         (UnitProcess::Unknown(_) | UnitProcess::Outside(_), Some(why)) => {
-            Finding::note(CHECK, why, "run it with sudo")
+            Finding::note(CHECK, why, SUDO)
         }
         (_, Some(why)) => Finding::failed(CHECK, why, RESTART),
         (UnitProcess::NotRunning, None) => {
@@ -415,10 +430,10 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
             Finding::ok(CHECK, "nodelet.service runs with the credentials and flags of this board")
         }
     };
-    if let Some((_, flags)) = running? {
+    if let Some((_, flags)) = running.map_err(|why| why.at(SERVICE).or_remedy(SUDO))? {
         return Ok(Some(UnitAgent { flags, finding, runs: true, elsewhere: None }));
     }
-    let next = environment(root)?;
+    let next = environment(root).map_err(|why| why.or_remedy(SUDO))?;
     let own = [JOIN_FLAGS, FLAGS].into_iter().flat_map(|name| words(value_of(&next, name)));
     let own: Vec<_> = own.collect();
     let has = |name| {
@@ -437,8 +452,10 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
         format!("--kubeconfig=/{AGENT_CREDENTIALS}kubeconfig"),
         "--root-dir=/var/lib/nodelet".into(),
     ];
-    let stored =
-        |word: String| word.replace(&format!("/{AGENT_CREDENTIALS}"), &format!("/{FILES}"));
+    let stored = |word: String| match word.split_once(&format!("/{AGENT_CREDENTIALS}")) {
+        Some((flag, name)) => format!("{flag}/{}", source(root, name)),
+        None => word,
+    };
     let flags = unit.into_iter().chain(own).map(stored).collect();
     Ok(Some(UnitAgent { flags, finding, runs: false, elsewhere }))
 }
@@ -454,6 +471,22 @@ fn environment(root: &HostRoot) -> Result<Vec<(String, String)>, Fault> {
         all.extend(variables(&String::from_utf8_lossy(&bytes)));
     }
     Ok(all)
+}
+
+/// `Err` if a comment hides the next line from systemd 253 and older, and from no newer one.
+fn continued_comment(root: &HostRoot) -> Result<(), Fault> {
+    for path in ENVIRONMENT {
+        let bytes = content(root, path)?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let mut comments = text.lines().filter(|line| line.trim_start().starts_with(['#', ';']));
+        if comments.any(|line| line.ends_with('\\')) {
+            let what = format!(
+                "/{path}: a comment ends in \\, so up to systemd 253 the next line is a part of it"
+            );
+            return Err(Fault::new(what, format!("remove that \\, then {RESTART}")));
+        }
+    }
+    Ok(())
 }
 
 /// A file, if there is one; in /proc, if the process has not ended.
@@ -531,6 +564,12 @@ mod tests {
             let why = format!("/{drop_in} can set other flags");
             UnitProcess::Unknown(Fault::new(why, RESTART))
         };
+        let received = "run/credentials/@system/nodelet.kubeconfig";
+        let of_comment = || {
+            let why = "/etc/default/nodelet: a comment ends in \\, so up to systemd 253 the next \
+                       line is a part of it";
+            UnitProcess::Unknown(Fault::new(why, "remove that \\, then systemctl restart nodelet"))
+        };
         for (files, want) in [
             // The credential is from a boot loader.
             (&[(join, flags)][..], UnitProcess::Same),
@@ -540,10 +579,19 @@ mod tests {
                 &[(join, flags), ("etc/credstore/nodelet.ca.crt", "a")],
                 UnitProcess::Former("ca.crt"),
             ),
+            // systemd takes that of a boot loader before a file of the same name.
+            (&[(join, flags), (received, "a"), (kubeconfig, "b")], UnitProcess::Same),
+            (
+                &[(join, flags), (received, "b"), (kubeconfig, "a")],
+                UnitProcess::Former("kubeconfig"),
+            ),
             (&[(join, flags), (password, "a")], UnitProcess::Same),
             (&[(join, supervisor)], UnitProcess::Former("flags")),
             (&[(join, flags), (own, "NODELET_FLAGS=--v=3")], UnitProcess::Former("flags")),
             (&[(join, flags), (own, "NODELET_JOIN_FLAGS=")], UnitProcess::Former("flags")),
+            // It hides the next line from systemd 253 and older.
+            (&[(join, flags), (own, "# --v=1 \\\nNODELET_FLAGS=--v=3")], of_comment()),
+            (&[(join, flags), (own, "# --v=1 \\\n")], UnitProcess::Same),
             (&[], UnitProcess::Former("flags")),
             (&[(drop_in, own_name)], UnitProcess::Former("flags")),
             (&[(drop_in, own_name), (join, flags)], UnitProcess::Same),
@@ -661,6 +709,20 @@ mod tests {
         }
     }
 
+    /// An image for many machines has a kubeconfig, and each machine gives the board its own.
+    #[test]
+    fn a_unit_that_is_stopped_is_checked_with_the_credential_of_its_boot_loader() {
+        let tree = Tree::empty("units-received");
+        let of_unit = "--kubeconfig=/etc/credstore/nodelet.kubeconfig";
+        let received = "--kubeconfig=/run/credentials/@system/nodelet.kubeconfig";
+        tree.write("etc/credstore/nodelet.kubeconfig", b"of the image");
+        for want in [of_unit, received] {
+            let agent = agent_of_unit(&HostRoot::new(tree.path())).unwrap().unwrap();
+            assert_eq!((agent.flags[0].as_str(), agent.elsewhere), (want, None));
+            tree.write("run/credentials/@system/nodelet.kubeconfig", b"of the machine");
+        }
+    }
+
     /// The unit of a board that has joined fails with 243/CREDENTIALS, or is stopped.
     #[test]
     fn a_unit_that_is_stopped_may_have_an_encrypted_credential() {
@@ -699,6 +761,8 @@ mod tests {
         tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", b"8\n");
         let found = UnitProcess::find(&HostRoot::new(tree.path()));
         assert_eq!(found, UnitProcess::Unknown("/proc does not show its process 8".into()));
+        let line = agent_of_unit(&HostRoot::new(tree.path())).err().unwrap().to_string();
+        assert_eq!(line, "nodelet.service: /proc does not show its process 8; run it with sudo");
     }
 
     /// `Slice=edge.slice` in a drop-in.
@@ -732,6 +796,12 @@ mod tests {
         assert!(matches!(UnitProcess::find(&root), UnitProcess::Unknown(_)));
         let line = agent_of_unit(&root).unwrap().unwrap().finding.line();
         assert!(line.starts_with("– unit: ") && line.contains("unknown: /etc/default"), "{line}");
+        tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", b"");
+        let line = agent_of_unit(&root).err().unwrap().to_string();
+        assert!(
+            line.ends_with("/etc/default/nodelet: not a regular file; run it with sudo"),
+            "{line}"
+        );
         let none = Tree::empty("units-none");
         assert_eq!(UnitProcess::find(&HostRoot::new(none.path())), UnitProcess::NotRunning);
     }

@@ -176,12 +176,9 @@ impl JoinPaths {
         self.at("etc/credstore/nodelet.bootstrap-kubeconfig")
     }
 
-    /// The path of the credential `name` of a boot loader or a hypervisor. systemd gives it to the
-    /// unit before one of the same name in /etc/credstore (credential_search_path in
-    /// exec-credential.c).
+    /// The path of the credential `name` of a boot loader or a hypervisor, which wins over a file.
     pub(super) fn received_credential(&self, name: &str) -> Option<PathBuf> {
-        let path = self.at(format!("run/credentials/@system/nodelet.{name}"));
-        guard::exists(&path).then_some(path)
+        unit::received_credential(&self.host(), name).map(|path| self.at(path))
     }
 
     /// The path of a credential with a kubeconfig that join does not write: encrypted, from a boot

@@ -81,7 +81,7 @@ fn judge(plan: Plan, trace: Vec<Entry>) -> Outcome {
     let run = Run { plan: &plan, trace: &trace };
     let (mut breaks, mut counts, mut excuse) = (Vec::new(), Vec::new(), None);
     for sentence in sentences::ALL {
-        let Judged { count, broken, excuse: why } = (sentence.judge)(&run);
+        let Judged { count, broken, excuse: why } = sentence.judge_run(&run);
         counts.push(count);
         excuse = excuse.or(why);
         breaks.extend(broken.map(|broken| (sentence, broken)));

@@ -404,7 +404,8 @@ impl<'a> Watch<'a> {
             };
             let mut from = at.saturating_sub(window);
             // A file of a root that can block is read at the start alone.
-            let is_of_start = name == "osImage" && self.root_can_block;
+            let is_of_start =
+                matches!(name, "osImage" | "ephemeral-storage") && self.root_can_block;
             if let Some(agent) = self.agent_since.filter(|_| is_of_start) {
                 from = from.min(agent.saturating_sub(seconds(5)));
             }
@@ -729,7 +730,8 @@ impl<'a> Watch<'a> {
             let from = at.saturating_sub(seconds(180));
             let truths: Vec<&str> =
                 self.since(from).map(|(_, truth, _)| truth.fact(name)).collect();
-            let is_of_start = matches!(name, "machineID" | "systemUUID" | "osImage");
+            let is_of_start =
+                matches!(name, "machineID" | "systemUUID" | "osImage" | "ephemeral-storage");
             let is_kept = is_of_start && self.root_can_block
                 || name == "address" && has_no_hosts
                 || truths.contains(&"");

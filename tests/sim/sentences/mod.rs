@@ -64,7 +64,7 @@ impl Judged {
 
 /// Each sentence.
 pub(crate) const ALL: &[Sentence] = &[
-    Sentence { number: 0, name: "the world saw no broken rule", judge: broken_rules },
+    Sentence { number: 0, name: "the world saw no broken rule", judge: no_panic },
     lease::SENTENCE,
     recovery::SENTENCE,
     others::SENTENCE,
@@ -82,30 +82,27 @@ pub(crate) const ALL: &[Sentence] = &[
     agree::SENTENCE,
 ];
 
-/// What the world itself has seen, unless it belongs to a sentence: a panic.
-fn broken_rules(run: &Run<'_>) -> Judged {
-    let mut judged = Judged { count: 1, ..Judged::default() };
-    for entry in run.trace {
-        if let What::Broken { text, sentence } = &entry.what
-            && ALL.iter().skip(1).all(|other| other.number != *sentence)
+impl Sentence {
+    /// Judges a run, and takes what the world itself has seen of this sentence.
+    pub(crate) fn judge_run(&self, run: &Run<'_>) -> Judged {
+        let mut judged = (self.judge)(run);
+        let seen = run.trace.iter().find_map(|entry| match &entry.what {
+            What::Broken { sentence, text } if *sentence == self.number => Some((entry.at, text)),
+            _ => None,
+        });
+        if let Some((at, text)) = seen
+            && judged.broken.as_ref().is_none_or(|broken| at <= broken.at)
         {
-            judged.breaks(entry.at, &format!("{sentence}: {}", kind_of(text)), text.clone());
+            judged.broken = None;
+            judged.breaks(at, kind_of(text), text.clone());
         }
+        judged
     }
-    judged
 }
 
-/// What the world has seen of the sentence of this number.
-fn told_by_world(run: &Run<'_>, number: usize) -> Judged {
-    let mut judged = Judged::default();
-    for entry in run.trace {
-        if let What::Broken { text, sentence } = &entry.what
-            && *sentence == number
-        {
-            judged.breaks(entry.at, kind_of(text), text.clone());
-        }
-    }
-    judged
+/// What only the world sees: a panic.
+fn no_panic(_: &Run<'_>) -> Judged {
+    Judged { count: 1, ..Judged::default() }
 }
 
 /// The begin of a text, without what differs between two runs.
@@ -153,6 +150,19 @@ mod tests {
 
     pub(super) fn fault(seconds: u64, begins: bool, text: &str) -> Entry {
         at(seconds, What::Fault { begins, text: text.to_owned() })
+    }
+
+    #[test]
+    fn each_sentence_takes_what_the_world_has_seen() {
+        for Sentence { number, .. } in ALL {
+            let text = "a text".to_owned();
+            let trace = [at(9, What::Broken { sentence: *number, text })];
+            let plan: Plan = "seed 1".parse().expect("a plan");
+            let run = Run { plan: &plan, trace: &trace };
+            let broken = |it: &&Sentence| it.judge_run(&run).broken.is_some();
+            let found: Vec<usize> = ALL.iter().filter(broken).map(|it| it.number).collect();
+            assert_eq!(found, [*number]);
+        }
     }
 
     pub(super) fn run(trace: &[Entry], judge: fn(&Run<'_>) -> Judged) -> Judged {

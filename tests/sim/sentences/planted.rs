@@ -23,7 +23,7 @@ pub(super) fn quiet_run() -> Vec<Entry> {
 
 /// What a sentence makes of a trace.
 pub(super) fn judged_trace(sentence: &Sentence, trace: &[Entry]) -> Judged {
-    (sentence.judge)(&Run { plan: &quiet_plan(), trace })
+    sentence.judge_run(&Run { plan: &quiet_plan(), trace })
 }
 
 pub(super) fn entry(at: Duration, what: What) -> Entry {

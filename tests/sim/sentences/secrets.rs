@@ -3,13 +3,12 @@
 //! status line and no file that others may read; a private key is in no request at all. The world
 //! marks each secret and searches for it (`watch`), because no trace has the heads of requests.
 
-use super::{Judged, Run, Sentence, told_by_world};
+use super::{Judged, Run, Sentence};
 use crate::sim::trace::What;
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 8, name: "secrets", judge };
 
 fn judge(run: &Run<'_>) -> Judged {
-    let mut judged = told_by_world(run, SENTENCE.number);
     let is_searched = |what: &What| {
         matches!(
             what,
@@ -21,8 +20,7 @@ fn judge(run: &Run<'_>) -> Judged {
         )
     };
     let searched = run.trace.iter().filter(|entry| is_searched(&entry.what));
-    judged.count = searched.count() as u64;
-    judged
+    Judged { count: searched.count() as u64, ..Judged::default() }
 }
 
 #[cfg(test)]

@@ -193,14 +193,15 @@ fn within(trace: &[Entry], from: Duration, until: Duration) -> Vec<&Truth> {
     truths[first..].iter().map(|(_, truth)| *truth).collect()
 }
 
-/// A root that can block: `/etc/os-release` is read at the start alone, and a machine-id or a driver
-/// that came later is found by the next start.
+/// A root that can block: `/etc/os-release` and the size of the root are read at the start alone,
+/// and a machine-id or a driver that came later is found by the next start.
 fn is_of_start(path: &str, plan: &Plan, other: &Objects) -> bool {
     let others = members(other).remove(path);
     let is_new_driver = path.starts_with(VOLTAGE) && others.is_none();
     let is_new_id = [".machineID", ".systemUUID"].iter().any(|id| path.ends_with(id))
         && others.is_some_and(|id| id == r#""""#);
-    plan.root_can_block() && (path.ends_with(".osImage") || is_new_driver || is_new_id)
+    let is_read_once = [".osImage", ".ephemeral-storage"].iter().any(|name| path.ends_with(name));
+    plan.root_can_block() && (is_read_once || is_new_driver || is_new_id)
 }
 
 /// A condition whose source is missing is deleted two minutes after the start of a process, and is

@@ -239,6 +239,9 @@ impl Agent {
                 let pause = until.since(start.mono).min(longest);
                 (pause, pause)
             }
+            Action::Credentials(_) if self.credentials.rotation.has_change() => {
+                (Duration::ZERO, endless)
+            }
             Action::Connect(budget) | Action::Send(_, budget) | Action::Credentials(budget) => {
                 (Duration::ZERO, *budget)
             }

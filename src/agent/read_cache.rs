@@ -101,20 +101,16 @@ impl ReadCache {
         let is_half_made = self.network_due.is_some_and(|due| now < due);
         if now >= self.all_read.after(period) && !self.host.root_can_block() {
             let is_whole = self.host.refresh_all(&mut self.facts, &node.name);
-            if !is_half_made {
-                self.network_due = (!is_whole).then_some(now);
-            }
+            self.network_was_read(is_whole, now);
             self.all_read = now;
         } else {
             self.host.refresh_mounts();
             if is_due {
                 self.host.refresh_unannounced(&mut self.facts, &node.name);
             }
-            if self.network_due.is_some() && !is_half_made {
-                // A change is announced once: what the look had no time for is read with the next
-                // status.
+            if self.network_due.is_some() && (may_wait || !is_half_made) {
                 let is_whole = self.host.refresh_network(&mut self.facts, &node.name);
-                self.network_due = (!is_whole).then_some(now);
+                self.network_was_read(is_whole, now);
             }
             self.host.refresh_usage(&mut self.facts);
         }
@@ -133,6 +129,15 @@ impl ReadCache {
         }
         let network = self.network_due.filter(|_| is_half_made);
         change.into_iter().chain(network).min()
+    }
+
+    /// A change is announced once: what the look had no time for is read with the next status, and
+    /// what was half made is read again.
+    fn network_was_read(&mut self, is_whole: bool, now: Mono) {
+        let is_settled = self.network_due.is_none_or(|due| due <= now);
+        if is_settled {
+            self.network_due = (!is_whole).then_some(now);
+        }
     }
 }
 
@@ -313,6 +318,20 @@ mod tests {
             assert!(read(&mut cache, true, second + 1).contains("interfaces"), "{second}");
             assert!(!read(&mut cache, true, second + 2).contains("interfaces"));
         }
+    }
+
+    /// A Node that is created without an address gets it with a second write.
+    #[test]
+    fn a_registration_reads_a_network_that_changes_and_the_next_status_reads_it_again() {
+        let mut cache = spoilt(&HostRoot::default());
+        read(&mut cache, true, 1);
+        let at = |second| Mono::START.after(Duration::from_secs(second));
+        cache.on_network_change(at(3));
+        let change = cache.refresh(&config(), true, true, || at(2));
+        assert_eq!(change, Some(at(3)));
+        assert!(not_spoilt(cache.facts()).contains("interfaces"));
+        cache.facts = spoilt_facts();
+        assert!(read(&mut cache, true, 3).contains("interfaces"));
     }
 
     #[test]

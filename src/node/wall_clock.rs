@@ -36,12 +36,22 @@ impl ClusterNow {
     }
 }
 
+/// What is known of the server's clock.
+#[derive(Clone, Copy, Debug)]
+enum ServerClock {
+    /// It has sent no time.
+    Unknown,
+    /// Its last `Date`, and when that arrived.
+    Date(Wall, Mono),
+    /// Its last `Date` was wrong, and the board's clock is right.
+    IsWrong,
+}
+
 /// The sources of the wall time.
 #[derive(Debug)]
 pub struct WallClock {
     built: Wall,
-    /// The server's last `Date`, and when it arrived.
-    server: Option<(Mono, Wall)>,
+    server: ServerClock,
     /// The end of the certificate in use, if the server has refused it as expired.
     expired: Option<Wall>,
     /// Time from the boot to the start of the process.
@@ -54,44 +64,56 @@ impl WallClock {
     /// `boot_to_start` is the time from the boot to the start of this process.
     pub fn new(built: Wall, boot_to_start: Duration) -> Self {
         let log = OutageLog::new("clock");
-        Self { built, server: None, expired: None, boot_to_start, log }
+        Self { built, server: ServerClock::Unknown, expired: None, boot_to_start, log }
     }
 
     /// The time of this boot by the server's clock, if the server has sent its time.
     pub fn boot(&self) -> Option<Wall> {
-        let (at, date) = self.server?;
-        Some(boot_of(date, at, self.boot_to_start))
+        match self.server {
+            ServerClock::Date(date, at) => Some(boot_of(date, at, self.boot_to_start)),
+            ServerClock::Unknown | ServerClock::IsWrong => None,
+        }
     }
 
     /// Takes the `Date` of a response.
     pub fn on_server_date(&mut self, date: Wall, at: Mono) {
-        self.server = Some((at, date));
+        self.server = ServerClock::Date(date, at);
+    }
+
+    fn is_set(&self, now: Now) -> bool {
+        now.wall >= self.built
     }
 
     /// `now` with the time to write: the board's if its clock is set, else the server's. `None` if
     /// the clock is wrong and the server has not sent its time.
     pub fn cluster_now(&self, now: Now) -> Option<ClusterNow> {
-        let is_set = now.wall >= self.built;
-        let wall = if is_set { Some(now.wall) } else { self.server_time(now.mono) };
+        let wall = if self.is_set(now) { Some(now.wall) } else { self.server_time(now) };
         wall.map(|wall| ClusterNow { mono: now.mono, wall })
     }
 
     /// The server's time, if it has sent one.
-    pub fn server_time(&self, now: Mono) -> Option<Wall> {
-        let (at, date) = self.server?;
-        Some(date.after(now.since(at)))
+    pub fn server_time(&self, now: Now) -> Option<Wall> {
+        match self.server {
+            ServerClock::Date(date, at) => Some(date.after(now.mono.since(at))),
+            ServerClock::IsWrong => Some(now.wall).filter(|_| self.is_set(now)),
+            ServerClock::Unknown => None,
+        }
     }
 
     /// The server, or a gateway before it, has refused the certificate in use within TLS, as one
     /// that has expired or is not valid yet. Such a server never sends its time. If the last
     /// `Date` says that the certificate is valid, and the board's clock that it is not, that server
-    /// had a wrong clock: the board's time is used until the next `Date`.
+    /// had a wrong clock: the board's is used until the next `Date`, or until it is refuted, too.
     pub fn on_expired(&mut self, leaf: &Leaf, now: Now) {
         self.expired = Some(leaf.not_after);
         let is_valid = |wall| leaf.is_valid(wall, Some(wall));
-        let is_set = now.wall >= self.built;
-        if is_set && !is_valid(now.wall) && self.server_time(now.mono).is_some_and(is_valid) {
-            self.server = Some((now.mono, now.wall));
+        let is_denied = self.is_set(now) && !is_valid(now.wall);
+        match self.server {
+            ServerClock::Date(..) if is_denied && self.server_time(now).is_some_and(is_valid) => {
+                self.server = ServerClock::IsWrong;
+            }
+            ServerClock::IsWrong if !is_denied => self.server = ServerClock::Unknown,
+            _ => {}
         }
     }
 
@@ -102,7 +124,7 @@ impl WallClock {
 
     /// Whether the server's time is not known but for this: the certificate in use has expired.
     pub fn knows_expiry_alone(&self) -> bool {
-        self.server.is_none() && self.expired.is_some()
+        matches!(self.server, ServerClock::Unknown) && self.expired.is_some()
     }
 
     /// The time to judge certificates by: the server's, else a time after the end of a certificate
@@ -110,17 +132,17 @@ impl WallClock {
     /// the board's clock.
     pub fn judging_time(&self, now: Now) -> Option<Wall> {
         let after_end = || Some(self.expired?.after(Duration::from_secs(1)).max(now.wall));
-        self.server_time(now.mono).or_else(after_end)
+        self.server_time(now).or_else(after_end)
     }
 
     /// Logs once that the board's clock is wrong, and once that it is set.
     pub fn log_state(&mut self, now: Now) {
-        if now.wall >= self.built {
+        if self.is_set(now) {
             self.log.succeeded(now.mono);
             return;
         }
         let (shown, built) = (now.wall.time(), self.built.time());
-        let line = match self.server_time(now.mono) {
+        let line = match self.server_time(now) {
             Some(time) => {
                 let behind = rounded_down(time.since(now.wall));
                 format!(
@@ -165,7 +187,7 @@ pub fn boot_of(date: Wall, at: Mono, boot_to_start: Duration) -> Wall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::credentials::certificate::tests::leaf;
+    use crate::credentials::certificate::tests as certificates;
 
     const BUILT: u64 = 1_790_000_000;
 
@@ -229,7 +251,7 @@ mod tests {
     #[test]
     fn a_refusal_within_tls_counts_more_than_the_date_of_a_server_that_was_ahead() {
         let hours = |count: u64| wall_at(BUILT + count * 3600);
-        let leaf = leaf(hours(500), hours(600));
+        let leaf = certificates::leaf(hours(500), hours(600));
         for (server, board, time) in [
             (550, hours(1), hours(1)),
             // The board's clock agrees, or is not set.
@@ -242,8 +264,20 @@ mod tests {
             let now = Now { mono: Mono::START, wall: board };
             clock.on_server_date(hours(server), now.mono);
             clock.on_expired(&leaf, now);
-            assert_eq!(clock.server_time(now.mono), Some(time), "{server} {board:?}");
+            assert_eq!(clock.server_time(now), Some(time), "{server} {board:?}");
         }
+        // Then the board's clock, which was the wrong one, is corrected.
+        let mut clock = WallClock::new(wall_at(BUILT), Duration::ZERO);
+        let [now, corrected] = [1, 550].map(|hour| Now { mono: Mono::START, wall: hours(hour) });
+        clock.on_server_date(hours(551), now.mono);
+        clock.on_expired(&leaf, now);
+        assert_eq!(clock.server_time(corrected), Some(hours(550)));
+        assert_eq!(clock.cluster_now(Now { wall: wall_at(5), ..now }), None);
+        let last = certificates::leaf(hours(0), hours(9));
+        // The last certificate, which is valid by the board's clock, is refused, too.
+        clock.on_expired(&last, now);
+        assert!(clock.knows_expiry_alone());
+        assert!(clock.judging_time(now) > Some(hours(9)));
     }
 
     /// A board that started 100 s before the process; its own clock is wrong.

@@ -307,8 +307,10 @@ impl Certificate {
         self.held = Some(leaf);
         if self.is_early(at) {
             self.search_due = now.mono;
-            // The signer's clock may be right again soon.
+            // The signer's clock may be right again soon. A CSR whose name is derived from the same
+            // key would only find this certificate again.
             half = half.min(EARLY_PAUSE);
+            self.new_key = true;
         }
         if self.until_renewal(at).is_zero() { half.max(MIN_PAUSE) } else { MIN_PAUSE }
     }
@@ -322,13 +324,18 @@ impl Certificate {
 
     fn back_off(&mut self, at: ClusterSeen) {
         let (now, delay) = (at.now, self.backoff.next_delay());
-        // Each of the two clocks may be wrong: the server's ahead, or the board's behind.
-        let most = |wall| kind::longest_pause(self.held.as_ref(), wall);
-        let most = most(now.wall).min(most(at.board));
-        self.due = now.mono.after(most.min(delay + self.jitter.of(delay / 10)));
+        let pause = self.longest_pause(at).min(delay + self.jitter.of(delay / 10));
+        self.due = now.mono.after(pause);
         // The files are searched before each attempt.
         self.search_due = self.search_due.min(self.due);
         debug_assert!(now.mono < self.due, "{:?} at {now:?}", self.due);
+    }
+
+    /// Longest pause before the next attempt. Each of the two clocks may be wrong: the server's
+    /// ahead, or the board's behind.
+    fn longest_pause(&self, at: ClusterSeen) -> Duration {
+        let most = |wall| kind::longest_pause(self.held.as_ref(), wall);
+        most(at.now.wall).min(most(at.board))
     }
 
     /// Makes a request to the supervisor due soon after the creation of the Node at `created`, so
@@ -370,7 +377,8 @@ impl Certificate {
             }
         };
         progress.map_err(|why| {
-            let pause = retry_after.unwrap_or_default().min(self.kind.last_backoff());
+            let most = self.kind.last_backoff().min(self.longest_pause(at));
+            let pause = retry_after.unwrap_or_default().min(most);
             self.due = self.due.max(now.mono.after(pause));
             RequestError { why, refused: result.err().map(Box::new) }
         })

@@ -754,7 +754,8 @@ fn a_certificate_that_is_not_valid_yet_is_not_the_last_word() {
         assert_eq!(certificate.due(now), now.now.mono.after(SEARCH_PERIOD));
         let again = seen(300, right, Wall::default());
         certificate.on_task(TaskResult::NotFound, again).unwrap();
-        let asks = matches!(certificate.next(again), Work::Files(FileTask::Sign { .. }))
+        let next = certificate.next(again);
+        let asks = matches!(next, Work::Files(FileTask::Sign { new_key: true, .. }))
             && certificate.due(again) == again.now.mono;
         assert_eq!(asks, kind != ROTATE, "the signer's clock may be right again");
         // Clocks that differ by seconds are no reason.

@@ -63,7 +63,11 @@ fn no_pause_is_longer(clock: fn(ClusterSeen) -> ClusterSeen) {
         if certificate.request().is_none() {
             certificate.on_task(TaskResult::Signed(signed(1)), now);
         }
-        certificate.on_response(Err("no route".into()), now).unwrap_err();
+        // A front that is being maintained, or the network.
+        let mut busy = text(503, "maintenance");
+        busy.as_mut().unwrap().retry_after = Some(hours(1));
+        let answer = if last_hour % 2 == 0 { busy } else { Err("no route".into()) };
+        certificate.on_response(answer, now).unwrap_err();
         let (pause, left) = (certificate.due(now).since(now.now.mono), end.since(now.now.wall));
         assert!(pause <= (left / 10).clamp(LAST_BACKOFF, hours(1)), "{pause:?} of {left:?}");
         last_hour += u32::from(left < hours(1));

@@ -450,7 +450,7 @@ impl World {
 
     pub(crate) fn write_pair_of_another_node(&mut self) {
         self.write_pair(OTHER);
-        self.people.foreign_pair = Some(self.now);
+        self.people.foreign_pair.get_or_insert(self.now);
     }
 
     /// A board that has run since the files of another node came never uses them.

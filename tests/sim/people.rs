@@ -137,7 +137,7 @@ enum Act {
 }
 
 /// What a part of a line tells a person. The first one counts.
-const REMEDIES: [(&str, Act); 28] = [
+const REMEDIES: [(&str, Act); 31] = [
     ("no space left on device", Act::Repeat),
     ("read-only file system", Act::Repeat),
     ("remove it there", Act::RemoveFlags),
@@ -164,6 +164,10 @@ const REMEDIES: [(&str, Act); 28] = [
     ("if it is of another cluster, replace or remove it", Act::NewLine),
     ("try again", Act::Repeat),
     ("wait for its end", Act::Repeat),
+    // The server is ill: it is the right one.
+    ("if kubeadm did not make this cluster", Act::Repeat),
+    ("is it the server's URL?", Act::Repeat),
+    ("is the URL of an API server", Act::Repeat),
     ("429", Act::Wait),
     ("503", Act::Wait),
 ];

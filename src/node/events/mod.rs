@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::kube::delay::TokenBucket;
 use crate::kube::facts::Sign;
 use crate::kube::instant::Mono;
-use crate::kube::message::{Accept, Answer, Refused, Request, RequestError, accepted};
+use crate::kube::message::{self, Accept, Answer, Refused, Request, RequestError, accepted};
 use crate::kube::object;
 use crate::kube::text::{VERBOSE, one_line};
 use crate::node::wall_clock::ClusterNow;
@@ -315,9 +315,18 @@ impl EventQueue {
         debug_assert!(first.tries <= TRIES, "{first:?}");
         debug_assert!(self.sent.len() <= MAX_SENT, "{} were sent", self.sent.len());
         let counted = self.sent.iter_mut().find(|sent| sent.event == first.event);
-        if let Err(error) = accepted(answer) {
+        // A gateway may answer with a page of its own.
+        let is_event = |body: &[u8]| {
+            let object = message::parse_without(body, &["labels", "annotations", "managedFields"]);
+            object.is_some_and(|object| !object::text(&object, &["metadata", "name"]).is_empty())
+        };
+        let result = accepted(answer).and_then(|response| match is_event(&response.body) {
+            true => Ok(()),
+            false => Err(Refused::nonsense("an Event").into()),
+        });
+        if let Err(error) = result {
             match (error.refused.as_deref(), counted) {
-                (None, _) => self.retry(first),
+                (None | Some(Refused { code: 200..300, .. }), _) => self.retry(first),
                 (Some(Refused { code: 429 | 500.., retry_after: Some(delay), .. }), _) => {
                     first.tries -= 1;
                     first.refusals += 1;

@@ -71,6 +71,11 @@ fn now(mono: Mono) -> ClusterNow {
     ClusterNow::test(mono, Wall::default().after(mono.since(Mono::START)))
 }
 
+/// The answer of a server that has stored the event.
+fn stored(code: u16) -> Answer {
+    answered(code, json!({"kind": "PartialObjectMetadata", "metadata": {"name": "pi.1"}}))
+}
+
 /// Sends the first event. Returns the method, the path below [`EVENTS`] and the body.
 fn send(queue: &mut EventQueue, outcome: Answer) -> (Method, String, Value) {
     let request = queue.request("u1", now(at(100_000))).unwrap();
@@ -85,12 +90,12 @@ fn foreign_text_in_an_event_is_one_line() {
     for _ in 0..2 {
         queue.push(Event::name_conflict("pi", "b\n<0>c\u{1b}[2J"), at(1));
     }
-    let (_, _, body) = send(&mut queue, answered(201, Value::Null));
+    let (_, _, body) = send(&mut queue, stored(201));
     let want = "Node pi is also written by another board, boot id: b <0>c [2J; \
                 give each a name of its own with --hostname-override";
     assert_eq!(body["message"], want);
     // The second one is a repetition.
-    assert_eq!(send(&mut queue, answered(200, Value::Null)).0, Method::Patch);
+    assert_eq!(send(&mut queue, stored(200)).0, Method::Patch);
 }
 
 /// node_container_manager_linux_test.go TestNodeRefFromNode; here with the Node's uid.
@@ -98,7 +103,7 @@ fn foreign_text_in_an_event_is_one_line() {
 fn an_event_has_the_nodes_uid_and_its_repetition_is_counted() {
     let mut queue = EventQueue::new("pi", 0, 0);
     queue.push(Event::starting(), at(1));
-    let (method, path, body) = send(&mut queue, answered(201, Value::Null));
+    let (method, path, body) = send(&mut queue, stored(201));
     assert_eq!((method, path.as_str()), (Method::Post, ""));
     assert_eq!(
         body,
@@ -117,9 +122,21 @@ fn an_event_has_the_nodes_uid_and_its_repetition_is_counted() {
 
     for count in [2, 3] {
         queue.push(Event::starting(), at(60));
-        let (method, path, body) = send(&mut queue, answered(200, Value::Null));
+        let (method, path, body) = send(&mut queue, stored(200));
         assert_eq!((method, path.as_str()), (Method::Patch, "/pi.3b9aca00"));
         assert_eq!(body, json!({"count": count, "lastTimestamp": "1970-01-01T00:01:00Z"}));
+    }
+}
+
+/// client-go, too, sends an event again whose answer it cannot decode.
+#[test]
+fn an_event_that_a_gateway_answers_is_sent_again() {
+    for page in [Value::Null, json!("sign in"), json!({"kind": "Event"})] {
+        let mut queue = EventQueue::new("pi", 0, 0);
+        queue.push(Event::starting(), at(1));
+        let first = send(&mut queue, answered(200, page));
+        assert_eq!(send(&mut queue, stored(201)), first);
+        assert!(queue.waiting.is_empty());
     }
 }
 
@@ -127,16 +144,16 @@ fn an_event_has_the_nodes_uid_and_its_repetition_is_counted() {
 fn an_expired_event_is_created_again_and_a_taken_name_replaced() {
     let mut queue = EventQueue::new("pi", 0, 0);
     queue.push(Event::starting(), at(1));
-    send(&mut queue, answered(201, Value::Null));
+    send(&mut queue, stored(201));
     queue.push(Event::starting(), at(4000));
     assert_eq!(send(&mut queue, answered(404, Value::Null)).0, Method::Patch);
-    let (method, _, body) = send(&mut queue, answered(201, Value::Null));
+    let (method, _, body) = send(&mut queue, stored(201));
     assert_eq!((method, &body["count"]), (Method::Post, &json!(1)));
     assert!(queue.waiting.is_empty());
 
     queue.push(Event::cordoned("pi", true), at(1));
     let taken = send(&mut queue, answered(409, Value::Null)).2;
-    let free = send(&mut queue, answered(201, Value::Null)).2;
+    let free = send(&mut queue, stored(201)).2;
     assert_ne!(taken["metadata"]["name"], free["metadata"]["name"]);
     assert!(queue.waiting.is_empty());
 }
@@ -185,7 +202,7 @@ fn an_event_that_a_busy_server_refuses_is_sent_again_later() {
         tries += 1;
     }
     assert_eq!(tries, TRIES_WHILE_BUSY);
-    send(&mut queue, answered(201, Value::Null));
+    send(&mut queue, stored(201));
     assert!(queue.waiting.is_empty());
     // A busy server uses up none of the other attempts: another boot may have used the name.
     queue.push(Event::starting(), at(1));
@@ -193,7 +210,7 @@ fn an_event_that_a_busy_server_refuses_is_sent_again_later() {
         send(&mut queue, answer);
         assert_eq!(queue.waiting.len(), 1);
     }
-    send(&mut queue, answered(201, Value::Null));
+    send(&mut queue, stored(201));
     assert!(queue.waiting.is_empty());
     // Without the header another attempt is of no use.
     queue.push(Event::starting(), at(1));
@@ -210,7 +227,7 @@ fn waiting_and_counted_events_are_bounded() {
     }
     assert_eq!(queue.waiting.len(), MAX_WAITING);
     while !queue.waiting.is_empty() {
-        send(&mut queue, answered(201, Value::Null));
+        send(&mut queue, stored(201));
     }
     assert_eq!(queue.sent.len(), MAX_SENT);
     let names: std::collections::BTreeSet<&str> =
@@ -229,7 +246,7 @@ fn events_of_one_type_have_the_limit_of_client_go() {
         queue.push(Event::new("Warning", "R", "m".to_owned()), at);
         while !queue.waiting.is_empty() {
             sent[usize::from(queue.waiting[0].event.kind == "Warning")] += 1;
-            send(&mut queue, answered(201, Value::Null));
+            send(&mut queue, stored(201));
         }
     }
     assert_eq!(sent, [25 + 23, 25 + 23]);
@@ -246,7 +263,7 @@ fn names_increase_even_if_the_clock_does_not() {
         queue.push(Event::cordoned("pi", ahead > 8), at(1));
         queue.on_new_uid();
         let request = queue.request("u1", now).unwrap();
-        queue.on_response(answered(201, Value::Null), at(1));
+        queue.on_response(stored(201), at(1));
         let body: Value = serde_json::from_slice(&request.body).unwrap();
         let name = body["metadata"]["name"].as_str().unwrap().to_owned();
         assert!(name > before, "{name} after {before}");
@@ -265,7 +282,7 @@ fn after_a_burst_the_rate_is_limited() {
         let then = Mono::START.after(Duration::from_millis(tenth * 100));
         while queue.due(then).is_some() {
             queue.request("u1", now(then)).unwrap();
-            queue.on_response(answered(201, Value::Null), at(1));
+            queue.on_response(stored(201), at(1));
             sent.push(tenth);
         }
     }

@@ -33,6 +33,9 @@ const STORED_AGAIN: Duration = Duration::from_secs(1000);
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
     let mut was_cut = false;
+    // The last look found too many pairs: old ones are removed some seconds after the next one is
+    // in use.
+    let mut had_many = false;
     // Until when a file that could not be removed may stay.
     let mut stays: BTreeMap<String, Duration> = BTreeMap::new();
     for entry in run.trace {
@@ -53,7 +56,17 @@ fn judge(run: &Run<'_>) -> Judged {
             What::Files { seen, while_faulty } => {
                 judged.count += 1;
                 stays.retain(|_, until| entry.at < *until);
-                look(&mut judged, entry.at, seen, &stays, *while_faulty, was_cut);
+                look(&mut judged, entry.at, seen, &stays, *while_faulty);
+                let most = match () {
+                    () if was_cut => PAIRS_AFTER_A_CUT,
+                    () if *while_faulty => PAIRS_WHILE_FAULTY,
+                    () => PAIRS,
+                };
+                let pairs = seen.iter().filter(|file| is_pair(&file.path));
+                let has_many = pairs.clone().count() > most;
+                if std::mem::replace(&mut had_many, has_many) && has_many {
+                    judged.breaks(entry.at, "old pairs stay", names(pairs));
+                }
                 was_cut &= *while_faulty;
             }
             What::File { op } => {
@@ -76,11 +89,7 @@ fn look(
     seen: &[FileSeen],
     stays: &BTreeMap<String, Duration>,
     while_faulty: bool,
-    was_cut: bool,
 ) {
-    let names = |seen: &[&FileSeen]| {
-        seen.iter().map(|file| file.path.as_str()).collect::<Vec<_>>().join(" ")
-    };
     for file in seen.iter().filter(|file| file.is_secret) {
         let is_foreign = FOREIGN.iter().any(|folder| file.path.starts_with(folder));
         let kind = match () {
@@ -96,21 +105,16 @@ fn look(
         };
         judged.breaks(now, kind, format!("{} with mode {:o}", file.path, file.mode));
     }
-    let pairs: Vec<&FileSeen> = seen.iter().filter(|file| is_pair(&file.path)).collect();
-    let most = match () {
-        () if was_cut => PAIRS_AFTER_A_CUT,
-        () if while_faulty => PAIRS_WHILE_FAULTY,
-        () => PAIRS,
-    };
-    if pairs.len() > most {
-        judged.breaks(now, "old pairs stay", names(&pairs));
-    }
     let is_other =
         |file: &&FileSeen| file.path.starts_with("var/lib/nodelet/") && !file.path.starts_with(PKI);
-    let others: Vec<&FileSeen> = seen.iter().filter(is_other).collect();
-    if others.len() > OTHERS {
-        judged.breaks(now, "files grow", names(&others));
+    let others = seen.iter().filter(is_other);
+    if others.clone().count() > OTHERS {
+        judged.breaks(now, "files grow", names(others));
     }
+}
+
+fn names<'a>(seen: impl Iterator<Item = &'a FileSeen>) -> String {
+    seen.map(|file| file.path.as_str()).collect::<Vec<_>>().join(" ")
 }
 
 /// `kubelet-client-2027-01-15-08-00-02.pem`; a board without an RTC names its first pair by 1970,
@@ -136,8 +140,9 @@ mod tests {
             mode: *mode,
             is_secret: true,
         };
-        let seen = names.iter().map(file).collect();
-        breaks(judge, &[at(9, What::Files { while_faulty, seen })])
+        let seen: Vec<_> = names.iter().map(file).collect();
+        let look = |second| at(second, What::Files { while_faulty, seen: seen.clone() });
+        breaks(judge, &[look(9), look(39)])
     }
 
     #[test]
@@ -152,6 +157,9 @@ mod tests {
         let many = [&one, &two, &three].map(|path| (path.as_str(), 0o600));
         assert_eq!(files(&many, false).as_deref(), Some("old pairs stay"));
         assert_eq!(files(&many, true), None);
+        let seen = many.map(|(path, mode)| FileSeen { path: path.into(), mode, is_secret: true });
+        let once = What::Files { while_faulty: false, seen: seen.into() };
+        assert_eq!(breaks(judge, &[at(9, once)]), None);
         let new = format!("{one}.new");
         let left = [(new.as_str(), 0o600)];
         let is_left = Some("a part of a file with a key is left");

@@ -152,7 +152,7 @@ impl Objects {
         if path.contains("/events") {
             let event: Value = serde_json::from_slice(&request.body).unwrap_or_default();
             self.events.push(object::text(&event, &["reason"]).to_owned());
-            return answered(201, json!({}));
+            return answered(201, event);
         }
         if path.contains("/pods") {
             return self.answer_pods(request);

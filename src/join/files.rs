@@ -347,7 +347,10 @@ impl JoinPaths {
 
     fn forget_certificates(&self) -> Result<Vec<Op>, Fault> {
         let mut ops = remove_certificates(&self.cert_dir())?;
-        ops.extend(remove_serving_certificates(&self.at("var/lib/nodelet-serve"))?);
+        // `nodelet serve` has those of its unit, and without systemd the agent's.
+        for folder in [self.at("var/lib/nodelet-serve"), self.cert_dir()] {
+            ops.extend(remove_serving_certificates(&folder)?);
+        }
         remove(&mut ops, &self.issued_kubeconfig());
         Ok(ops)
     }

@@ -399,6 +399,8 @@ fn a_power_cut_of_a_reset_is_repeated() {
     let paths = JoinPaths::new(Some(tree.path()));
     written(&paths, new(true));
     tree.write("var/lib/nodelet/pki/kubelet-client-1.pem", b"old");
+    // Without systemd, `nodelet serve` has its certificates there.
+    tree.write("var/lib/nodelet/pki/kubelet-server-1.pem", b"old");
     tree.write("var/lib/nodelet/pki/other.pem", b"stays");
     tree.write("var/lib/nodelet/podcidr", b"10.0.0.0/24");
     // An earlier power cut left these, which hold a key or a token.
@@ -410,7 +412,7 @@ fn a_power_cut_of_a_reset_is_repeated() {
     let act = || {
         let mut disk = Disk::default();
         let (report, removed) = super::run_reset(&mut disk, &mut paths.clone(), false);
-        assert_eq!((report.failed().len(), removed.len()), (0, 8));
+        assert_eq!((report.failed().len(), removed.len()), (0, 9));
         (disk.done, ())
     };
     let states = power_cut::survives(tree.path(), act, |(), state| {
@@ -420,6 +422,7 @@ fn a_power_cut_of_a_reset_is_repeated() {
         for path in left.iter().chain(&others) {
             assert_eq!(text(path), "", "{state}");
         }
+        assert_eq!(text(&paths.cert_dir().join("kubelet-server-1.pem")), "", "{state}");
         assert_eq!(text(&paths.cert_dir().join("other.pem")), "stays");
     });
     assert!(states > 5, "{states}");

@@ -328,6 +328,7 @@ fn reset_removes_what_join_and_the_agent_wrote() {
         "nodelet/kubeconfig",
         "nodelet/pki/kubelet-client-2026-11-21-06-19-25.pem",
         "nodelet/pki/kubelet-client.key.tmp",
+        "nodelet/pki/kubelet-server-2026-11-21-06-19-25.pem",
         "nodelet-serve/kubelet-server-2026-11-21-06-19-25.pem",
     ]
     .map(|name| format!("var/lib/{name}"));

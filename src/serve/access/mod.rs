@@ -343,7 +343,12 @@ impl Access {
                 _ => Refused::nonsense("a review").into(),
             },
             Err(error) => match error.refused {
-                Some(refused) if is_token && matches!(refused.code, 400 | 413 | 422) => {
+                // The page of a gateway has no reason, and says nothing about the token.
+                Some(refused)
+                    if is_token
+                        && !refused.reason.is_empty()
+                        && matches!(refused.code, 400 | 413 | 422) =>
+                {
                     return Review::Malformed;
                 }
                 _ => error.why,

@@ -456,6 +456,25 @@ fn a_token_of_a_strange_form_is_a_bad_one() {
     assert_eq!(port.get("good"), Verdict::Allowed);
 }
 
+/// A gateway in front of the API server answers instead of it: nothing is known of the token.
+#[test]
+fn a_page_of_a_gateway_is_a_failed_review_of_a_token() {
+    for code in [400, 413, 422, 502] {
+        let mut port = Port::new();
+        assert_eq!(port.get("good"), Verdict::Allowed);
+        port.server.wait(120);
+        port.server.instead = Some(answered(code, Value::Null));
+        collect_lines();
+        assert_eq!(port.get("good"), Verdict::Unauthorized);
+        let lines = take_lines();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains(&format!("tokenreviews: {code}; ")), "{lines:?}");
+        port.server.instead = None;
+        port.server.wait(5);
+        assert_eq!(port.get("good"), Verdict::Allowed, "{code}");
+    }
+}
+
 /// Each other connection waits for a judgement.
 #[test]
 fn a_judgement_has_4_s_for_all_its_reviews() {

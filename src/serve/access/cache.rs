@@ -12,7 +12,7 @@ use crate::serve::access::User;
 /// A keyed hash.
 pub(super) type KeyedHash = [u8; 32];
 
-/// Most tokens that are cached.
+/// Most valid tokens that are cached, and most invalid ones.
 const MAX_TOKENS: usize = 16;
 /// Most permissions that are cached.
 const MAX_VERDICTS: usize = 32;
@@ -22,9 +22,13 @@ const MAX_PEERS: usize = 8;
 const EVERY: Duration = Duration::from_secs(1);
 const BURST: u32 = 4;
 
-/// The tokens that were reviewed, valid and invalid.
+/// The tokens that were reviewed. Valid and invalid ones have a table each: no invalid token evicts
+/// a valid one, and the valid ones, which are replaced each hour, take no place of an invalid one.
 #[derive(Debug, Default)]
-pub(super) struct TokenCache(Vec<CachedToken>);
+pub(super) struct TokenCache {
+    valid: Vec<CachedToken>,
+    invalid: Vec<CachedToken>,
+}
 
 #[derive(Debug)]
 struct CachedToken {
@@ -38,17 +42,20 @@ struct CachedToken {
 impl TokenCache {
     /// Until when the review of a token counts, and its user.
     pub(super) fn get(&self, digest: &KeyedHash) -> Option<(Mono, Option<&Rc<User>>)> {
-        let known = self.0.iter().find(|known| known.digest == *digest)?;
+        let mut known = self.valid.iter().chain(&self.invalid);
+        let known = known.find(|known| known.digest == *digest)?;
         Some((known.until, known.user.as_ref()))
     }
 
-    /// Stores the review of a token in place of its earlier one. If the table is full, evicts an
-    /// invalid token. If all are valid, evicts the valid one that was reviewed longest ago. So a
-    /// new invalid token in a table of valid ones is itself evicted.
+    /// Stores the review of a token in place of its earlier one. If its table is full, evicts the
+    /// token that was reviewed longest ago.
     pub(super) fn insert(&mut self, digest: KeyedHash, until: Mono, user: Option<Rc<User>>) {
-        self.0.retain(|known| known.digest != digest);
-        self.0.push(CachedToken { digest, until, user });
-        drop_first(&mut self.0, MAX_TOKENS, |known| (known.user.is_some(), known.until));
+        for table in [&mut self.valid, &mut self.invalid] {
+            table.retain(|known| known.digest != digest);
+        }
+        let table = if user.is_some() { &mut self.valid } else { &mut self.invalid };
+        table.push(CachedToken { digest, until, user });
+        drop_first(table, MAX_TOKENS, |known| known.until);
     }
 }
 
@@ -155,29 +162,27 @@ mod tests {
         [number; 32]
     }
 
+    /// The tokens of two scrapers are replaced each 48 minutes: after 7 hours there are 16 that
+    /// were good, of which 14 are never used again.
     #[test]
-    fn a_bad_token_takes_the_place_of_no_good_one() {
+    fn good_and_bad_tokens_take_no_place_of_each_other() {
         let mut tokens = TokenCache::default();
         let user = || Some(Rc::new(User::default()));
-        for number in 0..15 {
+        for number in 0..16 {
             tokens.insert(digest(number), at(number.into()), user());
         }
         for number in 100..200 {
-            tokens.insert(digest(number), at(1000), None);
+            tokens.insert(digest(number), at(number.into()), None);
         }
-        assert_eq!(tokens.0.len(), MAX_TOKENS);
-        assert!((0..15).all(|number| tokens.get(&digest(number)).is_some()));
-        assert_eq!(tokens.get(&digest(199)), Some((at(1000), None)));
-        tokens.insert(digest(15), at(2), user());
-        assert_eq!(tokens.get(&digest(199)), None);
-        tokens.insert(digest(200), at(1000), None);
-        assert_eq!(tokens.get(&digest(200)), None, "all are good");
+        assert!((0..16).all(|number| tokens.get(&digest(number)).is_some()));
+        assert!((184..200).all(|number| tokens.get(&digest(number)).is_some()));
+        assert_eq!(tokens.get(&digest(183)), None, "the oldest one");
         tokens.insert(digest(16), at(20), user());
         assert_eq!(tokens.get(&digest(0)), None, "the oldest one");
-        assert_eq!(tokens.0.len(), MAX_TOKENS);
+        assert!(tokens.get(&digest(1)).is_some());
         // One that was good and is bad now.
-        tokens.insert(digest(16), at(30), None);
-        assert_eq!(tokens.get(&digest(16)), Some((at(30), None)));
+        tokens.insert(digest(16), at(300), None);
+        assert_eq!(tokens.get(&digest(16)), Some((at(300), None)));
     }
 
     #[test]

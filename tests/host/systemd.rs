@@ -423,8 +423,11 @@ fn the_units_of_the_port_are_valid_and_hardened() {
     // The agent's process and its memory are of the same user.
     let filter = service.lines().filter(|line| line.starts_with("SystemCallFilter=~"));
     let filter: String = filter.collect();
-    for call in ["kill", "tkill", "tgkill", "pidfd_send_signal", "ptrace", "process_vm_writev"] {
-        assert!(filter.split([' ', '~']).any(|word| word == call), "{call}");
+    let signals =
+        ["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"];
+    // Neither @resources nor @privileged has prlimit64: without descriptors the agent cannot connect.
+    for call in signals.iter().chain(&["prlimit64", "ptrace", "process_vm_writev"]) {
+        assert!(filter.split([' ', '~']).any(|word| word == *call), "{call}");
     }
     // The agent's state.
     let delay = ["Restart=on-failure", "RestartSec=10", "StartLimitIntervalSec=0"];

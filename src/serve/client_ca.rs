@@ -34,7 +34,8 @@ pub(super) struct ClientCa {
     signatures: WebPkiSupportedAlgorithms,
 }
 
-/// The user of a certificate that the CA has signed, and when the certificate is valid.
+/// The user of a certificate that the CA has signed, and when all certificates of the chain that
+/// the client sent are valid. At another time the chain is verified again.
 #[derive(Clone, Debug)]
 pub(super) struct Verified {
     pub(super) user: User,
@@ -67,7 +68,12 @@ impl ClientCa {
         match verified {
             Ok(()) => {
                 let user = User { name, groups, ..User::default() };
-                Ok(Verified { user, from: leaf.not_before, until: leaf.not_after })
+                let (mut from, mut until) = (leaf.not_before, leaf.not_after);
+                for ca in intermediates.iter().filter_map(|ca| Leaf::parse(ca)) {
+                    from = from.max(ca.not_before);
+                    until = until.min(ca.not_after);
+                }
+                Ok(Verified { user, from, until })
             }
             Err(why) => {
                 let name: String = name.chars().take(MAX_NAME).collect();

@@ -155,6 +155,16 @@ impl Pair {
         client: Client,
         versions: &[&'static SupportedProtocolVersion],
     ) -> Self {
+        Self::with_chain(tls, client, Vec::new(), versions)
+    }
+
+    /// The client also sends `intermediates`.
+    fn with_chain(
+        tls: Arc<ServerConfig>,
+        client: Client,
+        intermediates: Vec<CertificateDer<'static>>,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Self {
         let provider = ring::default_provider();
         let signatures = provider.signature_verification_algorithms;
         let any_server = Verifier { authorities: None, signatures };
@@ -168,7 +178,7 @@ impl Pair {
         if let Some((certificate, key)) = client {
             // Also a key of another certificate.
             let key = sign::any_supported_type(&PrivateKeyDer::Pkcs8(key.into())).unwrap();
-            let certified = CertifiedKey::new(vec![certificate], key);
+            let certified = CertifiedKey::new([vec![certificate], intermediates].concat(), key);
             config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
         }
         let name = ServerName::try_from("pi").unwrap();
@@ -575,6 +585,26 @@ fn the_dates_of_a_certificate_are_compared_at_each_request() {
     }
     pair.server.forget_user();
     assert!(pair.server.user(&other, year(2026)).is_err());
+}
+
+/// As crypto/x509 does, which verifies the whole chain with each request.
+#[test]
+fn an_intermediate_ca_that_expires_ends_the_user_of_an_open_connection() {
+    let root = Authority::new("root");
+    let (key, mut params) = (KeyPair::generate().unwrap(), CertificateParams::default());
+    params.distinguished_name.push(DnType::CommonName, "intermediate");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    set_years(&mut params, 2026, 2027);
+    let certificate = params.signed_by(&key, &root.0).unwrap();
+    let intermediate = Authority(Issuer::new(params, key), certificate.pem());
+    let ca = ClientCa::new(Some(&root.pem())).unwrap();
+    let chain = vec![certificate.der().clone()];
+    let client = intermediate.valid();
+    let mut pair = Pair::with_chain(config(&ca), client, chain, rustls::DEFAULT_VERSIONS);
+    assert_eq!(pair.run(at(1)), ConnectionNext::Wait);
+    for (now, is_known) in [(2026, true), (2027, false), (2025, false), (2026, true)] {
+        assert_eq!(pair.server.user(&ca, year(now)).is_ok(), is_known, "{now}");
+    }
 }
 
 #[test]

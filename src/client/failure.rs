@@ -77,7 +77,8 @@ impl Failure {
         }
     }
 
-    pub(super) fn tls(error: &Error, host: &str) -> Self {
+    /// `is_verified`: the server had proven who it is.
+    pub(super) fn tls(error: &Error, host: &str, is_verified: bool) -> Self {
         use CertificateError::{ExpiredContext, NotValidYetContext, UnknownIssuer};
         let distrust = match error {
             Error::InvalidCertificate(UnknownIssuer) => Some(Distrust::Issuer),
@@ -87,7 +88,7 @@ impl Failure {
             Error::InvalidCertificate(_) => Some(Distrust::Other),
             _ => None,
         };
-        Self::Tls(distrust, tls_fault(error, host))
+        Self::Tls(distrust, tls_fault(error, host, is_verified))
     }
 
     pub(super) fn distrust(&self) -> Option<Distrust> {
@@ -165,10 +166,10 @@ impl From<Failure> for ureq::Error {
 }
 
 /// The fault of a TLS error; `host` is the name that the server's certificate must have.
-fn tls_fault(error: &Error, host: &str) -> Fault {
+fn tls_fault(error: &Error, host: &str, is_verified: bool) -> Fault {
     match error {
         Error::InvalidCertificate(e) => refused_certificate(e, host),
-        Error::AlertReceived(alert) => refused_by_server(*alert),
+        Error::AlertReceived(alert) => refused_by_server(*alert, is_verified),
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             Fault::new("the server does not speak TLS", "is the port right?")
         }
@@ -252,13 +253,15 @@ fn clock_says(clock: Wall, built: Wall) -> String {
     if clock < built { format!("{says}, nodelet was built at {}", built.time()) } else { says }
 }
 
-fn refused_by_server(alert: AlertDescription) -> Fault {
+/// A server judges our certificate after it has proven its own. Anybody on the way can send an
+/// alert before that.
+fn refused_by_server(alert: AlertDescription, is_verified: bool) -> Fault {
     match alert {
         AlertDescription::CertificateRequired => Fault::new(
             "the server wants a client certificate",
             "the kubeconfig has none that it accepts",
         ),
-        AlertDescription::CertificateExpired => {
+        AlertDescription::CertificateExpired if is_verified => {
             let what = "the server says that our client certificate has expired";
             Fault { kind: FaultKind::Expired, ..Fault::of_credentials(what) }
         }
@@ -268,7 +271,9 @@ fn refused_by_server(alert: AlertDescription) -> Fault {
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::DecryptError
         | AlertDescription::UnknownCA
-        | AlertDescription::AccessDenied => {
+        | AlertDescription::AccessDenied
+            if is_verified =>
+        {
             Fault::of_credentials(format!("the server refused our client certificate: {alert:?}"))
         }
         alert => {
@@ -351,11 +356,11 @@ mod tests {
                 "check the credentials in the kubeconfig",
             ),
         ] {
-            let fault = tls_fault(&error, "k");
+            let fault = tls_fault(&error, "k", true);
             assert!(fault.what.contains(word) && fault.remedy == remedy, "{fault:?}");
         }
         let incomplete = InvalidMessage::MissingData("ServerHello").into();
         let want = "tls: received corrupt message of type MissingData(\"ServerHello\")";
-        assert_eq!(tls_fault(&incomplete, "k"), want.into());
+        assert_eq!(tls_fault(&incomplete, "k", false), want.into());
     }
 }

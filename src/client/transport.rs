@@ -216,7 +216,8 @@ fn handshake(
 ) -> Result<Box<ClientConnection>, Failure> {
     let stage = Stage::Handshake;
     let host = name.to_str();
-    let tls = ClientConnection::new(config, name.clone()).map_err(|e| Failure::tls(&e, &host))?;
+    let tls = ClientConnection::new(config, name.clone());
+    let tls = tls.map_err(|e| Failure::tls(&e, &host, false))?;
     let mut tls = Box::new(tls);
     while tls.is_handshaking() {
         while tls.wants_write() {
@@ -240,7 +241,7 @@ fn read_tls(
     if let Err(error) = tls.process_new_packets() {
         // The alert that tells the server why; it fits into any send buffer.
         let _ = tls.write_tls(socket);
-        return Err(Failure::tls(&error, host));
+        return Err(Failure::tls(&error, host, tls.peer_certificates().is_some()));
     }
     Ok(amount)
 }

@@ -1,8 +1,11 @@
 //! Verification of both certificates before the first byte of HTTP.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+use nodelet::kube::text::FaultKind;
 use rcgen::{BasicConstraints, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -47,6 +50,32 @@ fn a_refused_client_certificate_has_the_reason_of_the_alert() {
             }
         }
     }
+}
+
+/// Anybody on the way can send it. It says nothing about our certificate: that is judged after the
+/// server's own.
+#[test]
+fn an_alert_before_the_server_is_verified_is_no_refusal_of_our_certificate() {
+    let ca = Authority::new();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    // certificate_expired and access_denied of RFC 8446, 6.2, in plaintext.
+    let alerts = [(45, "CertificateExpired"), (49, "AccessDenied")];
+    let peer = thread::spawn(move || {
+        for (alert, _) in alerts {
+            let (mut tcp, _) = listener.accept().unwrap();
+            assert!(tcp.read(&mut [0; 4096]).unwrap() > 0);
+            tcp.write_all(&[21, 3, 3, 0, 2, 2, alert]).unwrap();
+        }
+    });
+    let user = client_certificate(&ca.leaf(&["pi"]));
+    let mut api = Api::new(&kubeconfig(&url, &ca.pem, &user)).unwrap();
+    for (_, name) in alerts {
+        let why = api.call(&get(), BUDGET).unwrap_err();
+        assert_eq!(why.what, format!("{url}: the server ended TLS: {name}"));
+        assert_eq!(why.kind, FaultKind::Other);
+    }
+    peer.join().unwrap();
 }
 
 #[test]

@@ -425,7 +425,7 @@ fn the_units_of_the_port_are_valid_and_hardened() {
     let filter: String = filter.collect();
     let signals =
         ["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"];
-    // Neither @resources nor @privileged has prlimit64: without descriptors the agent cannot connect.
+    // No set of these has prlimit64: without descriptors the agent cannot connect.
     for call in signals.iter().chain(&["prlimit64", "ptrace", "process_vm_writev"]) {
         assert!(filter.split([' ', '~']).any(|word| word == *call), "{call}");
     }

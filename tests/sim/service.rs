@@ -77,7 +77,7 @@ impl World {
 
     /// systemd reads its socket again.
     pub(crate) fn drain_notify(&mut self) {
-        self.unit.pinged = self.now;
+        self.unit.pinged = self.now.max(self.frozen_until);
         self.take_notifications();
     }
 
@@ -113,13 +113,14 @@ impl World {
         }
     }
 
-    /// The watchdog of systemd, which is armed by READY=1.
+    /// The watchdog of systemd, which is armed by READY=1. A name lookup waits for the dead server
+    /// of a root (systemd/differences.md).
     pub(crate) fn ping_is_due(&mut self) {
         if self.unit.pid.is_some()
             && self.unit.is_ready
             && self.now > self.unit.pinged + WATCHDOG
             && !self.faults.has("notify-full")
-            && self.now >= self.frozen_until
+            && self.now >= self.frozen_until.max(self.root_gone_until)
         {
             let text = format!("no ping of the watchdog since {:?}", self.unit.pinged);
             self.tell(What::Broken { sentence: 9, text });

@@ -490,7 +490,9 @@ impl World {
             Event::Heals => {
                 self.tell_files(true);
                 self.at_hook.clear();
-                self.frozen_until = self.frozen_until.min(self.now);
+                if self.now < self.frozen_until {
+                    (self.frozen_until, self.unit.pinged) = (self.now, self.now);
+                }
                 if !self.board.is_on || self.unit.is_stopping {
                     self.kill_agent();
                     self.boot_in(Duration::ZERO);

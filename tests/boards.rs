@@ -183,7 +183,11 @@ fn ours(key: &str, want: &Value, root: &HostRoot, facts: &Facts, node: &Value) -
             } else {
                 let usage = find("memory.usage_in_bytes");
                 let stat = find("memory.stat");
-                json!(cgroup::parse_v1(usage.as_bytes(), stat.as_bytes()))
+                json!(cgroup::parse_usage(
+                    usage.as_bytes(),
+                    stat.as_bytes(),
+                    "total_inactive_file "
+                ))
             };
             ours
         }
@@ -290,7 +294,7 @@ fn the_facts_and_the_node_of_every_board_are_as_expected() {
 fn parse_all(text: &str) {
     let _ = memory::parse_meminfo(text.as_bytes());
     let _ = cgroup::parse_v2(text.as_bytes());
-    let _ = cgroup::parse_v1(text.as_bytes(), text.as_bytes());
+    let _ = cgroup::parse_usage(text.as_bytes(), text.as_bytes(), "total_inactive_file ");
     let _ = cpu::is_listed(text, 7);
     let _ = pids::parse_running(text.as_bytes());
     let _ = system::parse_os_image(text);

@@ -368,7 +368,11 @@ impl Mounted {
         let options = join(&join("proc/fs/ext4", device), "options");
         let options = Presence::from(reader.text(&options)).present()?.unwrap_or_default();
         let mut words = options.split_whitespace();
-        found.stops_on_error = self.stops_on_error || words.any(|word| word == "errors=remount-ro");
+        let function = reader.text(&join(&join("sys/fs/ext4", device), "last_error_func"));
+        let function = Presence::from(function).present()?;
+        found.stops_on_error = self.stops_on_error
+            || words.any(|word| word == "errors=remount-ro")
+            || function.is_some_and(|function| function.trim() == ABORTED);
         let last = join(&join("sys/fs/ext4", device), "last_error_time");
         let last = Presence::from(reader.reread_number(&mut RereadFile::new(last))).present()?;
         found.last = last.unwrap_or_default().unsigned_abs();
@@ -380,6 +384,9 @@ impl Mounted {
 
 /// A read-only superblock counts after this time.
 const READ_ONLY_FOR: Duration = Duration::from_secs(60);
+/// The `last_error_func` of an ext4 whose journal was aborted: each write fails, whatever `errors=`
+/// says. Since d3476f3dad4a its superblock stays `rw`. Linux 6.15 is the first with `emergency_ro`.
+const ABORTED: &str = "ext4_journal_check_start";
 /// `last_error_time` may be this much ahead of the clock, in seconds.
 const CLOCK_STEP: u64 = 60;
 
@@ -763,6 +770,26 @@ pub(super) mod tests {
             let mut board = new_board();
             board.look(0, &first);
             assert_eq!(board.looks(3, 60, &second), want, "{name}");
+        }
+    }
+
+    /// On Linux 6.12 to 6.14, and late versions of 5.15, 6.1 and 6.6, its options say nothing.
+    #[test]
+    fn an_ext4_whose_journal_was_aborted_is_known_by_the_function_of_the_error() {
+        let tree = Tree::new("health-aborted");
+        tree.write(MOUNTINFO, b"1 0 179:2 / / rw - ext4 /dev/mmcblk0p2 rw\n");
+        tree.write("proc/fs/ext4/mmcblk0p2/options", b"rw\nerrors=continue\n");
+        let mut board = Board::new(&KIND, |source: &mut ReadonlyFilesystem, root: &PathBuf| {
+            source.look(&mut HealthReader::new(HostRoot::new(root), Now::default));
+        });
+        for (errors, function, want) in [
+            ("0", "", "False"),
+            ("1", "ext4_lookup", "False"),
+            ("2", "ext4_journal_check_start", "FilesystemIsReadOnly"),
+        ] {
+            tree.write("sys/fs/ext4/mmcblk0p2/errors_count", errors.as_bytes());
+            tree.write("sys/fs/ext4/mmcblk0p2/last_error_func", function.as_bytes());
+            assert_eq!(board.looks(3, 60, &tree.path().to_owned()), want, "{function}");
         }
     }
 

@@ -34,7 +34,8 @@ pub(super) struct Ext4Errors {
     pub(super) count: u64,
     /// `last_error_time`, seconds since 1970; 0 is never. Only read if there are errors.
     pub(super) last: u64,
-    /// An error makes it read-only: `errors=remount-ro`. Only read if there are errors.
+    /// The last error stopped all writes: `errors=remount-ro`, or its journal was aborted. Only
+    /// read if there are errors.
     pub(super) stops_on_error: bool,
     /// Seconds since 1970 at which the kernel booted. Only read if there are errors.
     pub(super) booted: Option<u64>,

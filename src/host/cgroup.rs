@@ -1,7 +1,8 @@
 //! The cgroup mode, and the memory in use at the root cgroup: cAdvisor's working set, which is
 //! usage - inactive_file and at least 0.
 //!
-//! The root of v2 has no memory.current. The usage is anon + file of its memory.stat, as in runc.
+//! The usage is memory.current, as in runc. The root of v2 has none, but the root that a container
+//! sees has one. Without it the usage is anon + file of memory.stat, without the kernel's memory.
 //! Without a memory controller a kubelet does not start; here the same sum is computed from
 //! `proc/meminfo` (`memory`). If that is unreadable too, the fact is unread.
 
@@ -15,6 +16,7 @@ use crate::os::root::HostRoot;
 use crate::os::scan;
 
 const CONTROLLERS: &str = "sys/fs/cgroup/cgroup.controllers";
+const CURRENT: &str = "sys/fs/cgroup/memory.current";
 
 /// How cgroups are mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,7 @@ pub fn mode(mounts: &[Mount]) -> Mode {
 #[derive(Debug)]
 pub(super) enum WorkingSet {
     V2 {
+        current: Option<RereadFile>,
         stat: RereadFile,
     },
     V1 {
@@ -67,9 +70,12 @@ pub(super) enum WorkingSet {
 }
 
 impl WorkingSet {
-    pub(super) fn new(mode: Mode) -> Self {
+    pub(super) fn new(root: &HostRoot, mode: Mode) -> Self {
         match mode {
-            Mode::V2 => Self::V2 { stat: RereadFile::new("sys/fs/cgroup/memory.stat") },
+            Mode::V2 => Self::V2 {
+                current: root.open(CURRENT).ok().map(|_| RereadFile::new(CURRENT)),
+                stat: RereadFile::new("sys/fs/cgroup/memory.stat"),
+            },
             Mode::V1 | Mode::Hybrid => Self::V1 {
                 usage: RereadFile::new("sys/fs/cgroup/memory/memory.usage_in_bytes"),
                 stat: RereadFile::new("sys/fs/cgroup/memory/memory.stat"),
@@ -81,11 +87,11 @@ impl WorkingSet {
     /// Memory in use at the root cgroup, in bytes; `None` without a memory controller.
     pub(super) fn read(&mut self, root: &HostRoot) -> Option<u64> {
         match self {
-            Self::V2 { stat } => stat.read(root).ok().and_then(|stat| parse_v2(&stat)),
-            Self::V1 { usage, stat } => match (usage.read(root), stat.read(root)) {
-                (Ok(usage), Ok(stat)) => parse_v1(&usage, &stat),
-                _ => None,
-            },
+            Self::V2 { current: None, stat } => {
+                stat.read(root).ok().and_then(|stat| parse_v2(&stat))
+            }
+            Self::V2 { current: Some(usage), stat } => used(root, usage, stat, "inactive_file "),
+            Self::V1 { usage, stat } => used(root, usage, stat, "total_inactive_file "),
             Self::None => None,
         }
     }
@@ -98,9 +104,19 @@ pub fn parse_v2(stat: &[u8]) -> Option<u64> {
     Some(anon?.saturating_add(file?).saturating_sub(inactive.unwrap_or(0)))
 }
 
-/// From memory.usage_in_bytes and memory.stat of v1.
-pub fn parse_v1(usage: &[u8], stat: &[u8]) -> Option<u64> {
-    let [inactive] = scan::values(stat, ["total_inactive_file "], scan::lone_number);
+/// From a file with the usage, less the line of memory.stat that begins with `inactive`.
+fn used(
+    root: &HostRoot,
+    usage: &mut RereadFile,
+    stat: &mut RereadFile,
+    inactive: &str,
+) -> Option<u64> {
+    parse_usage(&usage.read(root).ok()?, &stat.read(root).ok()?, inactive)
+}
+
+/// From the text of a file with the usage, and that of memory.stat.
+pub fn parse_usage(usage: &[u8], stat: &[u8], inactive: &str) -> Option<u64> {
+    let [inactive] = scan::values(stat, [inactive], scan::lone_number);
     Some(scan::lone_number(usage)?.saturating_sub(inactive.unwrap_or(0)))
 }
 
@@ -186,10 +202,26 @@ mod tests {
     }
 
     #[test]
-    fn on_v1_usage_is_usage_in_bytes_minus_total_inactive_file() {
-        assert_eq!(parse_v1(b"100\n", b"inactive_file 1\ntotal_inactive_file 30\n"), Some(70));
-        assert_eq!(parse_v1(b"100", b""), Some(100));
-        assert_eq!(parse_v1(b"1", b"total_inactive_file 30"), Some(0));
-        assert_eq!(parse_v1(b"", b"total_inactive_file 30"), None);
+    fn usage_of_a_file_is_less_its_inactive_files() {
+        let tree = Tree::new("working-set");
+        let root = HostRoot::new(tree.path());
+        let v1 = "sys/fs/cgroup/memory";
+        let stat = "anon 1\nfile 1\ninactive_file 1\ntotal_inactive_file 30\n";
+        for (usage, stat, want) in [
+            ("100\n", stat, [Some(99), Some(70)]),
+            ("100", "", [Some(100); 2]),
+            ("0", stat, [Some(0); 2]),
+            ("", stat, [None; 2]),
+        ] {
+            tree.write(&format!("{v1}/memory.usage_in_bytes"), usage.as_bytes());
+            tree.write(&format!("{v1}/memory.stat"), stat.as_bytes());
+            tree.write(CURRENT, usage.as_bytes());
+            tree.write("sys/fs/cgroup/memory.stat", stat.as_bytes());
+            let read = |mode| WorkingSet::new(&root, mode).read(&root);
+            assert_eq!([Mode::V2, Mode::V1].map(read), want, "{usage:?}");
+        }
+        std::fs::remove_file(tree.path().join(CURRENT)).unwrap();
+        tree.write("sys/fs/cgroup/memory.stat", stat.as_bytes());
+        assert_eq!(WorkingSet::new(&root, Mode::V2).read(&root), Some(1));
     }
 }

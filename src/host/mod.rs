@@ -70,7 +70,7 @@ impl Sources {
             mounts: own,
             meminfo: memory::Meminfo::new(),
             threads: pids::Threads::default(),
-            working_set: cgroup::WorkingSet::new(mode),
+            working_set: cgroup::WorkingSet::new(root, mode),
             node_fs: disk::MeasuredPath::default(),
             image_fs: disk::MeasuredPath::default(),
             online: cpu::Online::new(),

@@ -36,6 +36,8 @@ fn judge(run: &Run<'_>) -> Judged {
     // The last look found too many pairs: old ones are removed some seconds after the next one is
     // in use.
     let mut had_many = false;
+    // The status line says that the card takes no certificate, and so keeps the old ones.
+    let mut stores_none = false;
     // Until when a file that could not be removed may stay.
     let mut stays: BTreeMap<String, Duration> = BTreeMap::new();
     for entry in run.trace {
@@ -63,12 +65,13 @@ fn judge(run: &Run<'_>) -> Judged {
                     () => PAIRS,
                 };
                 let pairs = seen.iter().filter(|file| is_pair(&file.path));
-                let has_many = pairs.clone().count() > most;
+                let has_many = pairs.clone().count() > most && !stores_none;
                 if std::mem::replace(&mut had_many, has_many) && has_many {
                     judged.breaks(entry.at, "old pairs stay", names(pairs));
                 }
                 was_cut &= *while_faulty;
             }
+            What::Notify { text } => stores_none = text.contains("in use, but not stored"),
             What::File { op } => {
                 if let Some((path, end)) =
                     op.strip_prefix("Remove(\"").and_then(|op| op.split_once("\")"))

@@ -253,8 +253,8 @@ pub fn certificate_renewal(
     let Some(due) = due else {
         return Finding::note(check, "not by nodelet", "replace it before it expires");
     };
-    // Each agent begins to renew before 90 % of the life.
-    let last = leaf.not_before.after(leaf.not_after.since(leaf.not_before) / 10 * 9);
+    // Each agent begins to renew before 90 % of the life, or soon after it if its clock is not set.
+    let last = leaf.last_tenth();
     let when = if due == Wall::default() {
         "at once".to_owned()
     } else {

@@ -694,6 +694,14 @@ fn the_servers_time_alone_renews_only_in_the_last_tenth() {
         let unset = seen(0, noon().after(hours(75)), never_set);
         assert_eq!(holding(kind, held()).due(unset), unset.now.mono.after(hours(15)));
     }
+    // Boards that joined together are spread there, too.
+    for (random, minutes) in [(0, 0), (500, 30), (1000, 59)] {
+        let spread = Certificate::new(ROTATE, subject(), held(), false, Jitter::new(random));
+        let then =
+            noon().after(hours(90) + Duration::from_secs(minutes * 60) - Duration::from_secs(60));
+        let due = spread.due(seen(0, then, never_set)).since(Mono::START);
+        assert!((60..120).contains(&due.as_secs()), "{random}: {due:?}");
+    }
     // One that must be replaced at once, and one that only its end replaces.
     let at_once = Certificate::new(ROTATE, subject(), held(), true, Jitter::NONE);
     assert_eq!(at_once.due(seen(0, noon(), never_set)), Mono::START);

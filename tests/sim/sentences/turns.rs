@@ -82,7 +82,10 @@ fn judge(run: &Run<'_>) -> Judged {
         quiet.take(entry);
         match &entry.what {
             What::Answer(answer) => {
-                unanswered.insert(answer.pid, if answer.code == 401 { SHUT_OUT } else { 0 });
+                // A Node of another name is refused, too: there is nothing to write.
+                let is_other = answer.code == 403 && answer.target.contains("/nodes/");
+                let is_shut_out = answer.code == 401 || is_other;
+                unanswered.insert(answer.pid, if is_shut_out { SHUT_OUT } else { 0 });
             }
             What::Connects { pid, opened: true, .. } => *unanswered.entry(*pid).or_default() += 1,
             _ => {}

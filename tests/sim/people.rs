@@ -137,7 +137,7 @@ enum Act {
 }
 
 /// What a part of a line tells a person. The first one counts.
-const REMEDIES: [(&str, Act); 31] = [
+const REMEDIES: [(&str, Act); 32] = [
     ("no space left on device", Act::Repeat),
     ("read-only file system", Act::Repeat),
     ("remove it there", Act::RemoveFlags),
@@ -168,6 +168,7 @@ const REMEDIES: [(&str, Act); 31] = [
     ("if kubeadm did not make this cluster", Act::Repeat),
     ("is it the server's URL?", Act::Repeat),
     ("is the URL of an API server", Act::Repeat),
+    ("does a proxy end TLS", Act::Repeat),
     ("429", Act::Wait),
     ("503", Act::Wait),
 ];

@@ -153,8 +153,8 @@ impl CertificateKind {
 /// Time until a certificate with this deadline is replaced. What a server signs while its clock is
 /// ahead is not valid when that clock is right again. So in the first nine tenths of the life the
 /// board's clock must be past the deadline, too. In the last tenth the server's time is enough: the
-/// board's clock may never be set. The deadline's part of 70 to 90 % also spreads these renewals: for
-/// 80 %, half of the range, they are at 90.5 %.
+/// board's clock may never be set. The deadline's part of 70 to 90 % also spreads these renewals:
+/// for 80 %, half of the range, they are at 90.5 %.
 pub(super) fn until_renewal(deadline: Wall, held: Option<&Leaf>, at: ClusterSeen) -> Duration {
     let last_tenth = held.map_or(deadline, |leaf| {
         let begin = leaf.not_before.after(leaf.not_after.since(leaf.not_before) / 1000 * 700);

@@ -10,14 +10,12 @@ use nix::errno::Errno;
 
 use super::environment_file::{value_of, variables, words};
 use crate::config::command_line;
-use crate::host::disk;
 use crate::kube::facts::{Read, Unread, UnreadKind};
 use crate::kube::finding::Finding;
 use crate::kube::text::Fault;
 use crate::os::clock;
 use crate::os::command::AGENT_CREDENTIALS;
 use crate::os::guard;
-use crate::os::mounts::parse_mountinfo;
 use crate::os::read::{LARGE, SMALL, cause};
 use crate::os::root::HostRoot;
 
@@ -174,15 +172,13 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name))
 }
 
-/// `Err` if the agent runs and cannot see the file system of `path`.
-pub(crate) fn not_hidden(root: &HostRoot, path: &str) -> Read<()> {
+/// The mount table of the agent's process; empty if it does not run.
+pub(crate) fn mount_table(root: &HostRoot) -> Read<String> {
     let process = agent_process(root).map_err(|why| Unread::new(SERVICE, why.what))?;
-    let Some((process, _)) = process else { return Ok(()) };
+    let Some((process, _)) = process else { return Ok(String::new()) };
     // The table of a process that has ended is unread, not absent: it would hide nothing.
     let table = root.text(&format!("proc/{process}/mountinfo"), LARGE);
-    let table = table.map_err(|unread| Unread { kind: UnreadKind::Failed, ..unread })?;
-    let table: Vec<_> = table.lines().filter_map(parse_mountinfo).collect();
-    disk::not_hidden(Path::new(path), &table)
+    table.map_err(|unread| Unread { kind: UnreadKind::Failed, ..unread })
 }
 
 /// The process of the agent, compared with the files of the next start.
@@ -525,25 +521,6 @@ mod tests {
         tree.write("proc/7/environ", b"A=1\0NODELET_JOIN_FLAGS=--v=2\0NODELET_FLAGS=\0");
         tree.write("run/credentials/nodelet.service/kubeconfig", b"a");
         tree
-    }
-
-    #[test]
-    fn what_the_process_cannot_see_is_not_seen_for_it() {
-        let (tree, home) = (board(), "/home/me/images");
-        let root = HostRoot::new(tree.path());
-        let unread = not_hidden(&root, home).unwrap_err();
-        assert_eq!(unread, Unread::new("proc/7/mountinfo", "no such file or directory"));
-        let table =
-            "1 0 8:1 / / ro - ext4 a rw\n2 1 0:2 /systemd/inaccessible/dir /home ro - tmpfs b rw\n";
-        tree.write("proc/7/mountinfo", table.as_bytes());
-        let hidden = not_hidden(&root, home).unwrap_err().to_string();
-        assert!(
-            hidden.starts_with("statvfs /home/me/images: nodelet.service hides it"),
-            "{hidden}"
-        );
-        assert_eq!(not_hidden(&root, "/var/lib/containerd"), Ok(()));
-        tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", b"");
-        assert_eq!(not_hidden(&root, home), Ok(()), "it does not run");
     }
 
     #[test]

@@ -145,6 +145,11 @@ pub const JOIN_AGAIN: &str = "nodelet join --force";
 /// The remedy of a certificate that is not valid yet.
 const RENEW: &str = "nodelet uses the last certificate, if that is valid; else join again";
 
+/// The remedy of certificates that a reboot loses. The unit may write below /var/lib/nodelet alone,
+/// which systemd makes a link to this folder.
+const DISK: &str =
+    "mount a folder of a disk at /var/lib/private/nodelet, or without the unit use --cert-dir";
+
 /// `writable` is `None` if no certificate is requested: nothing is written there. `fs_type` is the
 /// type of the file system, if the mount table was read.
 pub fn cert_dir(path: &str, fs_type: Option<&str>, writable: Option<Result<(), Fault>>) -> Finding {
@@ -154,12 +159,12 @@ pub fn cert_dir(path: &str, fs_type: Option<&str>, writable: Option<Result<(), F
         None => Finding::note(check, "certificates are not requested here", ""),
         Some(Ok(())) => match fs_type {
             Some("tmpfs" | "ramfs" | "rootfs") => {
-                Finding::note(check, format!("{path} is in memory: {lost}"), "use --cert-dir")
+                Finding::note(check, format!("{path} is in memory: {lost}"), DISK)
             }
             Some("overlay") => Finding::note(
                 check,
                 format!("{path} is on an overlay: if its upper layer is in memory, {lost}"),
-                "then put --cert-dir on a disk",
+                &format!("then {DISK}"),
             ),
             _ => Finding::ok(check, path),
         },
@@ -383,7 +388,10 @@ mod tests {
             (cert_dir("/c", None, None), "– not requested"),
             (cert_dir("/c", None, Some(Ok(()))), "✓ /c"),
             (cert_dir("/c", Some("ext4"), Some(Ok(()))), "✓ /c"),
-            (cert_dir("/c", Some("tmpfs"), Some(Ok(()))), "– /c is in memory"),
+            (
+                cert_dir("/c", Some("tmpfs"), Some(Ok(()))),
+                "– has expired; mount a folder of a disk at",
+            ),
             (cert_dir("/c", Some("overlay"), Some(Ok(()))), "– /c is on an overlay"),
             (
                 cert_dir("/c", None, Some(read_only())),

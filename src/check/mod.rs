@@ -2,19 +2,20 @@
 //! inspect`: the Node that a run would register.
 //!
 //! This file has the commands. `board`, `guest` and `server` judge plain values, and
-//! `runtime::check` the container runtime. `probe` and `port` read files and send requests, and
-//! change nothing.
+//! `runtime::check` the container runtime. `probe`, `port` and `sandbox` read files or send
+//! requests, and change nothing.
 
 pub mod board;
 pub mod guest;
 mod port;
 mod probe;
+mod sandbox;
 mod server;
 
 use std::time::Duration;
 
 use crate::agent::setup::{Setup, ask_name_servers};
-use crate::agent::unit::{self, UnitAgent};
+use crate::agent::unit::UnitAgent;
 use crate::client::dns::NodeName;
 use crate::config::flags::Flags;
 use crate::kube::{describe, object};
@@ -73,7 +74,7 @@ fn desired(setup: &mut Setup, clock: &Clock) -> (Desired, Option<RuntimeReport>)
         let report = runtime::ask(config, ASK);
         let runtime = runtime::facts_of(config, report.clone());
         let image_fs = runtime.image_folder().and_then(|folder| {
-            unit::not_hidden(&host.root, folder).and_then(|()| host.image_fs(folder))
+            sandbox::not_hidden(&host.root, folder).and_then(|()| host.image_fs(folder))
         });
         facts.image_fs = Some(image_fs);
         facts.runtime = Some(runtime);

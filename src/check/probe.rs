@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::port::{PORT, port};
+use super::sandbox::not_read_only;
 use super::{board, desired, guest, server};
 use crate::agent::permissions::{Need, PERMISSIONS, Permission};
 use crate::agent::setup::Setup;
@@ -64,8 +65,13 @@ pub(super) fn report(setup: &mut Setup, unit: Option<UnitAgent>, clock: &Clock) 
     let by_flags = config.rotate_certificates || config.bootstrap_kubeconfig.is_some();
     let requests = access.as_ref().map_or(by_flags, |access| access.rotation.deadline().is_some());
     let runs = unit.as_ref().is_some_and(|unit| unit.runs);
+    let cert_dir = config.cert_dir.display().to_string();
+    let place = guard::resolve(&config.cert_dir).ok().zip(all_mounts().ok());
     let writable = requests.then(|| {
         writable(&config.cert_dir)?;
+        if let Some((found, _)) = place.as_ref().filter(|_| runs) {
+            not_read_only(&host.root, &found.existing)?;
+        }
         has_room(&config.cert_dir).map_err(|why| match why.remedy.as_str() {
             room if runs && !room.is_empty() => {
                 Fault::new(why.what, format!("{room} before a restart: {IN_MEMORY}"))
@@ -73,8 +79,6 @@ pub(super) fn report(setup: &mut Setup, unit: Option<UnitAgent>, clock: &Clock) 
             _ => why,
         })
     });
-    let cert_dir = config.cert_dir.display().to_string();
-    let place = guard::resolve(&config.cert_dir).ok().zip(all_mounts().ok());
     let mount = place.as_ref().and_then(|(found, mounts)| over(mounts, &found.existing));
     findings.push(board::cert_dir(&cert_dir, mount.map(|mount| &*mount.fs_type), writable));
     findings.push(guest::guest(&config.node));
@@ -577,6 +581,33 @@ mod tests {
             assert!(text.contains(&lines) && is_skipped, "{text}");
             // The next boot starts it.
             tree.write("etc/systemd/system/multi-user.target.wants/nodelet.service", b"");
+        }
+    }
+
+    /// `ProtectSystem=strict`: this process can write it.
+    #[test]
+    fn a_cert_dir_that_the_sandbox_makes_read_only_fails() {
+        let tree = Tree::empty("check-sandbox");
+        tree.write("kubeconfig", kubeconfig("http://127.0.0.1:1", &pair(2049)).as_bytes());
+        tree.write("sys/fs/cgroup/nodelet.service/cgroup.procs", b"7\n");
+        tree.write("proc/7/cmdline", b"/usr/bin/nodelet\0");
+        tree.write("proc/7/mountinfo", b"1 0 8:1 / / ro,relatime - ext4 a rw\n");
+        let path = |name: &str| tree.join(name).display().to_string();
+        let flags = [
+            "--hostname-override=pi".to_owned(),
+            "--rotate-certificates".to_owned(),
+            format!("--host-root={}", path("")),
+            format!("--kubeconfig={}", path("kubeconfig")),
+            format!("--cert-dir={}", path("pki")),
+        ];
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        for (runs, mark) in [(false, Mark::Ok), (true, Mark::Failed)] {
+            let mut setup = Setup::new(Flags::of(&flags), true).unwrap();
+            let finding = Finding::ok("unit", "");
+            let unit = UnitAgent { flags: Vec::new(), finding, runs, elsewhere: None };
+            let report = report(&mut setup, Some(unit), &Clock::start());
+            let finding = report.findings.iter().find(|finding| finding.check == "cert-dir");
+            assert_eq!(finding.unwrap().mark, mark, "{}", finding.unwrap().line());
         }
     }
 

@@ -76,7 +76,7 @@ pub(super) fn get(
     let mut api = run.api(&config, "namesake", "")?;
     // The supervisor has stored the password of this board for the name.
     let name = &run.board.name;
-    let undo = format!("kubectl -n kube-system delete secret {name}.node-password.k3s");
+    let undo = supervisor::forget_password(name);
     let finding = kubeadm::namesake(run, &mut api, Some(&undo))?;
     run.add(finding);
     let detail = format!("by itself, at the supervisor {server}");

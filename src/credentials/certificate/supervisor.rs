@@ -47,10 +47,19 @@ pub fn request(signed: &SigningRequest) -> Request {
 /// The remedy if the server has another node password for this name. A new password does not help:
 /// the server accepts only the first one until its Secret is deleted.
 pub fn restore_password(node_name: &str) -> String {
+    let delete = forget_password(node_name);
     format!(
         "restore /etc/credstore/nodelet.k3s-password and restart nodelet, or kubectl delete node \
-         {node_name}, kubectl -n kube-system delete secret {node_name}.node-password.k3s, and \
-         nodelet join --force"
+         {node_name}, {delete}, and nodelet join --force"
+    )
+}
+
+/// The command that deletes the node password of this name from the server. k3s and rke2 end the
+/// name of the Secret with their own name (`getSecretName` in pkg/nodepassword of k3s).
+pub fn forget_password(node_name: &str) -> String {
+    format!(
+        "kubectl -n kube-system delete secret --ignore-not-found {node_name}.node-password.k3s \
+         {node_name}.node-password.rke2"
     )
 }
 

@@ -396,7 +396,7 @@ fn a_node_password_that_cannot_be_read_has_its_remedy_and_may_be_corrected() {
         let mut current = credentials.current;
         let why = credentials.renewal_fault.unwrap().to_string();
         assert!(why.contains(part), "{why}");
-        assert!(why.contains("delete secret pi.node-password.k3s"), "{why}");
+        assert!(why.contains("pi.node-password.k3s pi.node-password.rke2"), "{why}");
         let result = work(&mut current, &SIGN, Wall::default());
         assert!(matches!(result, TaskResult::Failed(_)), "{result:?}");
         tree.write("etc/k3s-password", b"0123456789abcdef\n");

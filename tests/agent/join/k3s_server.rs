@@ -44,7 +44,7 @@ fn a_board_renews_keeps_its_name_and_is_joined_again_after_its_certificate_expir
                 "403 Forbidden: unable to verify password",
                 "--node-name",
                 "kubectl delete node NAME",
-                "delete secret NAME.node-password.k3s",
+                "NAME.node-password.k3s NAME.node-password.rke2",
             ]
             .map(|part| part.replace("NAME", NAME))
             .each_ref()

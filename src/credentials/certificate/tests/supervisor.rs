@@ -136,7 +136,7 @@ fn each_useless_answer_is_one_line_and_the_next_request_follows_later() {
         (text(403, &status(hash)), "the server has another password for this name: use nodelet "),
         (text(403, &status(hash)), "join --node-name, or restore /etc/credstore/nodelet.k3s-pass"),
         (text(403, &status(hash)), "kubectl delete node pi, kubectl -n kube-system delete secret"),
-        (text(403, &status(hash)), " delete secret pi.node-password.k3s, and"),
+        (text(403, &status(hash)), " pi.node-password.k3s pi.node-password.rke2, and"),
         // Not a Status.
         (text(403, "the password\n"), "403: the password; the server has another password"),
         // Recorded from a proxy that ends TLS, and the page of a proxy.

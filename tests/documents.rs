@@ -486,11 +486,18 @@ fn the_unit_is_installed_and_enabled(script: &str) {
     let double = Double::start();
     let folder = Folder::new("install");
     let here = folder.path().to_str().unwrap();
-    for name in ["usr/bin", "etc/systemd/system"] {
+    for name in ["usr/bin", "etc/systemd/system", "etc/default"] {
         fs::create_dir_all(folder.path().join(name)).unwrap();
     }
     symlink(env!("CARGO_BIN_EXE_nodelet"), folder.path().join("nodelet")).unwrap();
-    folder.write("nodelet.service", text("systemd/nodelet.service"));
+    let mut units = Vec::new();
+    for entry in fs::read_dir(root().join("systemd")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if [".service", ".socket", ".path"].iter().any(|end| name.ends_with(end)) {
+            folder.write(&name, text(&format!("systemd/{name}")));
+            units.push(name);
+        }
+    }
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let name = name.trim().to_lowercase();
     folder.write("kubeconfig", double.kubeconfig_for_node(&name));
@@ -498,6 +505,9 @@ fn the_unit_is_installed_and_enabled(script: &str) {
     let (checks, rest): (Vec<&str>, Vec<&str>) =
         script.lines().partition(|line| line.starts_with("nodelet check "));
     let rest = rest.join("\n").replace(" /", &format!(" {here}/"));
+    let rest = rest.replace(">/", &format!(">{here}/"));
+    // The start is the last line: it reads the flags.
+    assert!(rest.lines().last().is_some_and(|line| line.contains("enable --now")), "{rest}");
     // In another root nothing can be started.
     let rest = rest.replace("enable --now --no-block", &format!("--root={here} enable"));
     run(&folder, &rest);
@@ -511,6 +521,11 @@ fn the_unit_is_installed_and_enabled(script: &str) {
     let wants = "etc/systemd/system/multi-user.target.wants/nodelet.service";
     let enabled = folder.path().join(wants).symlink_metadata();
     assert!(enabled.unwrap().is_symlink());
+    for unit in units {
+        assert!(folder.path().join("etc/systemd/system").join(&unit).exists(), "{unit}");
+    }
+    let flags = fs::read_to_string(folder.path().join("etc/default/nodelet")).unwrap();
+    assert_eq!(flags, "NODELET_FLAGS=--rotate-certificates\n");
 }
 
 fn the_archive_is_appended_and_aligned(script: &str) {

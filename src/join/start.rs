@@ -32,8 +32,10 @@ const START: Duration = Duration::from_secs(15);
 
 /// The checks `start` and `ready`.
 pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Result<(), Finding> {
+    // Without systemd nothing starts the agent while join waits.
+    let by_hand = run.settings.root.is_none() && !run.paths.has_systemd();
     // A bootstrap token may not read the Lease, and the agent gets its certificate later.
-    let may_wait = run.settings.wait && config.certificate.is_some();
+    let may_wait = run.settings.wait && config.certificate.is_some() && !by_hand;
     let stale = UnitProcess::find(&run.paths.host()).why_stale();
     let mut waiting = None;
     if may_wait && stale.is_none() {
@@ -69,7 +71,7 @@ pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Resul
         }
     };
     run.add(ready);
-    run.add(metrics(&run.paths));
+    run.add(metrics(&run.paths, by_hand));
     Ok(())
 }
 
@@ -97,11 +99,15 @@ fn kept(paths: &JoinPaths, bootstrap_only: bool, mounts: &[Mount], started: Find
 }
 
 /// How to get `kubectl top`: the one thing that is off after a join.
-fn metrics(paths: &JoinPaths) -> Finding {
+fn metrics(paths: &JoinPaths, by_hand: bool) -> Finding {
     if paths.is_enabled(SERVE_SOCKET) {
         Finding::ok("metrics", "nodelet-serve.socket is enabled")
     } else {
-        let remedy = "systemctl enable --now nodelet-serve.socket";
+        let remedy = if by_hand {
+            "nodelet serve --listen=0.0.0.0:10250, with the flags of the agent"
+        } else {
+            "systemctl enable --now nodelet-serve.socket"
+        };
         Finding::note("metrics", "kubectl top has no values of this Node", remedy)
     }
 }

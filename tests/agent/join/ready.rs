@@ -157,6 +157,16 @@ fn a_join_that_stores_a_token_does_not_wait_for_ready() {
                 --bootstrap-kubeconfig=/etc/credstore/nodelet.bootstrap-kubeconfig \
                 --root-dir=/var/lib/nodelet\n";
     assert!(is_ok && text.contains(line), "{text}");
+    // Nothing starts the agent while join would wait.
+    let (is_ok, text) = end(join(&cluster(), &["--force"]));
+    for line in [
+        "– start: systemd does not run; nodelet, the flags in /etc/default/nodelet-join, and \
+         --kubeconfig=/etc/credstore/nodelet.kubeconfig --root-dir=/var/lib/nodelet\n",
+        "– ready: join does not wait for it; kubectl get node pi\n",
+        "– metrics: kubectl top has no values of this Node; nodelet serve --listen=",
+    ] {
+        assert!(is_ok && text.contains(line), "{text}");
+    }
 }
 
 /// Without flags `nodelet check` checks the unit: what join stored, and the administrator's flags.

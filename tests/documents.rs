@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nodelet::config::command_line;
 use nodelet::kube::yaml;
+use nodelet::node::schedule::LeaseTimings;
 use serde_json::json;
 
 use nodelet::join::command::{self, JoinCommand, TokenSource};
@@ -571,7 +572,35 @@ fn the_policy_is_applied(script: &str) {
 fn the_policy_names_the_stolen_board(script: &str) {
     let applied = applied("stolen", script);
     assert!(applied.contains("in ['system:node:barn-pi']"), "{applied}");
-    assert!(!applied.contains("node:stolen-board"), "{applied}");
+    // With one name for all, the command for a second board would free the first.
+    assert_eq!(applied.matches("ame: nodelet-denies-barn-pi\n").count(), 3, "{applied}");
+    let text = applied.lines().filter(|line| !line.starts_with('#')).collect::<String>();
+    assert!(!text.contains("stolen-board"), "{applied}");
+}
+
+/// A request of the Node delays a renewal, which gets no response, and the next one opens a
+/// connection.
+#[test]
+fn a_grace_period_is_longer_than_the_lease_law_needs() {
+    let text = text("systemd/cluster/README.md");
+    let (_, table) = text.split_once("| duration, s |").unwrap();
+    let (table, _) = table.split_once("\n\n").unwrap();
+    for row in table.lines().skip(2) {
+        let cells: Vec<&str> = row.trim_matches(['|', ' ']).split(" | ").collect();
+        let number = |at: usize| cells[at].split(',').next().unwrap().parse::<f64>().unwrap();
+        let law = LeaseTimings { lease_duration: Duration::from_secs(cells[0].parse().unwrap()) };
+        let call = law.call_budget();
+        let longest = law.longest_renew_interval()
+            + call
+            + law.answer_budget()
+            + call / 50
+            + law.connect_and_call_budget();
+        assert!((longest.as_secs_f64() - number(2)).abs() < 0.1, "{row}: {longest:?}");
+        assert!(longest.as_secs_f64() < number(3), "{row}: {longest:?}");
+        let renewals = 60.0 / law.renew_interval().as_secs_f64();
+        assert!((renewals - number(1)).abs() < 0.1, "{row}: {renewals}");
+    }
+    assert_eq!(table.lines().count(), 7, "{table}");
 }
 
 fn the_node_is_deleted(script: &str) {

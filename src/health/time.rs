@@ -205,7 +205,7 @@ impl TimeSources {
     pub(super) fn on_written(&mut self, result: Result<(), Fault>, now: Mono) {
         self.history.on_written(result.is_err().then_some(now));
         let error = result.err().map(|why| {
-            format!("cannot be written: {why}; make --root-dir writable for FrequentReboot")
+            format!("cannot be written: {why}; make its folder writable for FrequentReboot")
         });
         self.log.ended(error.as_deref(), now);
     }

@@ -69,13 +69,15 @@ for architecture; do
       ;;
   esac
   place 755 cross/debian/postrm DEBIAN/postrm
-  size=$(du -k --apparent-size -s --exclude=DEBIAN "$tree" | cut -f1)
+  # KiB of the files alone: the size of a folder depends on the file system and on coreutils.
+  size=$(($(find "$tree" -path "$tree/DEBIAN" -prune -o -type f -printf '%s + ') 1023))
+  size=$((size / 1024))
   sed "s/@VERSION@/$version/; s/@ARCHITECTURE@/$debian/; s/@SIZE@/$size/" \
     cross/debian/control >"$tree/DEBIAN/control"
   if test -d "$tree/etc"; then
-    (cd "$tree" && find etc -type f | sed 's|^|/|' | sort >DEBIAN/conffiles)
+    (cd "$tree" && find etc -type f | sed 's|^|/|' | LC_ALL=C sort >DEBIAN/conffiles)
   fi
-  (cd "$tree" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+  (cd "$tree" && find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum >DEBIAN/md5sums)
   find "$tree" -type d -exec chmod 755 {} +
   chmod 644 "$tree"/DEBIAN/[cm]* "$doc/copyright"
   # All files of the archive have this date.

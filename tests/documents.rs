@@ -688,13 +688,52 @@ fn the_data_volume_of_a_month_is_that_of_the_readme() {
     assert!(chapter.contains(&sentence), "not in the chapter: {sentence}");
 }
 
+/// A value of tests/budgets.toml.
+fn recorded(name: &str) -> usize {
+    let budgets = text("tests/budgets.toml");
+    let mut found = budgets.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(" = "));
+    found.next().unwrap().parse().unwrap()
+}
+
+/// RECORD_BUDGETS=1 changes them, and no document.
+#[test]
+fn memory_and_sizes_in_the_documents_are_those_of_the_budgets() {
+    let with_commas = |value: usize| {
+        let digits = value.to_string();
+        let groups = digits.as_bytes().rchunks(3).rev().map(|group| str::from_utf8(group).unwrap());
+        groups.collect::<Vec<_>>().join(",")
+    };
+    let readme = text("README.md");
+    let resident = recorded("resident_kibibytes");
+    for (row, value, end) in [
+        ("| resident memory, KiB | 71,392 |", resident, " |"),
+        ("| binary, bytes |", recorded("aarch64_binary_bytes"), " (arm64) |"),
+    ] {
+        let line = readme.lines().find(|line| line.starts_with(row)).unwrap();
+        let value = with_commas(value);
+        assert!(line.ends_with(&format!(" {value}{end}")), "{line}: recorded is {value}");
+    }
+    let megabytes = |kibibytes: usize| kibibytes as f64 * 1024.0 / 1e6;
+    let control = text("cross/debian/control").replace("\n ", " ");
+    let sentence = format!(
+        "needs {:.1} megabytes of memory; a kubelet needs {:.0}.",
+        megabytes(resident),
+        megabytes(71_392)
+    );
+    assert!(control.contains(&sentence), "not in the package: {sentence}");
+    let targets = text("cross/README.md");
+    for target in ["aarch64", "armv7", "x86_64"] {
+        let row =
+            targets.lines().find(|line| line.contains(&format!(" {target}-unknown-"))).unwrap();
+        let size = recorded(&format!("{target}_binary_bytes")) as f64 / 1e6;
+        assert!(row.ends_with(&format!("| {size:.2} MB |")), "{row}: {size:.2}");
+    }
+}
+
 /// README.md gives the limit, because the figure depends on the machine.
 #[test]
 fn the_system_calls_of_a_minute_are_the_limit_of_the_budgets() {
-    let budgets = text("tests/budgets.toml");
-    let mut recorded =
-        budgets.lines().filter_map(|line| line.strip_prefix("idle_minute_system_calls = "));
-    let recorded: usize = recorded.next().unwrap().parse().unwrap();
+    let recorded = recorded("idle_minute_system_calls");
     let row = format!("| {} at most |", recorded + recorded * 3 / 100);
     let readme = text("README.md");
     let mut rows = readme.lines().filter(|line| line.starts_with("| system calls |"));

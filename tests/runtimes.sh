@@ -18,9 +18,15 @@ chmod 755 "$folder"
 cd "$folder"
 # With what a package needs beside a minimal Debian.
 for packages in 'containerd runc' docker.io \
-  'podman conmon libgpgme11 libsubid4 libassuan0 libgpg-error0 golang-github-containers-common'; do
+  'podman conmon libgpg-error0 golang-github-containers-common'; do
   # shellcheck disable=SC2086
   apt-get download $packages >/dev/null 2>&1 || echo "SKIPPED: apt lacks some of $packages" >&2
+done
+# Libraries of Podman, whose names differ: those of Debian 13 or Ubuntu 24.04, and of Debian 12.
+for names in 'libgpgme11t64 libgpgme11' 'libsubid5 libsubid4' 'libassuan9 libassuan0'; do
+  for name in $names; do
+    if apt-get download "$name" >/dev/null 2>&1; then break; fi
+  done
 done
 for package in *.deb; do
   [ ! -f "$package" ] || dpkg -x "$package" .

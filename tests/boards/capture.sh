@@ -3,8 +3,8 @@
 #
 # Runs inside the machine, as root, with only a POSIX shell and busybox. Copies at most
 # 64 KiB of each file. Links are kept, as relative ones. Values that identify a machine
-# are replaced by made-up values of the same form: machine-id, boot id, product UUID,
-# host name, builder of the kernel, and the mount points that only this machine has.
+# are replaced by made-up values of the same form: machine-id, boot id, the UUIDs of the
+# machine, host name, builder of the kernel, and the mount points that only this machine has.
 # Addresses stay: read proc/net and etc/hosts before you publish a tree of a machine with
 # public addresses.
 set -eu
@@ -78,7 +78,6 @@ for file in proc/meminfo proc/loadavg proc/cgroups \
   proc/sys/kernel/pid_max proc/sys/kernel/threads-max proc/sys/kernel/osrelease \
   proc/net/route proc/net/ipv6_route \
   proc/pressure/cpu proc/pressure/memory proc/pressure/io proc/pressure/irq \
-  proc/device-tree/system-id 'proc/device-tree/vm,uuid' \
   sys/kernel/mm/hugepages/*/nr_hugepages \
   sys/devices/system/cpu/online sys/devices/system/cpu/cpu[0-9]* \
   sys/devices/system/cpu/cpu[0-9]*/topology/core_id \
@@ -91,6 +90,7 @@ for file in proc/meminfo proc/loadavg proc/cgroups \
 done
 for pair in same_digit_a:etc/machine-id same_digit_a:var/lib/dbus/machine-id \
   same_digit_b:proc/sys/kernel/random/boot_id same_digit_c:sys/class/dmi/id/product_uuid \
+  same_digit_c:proc/device-tree/system-id same_digit_c:proc/device-tree/vm,uuid \
   no_name:proc/sys/kernel/hostname no_builder:proc/version no_own_hosts:etc/hosts \
   no_own_mounts:proc/self/mountinfo no_own_mount_list:proc/mounts; do
   if [ -e "/${pair#*:}" ]; then take "${pair%%:*}" "${pair#*:}"; fi

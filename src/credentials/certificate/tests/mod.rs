@@ -374,6 +374,33 @@ fn an_unsigned_csr_is_given_up_after_the_limit() {
     assert_eq!(certificate.give_up(at(99_999, noon())), Ok(()));
 }
 
+/// A suspend counts in the limit: the CSR may be signed meanwhile, and its key is in memory alone.
+#[test]
+fn a_csr_is_read_once_more_after_a_suspend_beyond_the_limit() {
+    for (kind, seconds) in [(BOOTSTRAP, 7200), (ROTATE, 1800)] {
+        let awake = at(seconds, noon());
+        let mut certificate = waiting(kind, "c");
+        let pending = answered(200, csr("c", &signed(1)));
+        assert_eq!(certificate.on_response(pending, at(1, noon())), Ok(None));
+        certificate.on_task(TaskResult::NotFound, awake).unwrap();
+        for answer in [answered(200, csr("c", &signed(1))), Err("slow".into())] {
+            let mut certificate = certificate.clone();
+            assert_eq!(certificate.give_up(awake), Ok(()));
+            assert!(certificate.sends(awake));
+            // Not signed, or not answered: there is no further read.
+            let _ = certificate.on_response(answer, awake);
+            let line = certificate.give_up(awake).unwrap_err().to_string();
+            assert!(line.starts_with("c was not signed within "), "{line}");
+        }
+        let issued = Leaf { public_key: key(1), ..leaf(noon(), noon().after(hours(100))) };
+        let chain = self::certificate(&issued);
+        let read = answered(200, approved(csr("c", &signed(1)), &chain));
+        assert_eq!(certificate.on_response(read, awake), Ok(None));
+        assert_eq!(certificate.give_up(awake), Ok(()));
+        assert_eq!(install(&certificate), Some(chain));
+    }
+}
+
 /// After a restart. csr_test.go TestEnsureCompatible; our CSR always has a signerName.
 #[test]
 fn an_existing_csr_of_that_name_is_used_if_it_is_ours() {

@@ -12,8 +12,6 @@ mod probe;
 mod sandbox;
 mod server;
 
-use std::time::Duration;
-
 use crate::agent::setup::{Setup, ask_name_servers};
 use crate::agent::unit::UnitAgent;
 use crate::client::dns::NodeName;
@@ -26,9 +24,6 @@ use crate::os::command::{CommandFailure, End, print};
 use crate::os::logging;
 use crate::runtime;
 use crate::runtime::report::RuntimeReport;
-
-/// Time limit of a question to the container runtime.
-const ASK: Duration = Duration::from_secs(5);
 
 /// Prints the Node that a run would register, as JSON or as text. Each fact that cannot be read is
 /// one line on stderr, and not a failure. Not inlined, as `check`: its locals would be a part of
@@ -71,7 +66,7 @@ fn desired(setup: &mut Setup, clock: &Clock) -> (Desired, Option<RuntimeReport>)
     let elapsed = || clock.now().mono;
     ask_name_servers(&host.root, facts, &mut name, &config.node, true, elapsed);
     let report = runtime.as_ref().map(|config| {
-        let report = runtime::ask(config, ASK);
+        let report = runtime::ask(config, runtime::OVERDUE);
         let runtime = runtime::facts_of(config, report.clone());
         let image_fs = runtime.image_folder().and_then(|folder| {
             sandbox::not_hidden(&host.root, folder).and_then(|()| host.image_fs(folder))

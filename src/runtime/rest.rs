@@ -21,11 +21,13 @@ const MAX_BODY: usize = 4 << 20;
 /// Bytes of an error's text.
 const MAX_ERROR: usize = 200;
 
-/// Asks for `last` and the parts before it, with a new connection for each request. Calls `on_part`
-/// before each part but the status, with the report so far.
+/// Asks for `last` and the parts before it, with a new connection for each request; for the folder
+/// of the images only `with_folder`. Calls `on_part` before each part but the status, with the
+/// report so far.
 pub fn ask(
     config: &RuntimeConfig,
     last: Part,
+    with_folder: bool,
     open: OpenStream<'_>,
     on_part: &mut dyn FnMut(Part, &RuntimeReport),
 ) -> RuntimeReport {
@@ -51,15 +53,18 @@ pub fn ask(
     }
     on_part(Part::Details, &report);
     report.asked = Part::Details;
-    let folder = get(&prefix, "/info").and_then(|answer| {
-        let info = json::parse(body(&answer)).ok_or("not JSON, or too large");
-        let folder = info.and_then(|info| match image_folder(&info) {
-            folder if folder.starts_with('/') => Ok(folder.to_owned()),
-            _ => Err("no DockerRootDir"),
+    if with_folder {
+        let folder = get(&prefix, "/info").and_then(|answer| {
+            let info = json::parse(body(&answer)).ok_or("not JSON, or too large");
+            let folder = info.and_then(|info| match image_folder(&info) {
+                folder if folder.starts_with('/') => Ok(folder.to_owned()),
+                _ => Err("no DockerRootDir"),
+            });
+            let no_folder = |why| format!("/info: no folder of the images: {why}");
+            folder.map_err(|why| RuntimeFailure::api(no_folder(why)))
         });
-        folder.map_err(|why| RuntimeFailure::api(format!("/info: no folder of the images: {why}")))
-    });
-    report.image_folder = report.take(folder);
+        report.image_folder = report.take(folder);
+    }
     if last < Part::List {
         return report;
     }

@@ -22,7 +22,6 @@ use crate::kube::cluster_info::cluster_info;
 use crate::kube::facts::Facts;
 use crate::kube::finding::{Finding, Mark, Report};
 use crate::kube::message::{Accept, Request, Response};
-use crate::kube::object::LEASES;
 use crate::kube::text::{Fault, FaultKind};
 use crate::kube::time::Wall;
 use crate::kube::x509::Leaf;
@@ -402,14 +401,12 @@ impl ServerProbe<'_> {
 
     /// The Node, if the server has one, or why it cannot be read.
     fn node(&mut self) -> Result<Option<Value>, Fault> {
-        if self.is_bootstrap() { Ok(None) } else { self.get("nodes", "/api/v1/nodes") }
-    }
-
-    /// The object of the board's name in a collection.
-    fn get(&mut self, resource: &str, collection: &str) -> Result<Option<Value>, Fault> {
+        if self.is_bootstrap() {
+            return Ok(None);
+        }
         let name = &self.setup.config.node.name;
-        let response = self.call(Request::get(format!("{collection}/{name}"), Accept::Object))?;
-        response.object(resource, name)
+        let response = self.call(Request::get(format!("/api/v1/nodes/{name}"), Accept::Object))?;
+        response.object("nodes", name)
     }
 
     /// Must be the last request: it drops the credentials, because only an anonymous user may read
@@ -428,20 +425,14 @@ impl ServerProbe<'_> {
         }
     }
 
-    fn namesake(&mut self, node: &Result<Option<Value>, Fault>) -> Finding {
+    fn namesake(&self, node: &Result<Option<Value>, Fault>) -> Finding {
         if self.is_bootstrap() {
             let why = "the bootstrap kubeconfig may not read Nodes";
             return Finding::note("namesake", why, "check again when there is a certificate");
         }
-        let lease = self.get("leases", LEASES);
-        match node.as_ref().and_then(|node| Ok((node, lease.as_ref()?))) {
-            Ok((node, lease)) => server::namesake(
-                node.as_ref(),
-                lease.as_ref(),
-                self.setup.facts.boot_id.as_deref().unwrap_or_default(),
-                Duration::from_secs(self.setup.config.lease_duration_seconds.into()),
-                self.now(),
-            ),
+        let boot_id = self.setup.facts.boot_id.as_deref().unwrap_or_default();
+        match node {
+            Ok(node) => server::namesake(node.as_ref(), boot_id),
             Err(why) => Finding::note("namesake", why.clone().at("cannot be read"), ""),
         }
     }

@@ -1,8 +1,6 @@
 //! Judges the API server's responses: authentication, another board with the same node name, and
 //! a CA that the cluster adds.
 
-use std::time::Duration;
-
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
@@ -45,15 +43,10 @@ pub(super) fn authentication(response: &Response, credential: Option<&str>) -> F
     }
 }
 
-/// Whether another board uses this node name now. `node` and `lease` are `None` if the server has
-/// none; `now` is the server's time.
-pub(super) fn namesake(
-    node: Option<&Value>,
-    lease: Option<&Value>,
-    boot_id: &str,
-    default_duration: Duration,
-    now: Wall,
-) -> Finding {
+/// Whether another board uses this node name now: the control plane sets Ready to Unknown when it
+/// sees no renewal of the Lease. The times in a Lease are of the clock of the board that wrote it.
+/// `node` is `None` if the server has none.
+pub(super) fn namesake(node: Option<&Value>, boot_id: &str) -> Finding {
     let check = "namesake";
     let Some(node) = node else {
         return Finding::ok(check, "there is no Node of this name yet");
@@ -62,31 +55,16 @@ pub(super) fn namesake(
     if node_boot_id == boot_id && !boot_id.is_empty() {
         return Finding::ok(check, "this board registered the Node");
     }
-    let lease = lease.unwrap_or(&Value::Null);
-    let duration = object::at(lease, &["spec", "leaseDurationSeconds"]).and_then(Value::as_u64);
-    let duration = duration.map_or(default_duration, Duration::from_secs);
-    let renewed = Wall::parse(object::text(lease, &["spec", "renewTime"]));
-    match renewed.map(|renewed| now.since(renewed)) {
-        Some(age) if age <= duration => Finding::failed(
+    let ready = object::of_type(object::list(node, &["status", "conditions"]), "Ready");
+    match ready.map(|ready| object::text(ready, &["status"])) {
+        None => Finding::ok(check, "the Node has no Ready: no board uses it"),
+        Some("Unknown") => Finding::ok(check, "the Node is Ready=Unknown: no board uses it"),
+        Some(status) => Finding::failed(
             check,
-            format!(
-                "a board with boot id {node_boot_id:?} renewed the Lease {} s ago",
-                age.as_secs()
-            ),
-            &format!(
-                "give one of the two boards another --hostname-override; if this board has just \
-                 booted, check again after {} s",
-                duration.as_secs()
-            ),
+            format!("the Node is Ready={status}, by a board with boot id {node_boot_id:?}"),
+            "give one of the two boards another --hostname-override; if this board has just \
+             booted, check again after a minute",
         ),
-        Some(age) => Finding::ok(
-            check,
-            format!(
-                "the Node is from an earlier boot, its Lease was renewed {} s ago",
-                age.as_secs()
-            ),
-        ),
-        None => Finding::ok(check, "the Node has no Lease: no board uses it"),
     }
 }
 
@@ -158,28 +136,28 @@ mod tests {
         ]);
     }
 
+    /// The clock of the other board says nothing: it may be an hour behind, or show 2099.
     #[test]
-    fn a_lease_renewed_lately_with_another_boot_id_is_another_board() {
-        let at = |seconds: u64| Wall::from_epoch(Duration::from_secs(1_790_000_000 + seconds));
-        let node = |boot_id: &str| Some(json!({"status": {"nodeInfo": {"bootID": boot_id}}}));
-        let lease = |duration: Option<u64>| {
-            let renewed = at(100).micro_time();
-            Some(json!({"spec": {"renewTime": renewed, "leaseDurationSeconds": duration}}))
+    fn a_node_with_another_boot_id_that_the_control_plane_hears_is_another_board() {
+        let node = |boot_id: &str, ready: &str| {
+            let ready = json!({"type": "Ready", "status": ready});
+            json!({"status": {"nodeInfo": {"bootID": boot_id}, "conditions": [ready]}})
         };
-        let of = |node: Option<Value>, lease: Option<Value>, boot_id, now| {
-            namesake(node.as_ref(), lease.as_ref(), boot_id, Duration::from_secs(40), at(now))
-        };
-        let another = "✗ \"other\" renewed the Lease 40 s ago; give one of the two boards another \
-                       --hostname-override; if this board has just booted, check again after 40 s";
+        let of = |node: Value, boot_id| namesake(Some(&node), boot_id);
+        let another = "✗ Ready=True, by a board with boot id \"other\"; give one of the two boards \
+                       another --hostname-override; if this board has just booted, check again \
+                       after a minute";
+        let bare = json!({"status": {"nodeInfo": {"bootID": "other"}}});
         assert_lines(&[
-            (of(None, None, "own", 0), "✓ no Node of this name"),
-            (of(node("other"), lease(None), "own", 140), another),
-            (of(node("other"), lease(None), "other", 101), "✓ this board registered"),
-            (of(node("other"), lease(None), "own", 141), "✓ renewed 41 s ago"),
-            (of(node("other"), lease(Some(8)), "own", 109), "✓ renewed 9 s ago"),
-            (of(node("other"), None, "own", 0), "✓ no board uses it"),
+            (namesake(None, "own"), "✓ no Node of this name"),
+            (of(node("other", "True"), "own"), another),
+            (of(node("other", "True"), "other"), "✓ this board registered"),
+            (of(node("other", "Unknown"), "own"), "✓ Ready=Unknown: no board uses it"),
+            // Its container runtime is down, and it renews the Lease.
+            (of(node("other", "False"), "own"), "✗ Ready=False, by a board"),
+            (of(bare, "own"), "✓ no Ready: no board uses it"),
             // An unreadable own boot id equals no Node's.
-            (of(node(""), lease(None), "", 101), "✗ renewed the Lease 1 s ago"),
+            (of(node("", "True"), ""), "✗ Ready=True, by a board"),
         ]);
     }
 

@@ -207,7 +207,7 @@ fn without_a_fault_every_line_is_a_tick_and_the_exit_code_is_0() {
 
 /// The agent may be running, or may have run before a reinstallation.
 #[test]
-fn a_namesake_is_another_board_that_renews_our_lease() {
+fn a_namesake_is_another_board_whose_node_is_not_unknown() {
     let site = Site::new();
     let kubeconfig = site.own();
     let root = format!("--host-root={}", site.folder.path().join("root").display());
@@ -231,10 +231,14 @@ fn a_namesake_is_another_board_that_renews_our_lease() {
     let boot_id = json!({"status": {"nodeInfo": {"bootID": "somebody-elses"}}});
     admin(&site.double, "PATCH", &format!("{node}/status"), &boot_id);
     site.is_wrong(&kubeconfig, "namesake", "\"somebody-elses\"", "--hostname-override");
-    // A board that does not renew its Lease does not count. What only a guest has is missed.
+    // The clock of that board says nothing.
     let lease = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/pi";
     let late = json!({"spec": {"renewTime": "2020-01-01T00:00:00.000000Z"}});
     admin(&site.double, "PATCH", lease, &late);
+    site.is_wrong(&kubeconfig, "namesake", "\"somebody-elses\"", "--hostname-override");
+    // A board that the control plane does not hear does not count. What only a guest has is missed.
+    let unknown = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+    admin(&site.double, "PATCH", &format!("{node}/status"), &unknown);
     let bare = json!({"metadata": {"labels": null}, "spec": {"taints": null}});
     admin(&site.double, "PATCH", node, &bare);
     let pods = "/api/v1/namespaces/default/pods";

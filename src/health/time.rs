@@ -178,16 +178,16 @@ impl TimeSources {
         Some(now.wall.before(since_boot))
     }
 
-    /// Whether the file `boots` lacks a line of this boot, and a response has shown that the clock
-    /// is right. After a failed write, a later look allows another attempt.
+    /// Whether the file `boots` lacks a line of this boot, and a response came that did not show
+    /// that the clock is wrong. After a failed write, a later look allows another attempt.
     pub(super) fn is_record_due(&self, now: Now) -> bool {
-        self.history.may_record() && self.ntp.is_vouched() && self.began(now).is_some()
+        self.history.may_record() && self.ntp.skew.is_some() && self.began(now).is_some()
     }
 
     /// The operations that write the line, if that is due. Looks for the folder of the file, and
     /// reads the file: its disk may have been mounted since the look.
     pub(super) fn record(&mut self, now: Now) -> Option<Vec<Op>> {
-        let began = self.began(now).filter(|_| self.ntp.is_vouched())?;
+        let began = self.began(now).filter(|_| self.ntp.skew.is_some())?;
         if self.history.is_missing() && self.history.failed.is_none() {
             self.load(now.mono);
         } else if self.history.may_record() {
@@ -365,11 +365,6 @@ impl Ntp {
         let side = if is_ahead { "ahead of" } else { "behind" };
         let message = format!("the clock is {side} the API server by more than {limit}");
         RuleResult::problem(rank + band, reason, &message, 0)
-    }
-
-    /// Whether the last response showed that the board's clock is right.
-    pub(super) fn is_vouched(&self) -> bool {
-        self.right > 0
     }
 
     /// Whether the board's clock, which shows `wall`, is wrong: a response showed that, or it is
@@ -599,6 +594,23 @@ mod tests {
                 let text = std::fs::read_to_string(tree.join("data/boots")).unwrap();
                 assert_eq!(text, format!("2 old\n{own} new orderly\n"), "{mounted_before}");
             }
+        }
+    }
+
+    /// A rule of hours needs no clock that is right to 10 s.
+    #[test]
+    fn a_boot_is_recorded_by_a_clock_that_no_response_shows_to_be_wrong() {
+        for (off, want) in [(0, true), (-20, true), (25, true), (-40, false), (40, false)] {
+            let (tree, root, mut reader, config) = board("health-boots-clock");
+            std::fs::create_dir_all(tree.join("data")).unwrap();
+            let mut time = TimeSources::new(&root, Path::new("/data"), wall(BUILT));
+            time.look(&mut reader, &config);
+            assert!(!time.is_record_due(at_server_time()), "there was no response");
+            let shown = SERVER.saturating_add_signed(off);
+            answered(&mut time.ntp, 1, shown, 0);
+            let now = Now { wall: wall(shown), ..at_server_time() };
+            assert_eq!(time.is_record_due(now), want, "{off}");
+            assert_eq!(time.record(now).is_some(), want, "{off}");
         }
     }
 

@@ -571,7 +571,12 @@ impl World {
         let Some(supervisor) = model.supervisor() else { return };
         let own = String::from_utf8_lossy(&own).trim().to_owned();
         let stored = supervisor.passwords.get(name);
-        if is_node && self.is_k3s(cluster) && stored.is_none_or(|stored| *stored != own) {
+        // With a token nobody asks the supervisor.
+        if is_node
+            && self.is_k3s(cluster)
+            && !self.people.has_token
+            && stored.is_none_or(|stored| *stored != own)
+        {
             let text = "the node password is not at the supervisor: another board may take the \
                         name"
                 .to_owned();

@@ -52,6 +52,8 @@ enum ServerClock {
 pub struct WallClock {
     built: Wall,
     server: ServerClock,
+    /// The earliest time of this boot by any `Date` of a server.
+    booted: Option<Wall>,
     /// The end of the certificate in use, if the server has refused it as expired.
     expired: Option<Wall>,
     /// Time from the boot to the start of the process.
@@ -64,19 +66,32 @@ impl WallClock {
     /// `boot_to_start` is the time from the boot to the start of this process.
     pub fn new(built: Wall, boot_to_start: Duration) -> Self {
         let log = OutageLog::new("clock");
-        Self { built, server: ServerClock::Unknown, expired: None, boot_to_start, log }
+        Self {
+            built,
+            server: ServerClock::Unknown,
+            booted: None,
+            expired: None,
+            boot_to_start,
+            log,
+        }
     }
 
-    /// The time of this boot by the server's clock, if the server has sent its time.
-    pub fn boot(&self) -> Option<Wall> {
-        match self.server {
-            ServerClock::Date(date, at) => Some(boot_of(date, at, self.boot_to_start)),
-            ServerClock::Unknown | ServerClock::IsWrong => None,
-        }
+    /// The time of this boot, or an earlier one, by the servers' clocks; `None` without a `Date`.
+    /// A boot that is computed too late would end pods that run: a server's clock may be ahead, and
+    /// a machine may have been paused. So the earliest boot of this process counts, and that by the
+    /// board's own clock. The clock since the boot may also be slow: a thousandth of the time since
+    /// the boot allows for that.
+    pub fn boot(&self, now: Now) -> Option<Wall> {
+        let board = boot_of(now.wall, now.mono, self.boot_to_start);
+        let boot = Some(board).filter(|_| self.is_set(now)).into_iter().chain(self.booted).min();
+        let since = self.boot_to_start.saturating_add(now.mono.since(Mono::START));
+        boot.filter(|_| self.booted.is_some()).map(|boot| boot.before(since / 1000))
     }
 
     /// Takes the `Date` of a response.
     pub fn on_server_date(&mut self, date: Wall, at: Mono) {
+        let booted = boot_of(date, at, self.boot_to_start);
+        self.booted = Some(self.booted.map_or(booted, |earliest| earliest.min(booted)));
         self.server = ServerClock::Date(date, at);
     }
 
@@ -284,10 +299,25 @@ mod tests {
     #[test]
     fn the_boot_is_known_by_the_servers_clock_alone() {
         let mut clock = WallClock::new(wall_at(BUILT), Duration::from_secs(100));
-        assert_eq!(clock.boot(), None);
+        assert_eq!(clock.boot(now(5, BUILT)), None);
         for seconds in [5, 50_000] {
             clock.on_server_date(wall_at(BUILT + 1000 + seconds), now(seconds, 7).mono);
-            assert_eq!(clock.boot(), Some(wall_at(BUILT + 900)));
+            let boot = clock.boot(now(seconds, 7));
+            let slow = Duration::from_secs(100 + seconds) / 1000;
+            assert_eq!(boot, Some(wall_at(BUILT + 900).before(slow)));
         }
+    }
+
+    /// Pods that run are kept by a boot that is too early, and ended by one that is too late.
+    #[test]
+    fn the_earliest_boot_counts() {
+        let mut clock = WallClock::new(wall_at(BUILT), Duration::ZERO);
+        let boot = |clock: &WallClock, wall| clock.boot(now(10, wall)).unwrap().seconds();
+        clock.on_server_date(wall_at(BUILT + 1010), now(10, 7).mono);
+        let first = boot(&clock, 7);
+        // A server that is ahead, or a machine that was paused.
+        clock.on_server_date(wall_at(BUILT + 5000), now(10, 7).mono);
+        assert_eq!([boot(&clock, 7), boot(&clock, BUILT + 9000)], [first; 2]);
+        assert_eq!(boot(&clock, BUILT + 910), first - 100, "the board's clock");
     }
 }

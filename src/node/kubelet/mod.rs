@@ -454,7 +454,7 @@ impl Kubelet {
                 self.on_node_response(answer, now.mono, &mut effects)
             }
             RequestKind::Version => self.on_version_response(answer, now.mono),
-            RequestKind::Pods => self.on_pods_response(answer, now.mono),
+            RequestKind::Pods => self.on_pods_response(answer, now),
             RequestKind::Event => self.events.on_response(answer, now.mono),
             RequestKind::Time => {
                 self.wall_clock.log_state(now);
@@ -682,9 +682,9 @@ impl Kubelet {
         }
     }
 
-    fn on_pods_response(&mut self, answer: Answer, now: Mono) -> Result<(), RequestError> {
-        match self.pods.on_response(answer, self.wall_clock.boot(), now)? {
-            Progress::Done => drop(self.pods_log.succeeded(now)),
+    fn on_pods_response(&mut self, answer: Answer, now: Now) -> Result<(), RequestError> {
+        match self.pods.on_response(answer, self.wall_clock.boot(now), now.mono)? {
+            Progress::Done => drop(self.pods_log.succeeded(now.mono)),
             Progress::Note(line) => log::info!("pods: {line}"),
             _ => {}
         }

@@ -23,6 +23,9 @@ const KUBELET_TOLERANCE: Duration = Duration::from_secs(60);
 /// Tolerance of the comparison of two times of API servers. They have whole seconds, and the clocks
 /// of two servers differ.
 const SERVER_TOLERANCE: Duration = Duration::from_secs(10);
+/// The statuses of a pod's containers.
+const CONTAINERS: [&str; 3] =
+    ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
 /// The field manager of a kubelet. In k3s the controllers have the kubelet's name, `k3s`, and write
 /// the status of pods of a dead Node, too.
 const KUBELET: &str = "kubelet";
@@ -49,32 +52,59 @@ pub(super) struct PodChange {
     /// The request to send.
     pub(super) kind: ChangeKind,
     pub(super) path: String,
+    /// `metadata.generation`.
+    generation: Option<u64>,
+    /// What a former kubelet has written; `None` if it has started nothing.
+    started: Option<Started>,
+}
+
+/// A pod that a former kubelet has started.
+#[derive(Clone, Debug, PartialEq)]
+struct Started {
+    /// The conditions that are not the kubelet's.
+    conditions: Vec<Value>,
+    /// The `metadata.resourceVersion` of these conditions.
+    version: String,
 }
 
 /// The two changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChangeKind {
-    /// Sets the phase to Failed, with `status.observedGeneration` if the pod has a generation.
-    Reject(Option<u64>),
+    /// Sets the phase to Failed, perhaps of a pod that was deleted and stays.
+    Reject { is_deleted: bool },
     /// Ends the deletion of a pod that waits for its kubelet.
     Delete,
 }
 
 impl PodChange {
+    /// The rejection of a pod that was deleted and stays. A PodDisruptionBudget does not count it.
+    pub(super) fn rejected(self) -> Self {
+        Self { kind: ChangeKind::Reject { is_deleted: true }, started: None, ..self }
+    }
+
     /// The request. It carries the uid, so that the server refuses it for another pod of the same
     /// name.
     pub(super) fn request(&self) -> Request {
         match self.kind {
-            ChangeKind::Reject(generation) => {
+            ChangeKind::Reject { .. } => {
                 let mut status = json!({
                     "message": MESSAGE,
                     "phase": "Failed",
                     "reason": "OutOfpods",
                 });
-                if let Some(generation) = generation {
+                if let Some(generation) = self.generation {
                     object::set(&mut status, &["observedGeneration"], generation.into());
                 }
-                let change = json!({"metadata": {"uid": self.uid}, "status": status});
+                let mut metadata = json!({"uid": self.uid});
+                if let Some(Started { conditions, version }) = &self.started {
+                    // A merge patch replaces the whole list.
+                    object::set(&mut metadata, &["resourceVersion"], version.as_str().into());
+                    object::set(&mut status, &["conditions"], conditions.as_slice().into());
+                    for list in CONTAINERS {
+                        object::set(&mut status, &[list], Value::Null);
+                    }
+                }
+                let change = json!({"metadata": metadata, "status": status});
                 let path = format!("{}/status", self.path);
                 Request::patch(path, Accept::Metadata, &change)
             }
@@ -118,7 +148,6 @@ impl StrayPods {
         }
         let is_deleted = !text(&["metadata", "deletionTimestamp"]).is_empty();
         let is_mirror = object::at(pod, &["metadata", "annotations", MIRROR]).is_some();
-        let generation = object::at(pod, &["metadata", "generation"]).and_then(Value::as_u64);
         self.changes.push(PodChange {
             name,
             uid: uid.to_owned(),
@@ -126,21 +155,35 @@ impl StrayPods {
             kind: if is_deleted || is_mirror {
                 ChangeKind::Delete
             } else {
-                ChangeKind::Reject(generation)
+                ChangeKind::Reject { is_deleted: false }
             },
+            generation: object::at(pod, &["metadata", "generation"]).and_then(Value::as_u64),
+            started: started(pod),
             path: format!("{NAMESPACES}/{namespace}/pods/{pod_name}"),
         });
     }
+}
+
+/// What the rejection takes from the status of a former kubelet, as a kubelet does: a
+/// PodDisruptionBudget counts a pod whose condition Ready is True as healthy, whatever its phase.
+fn started(pod: &Value) -> Option<Started> {
+    let conditions = object::list(pod, &["status", "conditions"]);
+    let is_kubelets = |condition: &&Value| {
+        ["Ready", "ContainersReady"].contains(&object::text(condition, &["type"]))
+    };
+    conditions.iter().any(|condition| is_kubelets(&condition)).then(|| Started {
+        conditions: conditions.iter().filter(|it| !is_kubelets(it)).cloned().collect(),
+        version: object::text(pod, &["metadata", "resourceVersion"]).to_owned(),
+    })
 }
 
 /// Whether a kubelet may have started the pod, or one of its containers, since this boot; true if
 /// that cannot be told. Such containers may still run beside this process. If the pod were deleted,
 /// its StatefulSet would start it elsewhere, and it would run twice.
 fn may_run(pod: &Value, boot: Option<Wall>) -> bool {
-    let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
     // After a reboot a kubelet starts new containers in a pod whose startTime stays.
     let mut started = Vec::new();
-    for list in lists {
+    for list in CONTAINERS {
         for container in object::list(pod, &["status", list]) {
             for state in ["state", "lastState"] {
                 for kind in ["running", "terminated"] {

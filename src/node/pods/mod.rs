@@ -240,7 +240,7 @@ impl Pods {
         let is_refused = |error: &RequestError| {
             error.refused.as_ref().is_some_and(|refused| refused.code >= 400)
         };
-        if let (Some(PodChange { kind: ChangeKind::Reject(_), .. }), false) =
+        if let (Some(PodChange { kind: ChangeKind::Reject { .. }, .. }), false) =
             (&sent, answer.as_ref().is_err_and(is_refused))
         {
             // Also after silence: the server may have carried it out.
@@ -336,7 +336,7 @@ impl Pods {
         let found = changes.len();
         changes.retain(|change| match change.kind {
             ChangeKind::Delete => true,
-            ChangeKind::Reject(_) => {
+            ChangeKind::Reject { .. } => {
                 let has_token = tokens > 0;
                 tokens = tokens.saturating_sub(1);
                 has_token
@@ -376,11 +376,17 @@ impl Pods {
 
     /// `pod` is the pod after the change, as far as the server shows it.
     fn on_changed(&mut self, change: PodChange, pod: &Value, now: Mono) -> Progress {
-        let PodChange { name, kind, uid, .. } = change;
+        let PodChange { name, kind, uid, .. } = change.clone();
         let is_repeated = self.remember(uid, now.after(RETRY_PERIOD));
         let finalizers = object::list(pod, &["metadata", "finalizers"]);
+        if kind == ChangeKind::Delete && !finalizers.is_empty() && self.rejections.tokens(now) > 0 {
+            // A controller may wait for a terminal phase before it removes its finalizer, as that
+            // of Jobs does. The object then goes with the finalizer, because it was deleted first.
+            self.changes.push_front(change.rejected());
+        }
         Progress::Note(match (kind, finalizers) {
-            (ChangeKind::Reject(_), _) => format!(
+            (ChangeKind::Reject { is_deleted: true }, _) => return Progress::Continue,
+            (ChangeKind::Reject { .. }, _) => format!(
                 "{name} was bound to this Node and is rejected with OutOfpods; nodelet runs no pods"
             ),
             (ChangeKind::Delete, []) => {

@@ -38,6 +38,9 @@ fn list(pods: &[Value]) -> Answer {
     answered(200, json!({"kind": "PodList", "items": pods}))
 }
 
+/// A DELETE has carried out all but what the finalizers hold up.
+const FINALIZED: &str = r#"{"metadata": {"finalizers": ["batch.kubernetes.io/job-tracking"]}}"#;
+
 fn ok() -> Answer {
     answered(200, json!({"kind": "PartialObjectMetadata"}))
 }
@@ -102,6 +105,55 @@ fn a_terminating_pod_and_a_mirror_pod_are_deleted_with_their_uid() {
         let path = "/api/v1/namespaces/default/pods/web".to_owned();
         let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "uid-web"}});
         assert_eq!(pods.request(at(1)), Request::delete(path, &options));
+    }
+}
+
+/// The controller of a Job with a podFailurePolicy removes its finalizer from a pod that has ended.
+#[test]
+fn a_terminating_pod_that_finalizers_keep_is_failed_too() {
+    let mut pods = guest();
+    let deleted = json!({"metadata": {"deletionTimestamp": "2026-11-21T06:18:51Z"}});
+    listed(&mut pods, &[pod("a", deleted.clone()), pod("b", json!({}))], at(1));
+    pods.request(at(1));
+    let kept = Ok(Response { body: FINALIZED.into(), ..Response::test(200, "") });
+    pods.on_response(kept.clone(), Some(boot()), at(1)).unwrap();
+    let request = pods.request(at(1));
+    assert_eq!(request.path, "/api/v1/namespaces/default/pods/a/status");
+    let body: Value = serde_json::from_slice(&request.body).unwrap();
+    assert_eq!(
+        (&body["metadata"], &body["status"]["phase"]),
+        (&json!({"uid": "uid-a"}), &json!("Failed"))
+    );
+    assert_eq!(answer(&mut pods, ok(), at(1)), Ok(Progress::Continue));
+    assert_eq!(changes(&mut pods, at(1)), ["Patch ~default/pods/b/status"]);
+    // Within the limit of rejections.
+    let found: Vec<Value> = (0..8).map(|n| pod(&format!("x{n}"), json!({}))).collect();
+    listed(&mut pods, &found, at(20));
+    assert_eq!(changes(&mut pods, at(20)).len(), 8);
+    listed(&mut pods, &[pod("c", deleted)], at(60));
+    pods.request(at(60));
+    pods.on_response(kept, Some(boot()), at(60)).unwrap();
+    assert_eq!(changes(&mut pods, at(60)), [] as [&str; 0]);
+}
+
+/// A PodDisruptionBudget counts a pod whose condition Ready is True.
+#[test]
+fn a_rejected_pod_loses_the_status_of_a_former_kubelet() {
+    let condition = |kind: &str| json!({"type": kind, "status": "True"});
+    let conditions =
+        ["PodScheduled", "Ready", "ContainersReady", "DisruptionTarget"].map(condition);
+    let started = json!({
+        "metadata": {"resourceVersion": "7"},
+        "status": {"startTime": "2026-11-01T00:00:00Z", "conditions": conditions},
+    });
+    let mut pods = guest();
+    listed(&mut pods, &[pod("web", started)], at(1));
+    let body: Value = serde_json::from_slice(&pods.request(at(1)).body).unwrap();
+    assert_eq!(body["metadata"], json!({"uid": "uid-web", "resourceVersion": "7"}));
+    let left = ["PodScheduled", "DisruptionTarget"].map(condition);
+    assert_eq!(body["status"]["conditions"], json!(left));
+    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        assert_eq!(body["status"].get(list), Some(&Value::Null), "{list}");
     }
 }
 
@@ -250,7 +302,9 @@ fn a_pod_that_finalizers_keep_is_tried_again_after_an_hour() {
     let note = "default/web waited for its kubelet; its finalizer \"example.org/x\" keeps it until \
                 the finalizer's controller removes it";
     let first = (0, Progress::Note(note.to_owned()));
-    let want = [first, (3600, Progress::Continue), (7200, Progress::Continue)];
+    // Each DELETE is followed by a rejection, which here changes nothing.
+    let later = [0, 3600, 3600, 7200, 7200].map(|time| (time, Progress::Continue));
+    let want: Vec<_> = [first].into_iter().chain(later).collect();
     // An API server answers in protobuf.
     for body in [stays.to_string().into_bytes(), partial(&[], &[])] {
         let (mut pods, mut told) = (guest(), Vec::new());
@@ -359,8 +413,8 @@ fn each_stray_pod_is_ended_and_the_number_of_requests_is_limited() {
     let both = apply(large.clone(), &stays);
     for (case, mut found, replicas, left, rejected, deletes, lists) in [
         ("large", vec![large], 0, 0, 2, 0, 156),
-        ("stay", stuck, 0, 7, 1, 12 * 7, 252),
-        ("large, and stays", vec![both], 0, 2, 0, 12, 155),
+        ("stay", stuck, 0, 0, 8, 7, 252),
+        ("large, and stays", vec![both], 0, 0, 2, 1, 156),
         ("controller", vec![], 2, 82, 81, 0, 148),
     ] {
         found.push(pod("stray", json!({})));

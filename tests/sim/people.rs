@@ -137,7 +137,7 @@ enum Act {
 }
 
 /// What a part of a line tells a person. The first one counts.
-const REMEDIES: [(&str, Act); 32] = [
+const REMEDIES: [(&str, Act); 34] = [
     ("no space left on device", Act::Repeat),
     ("read-only file system", Act::Repeat),
     ("remove it there", Act::RemoveFlags),
@@ -169,6 +169,8 @@ const REMEDIES: [(&str, Act); 32] = [
     ("is it the server's URL?", Act::Repeat),
     ("is the URL of an API server", Act::Repeat),
     ("does a proxy end TLS", Act::Repeat),
+    ("ask the CSR approver", Act::Repeat),
+    ("or its RBAC rules", Act::Repeat),
     ("429", Act::Wait),
     ("503", Act::Wait),
 ];

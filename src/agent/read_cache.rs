@@ -108,7 +108,7 @@ impl ReadCache {
             if is_due {
                 self.host.refresh_unannounced(&mut self.facts, &node.name);
             }
-            if self.network_due.is_some() && (may_wait || !is_half_made) {
+            if self.network_due.is_some() && (is_first || !is_half_made) {
                 let is_whole = self.host.refresh_network(&mut self.facts, &node.name);
                 self.network_was_read(is_whole, now);
             }
@@ -320,18 +320,24 @@ mod tests {
         }
     }
 
-    /// A Node that is created without an address gets it with a second write.
+    /// A Node that is created without an address gets it with a second write, and one that is
+    /// adopted would get that of the start.
     #[test]
-    fn a_registration_reads_a_network_that_changes_and_the_next_status_reads_it_again() {
-        let mut cache = spoilt(&HostRoot::default());
-        read(&mut cache, true, 1);
-        let at = |second| Mono::START.after(Duration::from_secs(second));
-        cache.on_network_change(at(3));
-        let change = cache.refresh(&config(), true, true, || at(2));
-        assert_eq!(change, Some(at(3)));
-        assert!(not_spoilt(cache.facts()).contains("interfaces"));
-        cache.facts = spoilt_facts();
-        assert!(read(&mut cache, true, 3).contains("interfaces"));
+    fn the_first_status_reads_a_network_that_changes_and_the_next_one_reads_it_again() {
+        for is_adopted in [false, true] {
+            let mut cache = spoilt(&HostRoot::default());
+            if !is_adopted {
+                read(&mut cache, true, 1);
+            }
+            let at = |second| Mono::START.after(Duration::from_secs(second));
+            cache.on_network_change(at(3));
+            cache.all_read = at(2);
+            let change = cache.refresh(&config(), !is_adopted, true, || at(2));
+            assert_eq!(change, Some(at(3)));
+            assert!(not_spoilt(cache.facts()).contains("interfaces"), "{is_adopted}");
+            cache.facts = spoilt_facts();
+            assert!(read(&mut cache, true, 3).contains("interfaces"), "{is_adopted}");
+        }
     }
 
     #[test]

@@ -360,11 +360,14 @@ pub(crate) fn files_drop_in(root: &HostRoot) -> Option<String> {
     let is_other = |word: &str| {
         let flag = word.find("--").and_then(|at| word.get(at..)).unwrap_or_default();
         let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
-        let value =
-            value.replace("%S", "/var/lib").replace("%d", "/run/credentials/nodelet.service");
+        let value = value.replace("%S", "/var/lib").replace("${CREDENTIALS_DIRECTORY}", "%d");
+        let value = value.replace("%d", "/run/credentials/nodelet.service");
         let is_named = FILE_FLAGS.contains(&name.replace('_', "-").as_str());
         let is_own = ["", "/kubeconfig", "/pki"].map(|end| format!("/var/lib/nodelet{end}"));
-        is_named && !is_own.contains(&value) && !Path::new(&value).starts_with(copies())
+        // A bare name is a credential; the value may be the next word.
+        let is_named_elsewhere = value.is_empty() || value.contains('/');
+        let is_elsewhere = is_named_elsewhere && !Path::new(&value).starts_with(copies());
+        is_named && !is_own.contains(&value) && is_elsewhere
     };
     drop_in_with(root, &|line| line.split([' ', '\t', '"', '\'']).any(is_other))
 }
@@ -435,7 +438,7 @@ pub(crate) fn agent_of_unit(root: &HostRoot) -> Result<Option<UnitAgent>, Fault>
     let has = |name| {
         let flag = format!("--{name}");
         own.iter().any(|word| word.replace('_', "-").starts_with(&flag))
-            || guard::exists(&root.path().join(format!("{FILES}{name}")))
+            || guard::exists(&root.path().join(source(root, name)))
     };
     let mut elsewhere = None;
     if !KUBECONFIGS.into_iter().any(has) {

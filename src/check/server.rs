@@ -62,8 +62,8 @@ pub(super) fn namesake(node: Option<&Value>, boot_id: &str) -> Finding {
         Some(status) => Finding::failed(
             check,
             format!("the Node is Ready={status}, by a board with boot id {node_boot_id:?}"),
-            "give one of the two boards another --hostname-override; if this board has just \
-             booted, check again after a minute",
+            "give one of the two boards another --hostname-override; if it is this board before \
+             its last boot, start its agent, or check again when the Node is Ready=Unknown",
         ),
     }
 }
@@ -145,8 +145,8 @@ mod tests {
         };
         let of = |node: Value, boot_id| namesake(Some(&node), boot_id);
         let another = "✗ Ready=True, by a board with boot id \"other\"; give one of the two boards \
-                       another --hostname-override; if this board has just booted, check again \
-                       after a minute";
+                       another --hostname-override; if it is this board before its \
+                       last boot, start its agent, or check again when the Node is Ready=Unknown";
         let bare = json!({"status": {"nodeInfo": {"bootID": "other"}}});
         assert_lines(&[
             (namesake(None, "own"), "✓ no Node of this name"),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, ProtocolVersion};
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport};
@@ -241,9 +241,17 @@ fn read_tls(
     if let Err(error) = tls.process_new_packets() {
         // The alert that tells the server why; it fits into any send buffer.
         let _ = tls.write_tls(socket);
-        return Err(Failure::tls(&error, host, tls.peer_certificates().is_some()));
+        return Err(Failure::tls(&error, host, is_of_server(tls)));
     }
     Ok(amount)
+}
+
+/// Whether an alert is of the server: its certificate was verified. In TLS 1.2 a hello that resumes
+/// a session proves nothing, and its alerts have no key yet.
+fn is_of_server(tls: &ClientConnection) -> bool {
+    let is_resumed = tls.handshake_kind() == Some(HandshakeKind::Resumed);
+    let has_keys = tls.protocol_version() == Some(ProtocolVersion::TLSv1_3) || !is_resumed;
+    tls.peer_certificates().is_some() && has_keys
 }
 
 impl Transport for Connection {

@@ -170,9 +170,12 @@ impl Source for ReadonlyFilesystem {
             // An ext4 whose journal was aborted becomes read-only whatever `errors=` says
             // (ext4_journal_check_start).
             let was_aborted = fs.is_read_only && memory.was_writable;
-            let stops = |errors: &Ext4Errors| errors.stops_on_error || was_aborted;
+            // An error of a read may follow the one that stopped the writes, under another name.
+            memory.has_stopped |= memory.has_failed && errors.is_some_and(|it| it.stops_on_error);
+            memory.has_stopped &= memory.has_failed;
             let is_stopped = fs.is_stopped
-                || memory.has_failed && errors.is_some_and(stops)
+                || memory.has_stopped
+                || memory.has_failed && was_aborted
                 || fs.lacks_device && memory.was_told;
             let has_turned = fs.is_read_only
                 && memory.was_writable
@@ -409,6 +412,8 @@ struct FilesystemHistory {
     /// errors grew since. The time is compared only at the first look, because the clock, and with
     /// it the time of the boot, may be set later.
     has_failed: bool,
+    /// One of these errors stopped all writes.
+    has_stopped: bool,
 }
 
 /// Whether the last error is of this boot and of this mount: not before the boot or `from`, and not
@@ -786,6 +791,7 @@ pub(super) mod tests {
             ("0", "", "False"),
             ("1", "ext4_lookup", "False"),
             ("2", "ext4_journal_check_start", "FilesystemIsReadOnly"),
+            ("3", "ext4_find_entry", "FilesystemIsReadOnly"),
         ] {
             tree.write("sys/fs/ext4/mmcblk0p2/errors_count", errors.as_bytes());
             tree.write("sys/fs/ext4/mmcblk0p2/last_error_func", function.as_bytes());

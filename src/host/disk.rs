@@ -83,17 +83,20 @@ impl DiskAccess {
         if !guard::root_blocks(mounts) {
             return path.map(Self::Path);
         }
-        let access = path.and_then(|path| {
-            if blocking_mount(&path, mounts).is_none() {
-                let file = open_with(&path, OFlag::O_PATH);
-                return file.map(Self::Open).map_err(|error| unread(&source(folder), &error));
-            }
-            let sizes = Self::Path(path).measure(folder)?;
-            let once = |fs| FsStats { is_old: true, ..fs };
-            Ok(Self::Asked(sizes.map(|fs| fs.map(once))))
-        });
-        // A failure is kept, too: the path is not looked for again.
-        Ok(access.unwrap_or_else(|unread| Self::Asked(Err(unread))))
+        let path = match path {
+            Ok(path) => path,
+            // The failure is kept: the path is not looked for again.
+            Err(unread) => return Ok(Self::Asked(Err(unread))),
+        };
+        if blocking_mount(&path, mounts).is_none() {
+            let file = open_with(&path, OFlag::O_PATH);
+            let kept = |error| Self::Asked(Err(unread(&source(folder), &error)));
+            return Ok(file.map_or_else(kept, Self::Open));
+        }
+        // Without a size the Node is not Ready, so a file system that fails is asked again.
+        let sizes = Self::Path(path).measure(folder)?;
+        let once = |fs| FsStats { is_old: true, ..fs };
+        Ok(Self::Asked(sizes.map(|fs| fs.map(once))))
     }
 
     /// The outer error is a failure of statvfs. The inner error says why there are no sizes.

@@ -142,11 +142,6 @@ impl Host {
         {
             kept.is_old = true;
         }
-        if facts.node_fs.is_err() {
-            // Without a size the Node is not Ready. So it is asked for again, also on a root that
-            // can block.
-            sources.node_fs = disk::MeasuredPath::default();
-        }
         facts.pids = sources.threads.read(root);
         // If the time of this look is over, the lines of the last look are kept.
         if root.may_read().is_ok() {

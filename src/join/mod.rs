@@ -165,7 +165,8 @@ fn metrics(paths: &JoinPaths, removed: &[String]) -> Finding {
         let stop = if paths.are_of_image() { "" } else { "systemctl stop nodelet-serve.socket" };
         Finding::note("metrics", "disabled", stop)
     } else if paths.is_enabled(SERVE_SOCKET) {
-        let remedy = "systemctl disable --now nodelet-serve.socket";
+        let disable = "systemctl disable --now nodelet-serve.socket";
+        let remedy = if paths.are_of_image() { "" } else { disable };
         Finding::note("metrics", "nodelet-serve.socket is enabled", remedy)
     } else {
         Finding::ok("metrics", "nodelet-serve.socket is not enabled")

@@ -36,6 +36,9 @@ impl ClusterNow {
     }
 }
 
+/// The board's clock counts for the time of the boot if it is less than this behind the server's.
+const NEAR: Duration = Duration::from_secs(3600);
+
 /// What is known of the server's clock.
 #[derive(Clone, Copy, Debug)]
 enum ServerClock {
@@ -79,13 +82,14 @@ impl WallClock {
     /// The time of this boot, or an earlier one, by the servers' clocks; `None` without a `Date`.
     /// A boot that is computed too late would end pods that run: a server's clock may be ahead, and
     /// a machine may have been paused. So the earliest boot of this process counts, and that by the
-    /// board's own clock. The clock since the boot may also be slow: a thousandth of the time since
-    /// the boot allows for that.
+    /// board's own clock, unless that is wrong by hours. The clock since the boot may also be slow:
+    /// a thousandth of the time since the boot allows for that.
     pub fn boot(&self, now: Now) -> Option<Wall> {
+        let server = self.booted?;
         let board = boot_of(now.wall, now.mono, self.boot_to_start);
-        let boot = Some(board).filter(|_| self.is_set(now)).into_iter().chain(self.booted).min();
+        let is_near = server.since(board) < NEAR;
         let since = self.boot_to_start.saturating_add(now.mono.since(Mono::START));
-        boot.filter(|_| self.booted.is_some()).map(|boot| boot.before(since / 1000))
+        Some(if is_near { server.min(board) } else { server }.before(since / 1000))
     }
 
     /// Takes the `Date` of a response.
@@ -138,8 +142,8 @@ impl WallClock {
     }
 
     /// Whether the server's time is not known but for this: the certificate in use has expired.
-    pub fn knows_expiry_alone(&self) -> bool {
-        matches!(self.server, ServerClock::Unknown) && self.expired.is_some()
+    pub fn knows_expiry_alone(&self, now: Now) -> bool {
+        self.server_time(now).is_none() && self.expired.is_some()
     }
 
     /// The time to judge certificates by: the server's, else a time after the end of a certificate
@@ -291,7 +295,7 @@ mod tests {
         let last = certificates::leaf(hours(0), hours(9));
         // The last certificate, which is valid by the board's clock, is refused, too.
         clock.on_expired(&last, now);
-        assert!(clock.knows_expiry_alone());
+        assert!(clock.knows_expiry_alone(now));
         assert!(clock.judging_time(now) > Some(hours(9)));
     }
 
@@ -317,7 +321,7 @@ mod tests {
         let first = boot(&clock, 7);
         // A server that is ahead, or a machine that was paused.
         clock.on_server_date(wall_at(BUILT + 5000), now(10, 7).mono);
-        assert_eq!([boot(&clock, 7), boot(&clock, BUILT + 9000)], [first; 2]);
+        assert_eq!([7, BUILT - 3000, BUILT + 9000].map(|wall| boot(&clock, wall)), [first; 3]);
         assert_eq!(boot(&clock, BUILT + 910), first - 100, "the board's clock");
     }
 }

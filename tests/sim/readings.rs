@@ -102,6 +102,9 @@ impl World {
         let slow = Duration::from_millis(slow);
         let gone = self.root_gone_until.saturating_sub(self.now);
         let slow = if is_kernel { slow } else { slow.max(gone) };
+        if ["etc/resolv.conf", "etc/hosts", "etc/nsswitch.conf"].contains(&path) {
+            self.lookup_until = self.now + slow;
+        }
         if end.is_err() || slow >= Duration::from_millis(200) {
             self.tell(What::Reads { path: path.to_owned(), slow, failed: end.is_err() });
         }

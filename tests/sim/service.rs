@@ -120,7 +120,7 @@ impl World {
             && self.unit.is_ready
             && self.now > self.unit.pinged + WATCHDOG
             && !self.faults.has("notify-full")
-            && self.now >= self.frozen_until.max(self.root_gone_until)
+            && self.now >= self.frozen_until.max(self.lookup_until)
         {
             let text = format!("no ping of the watchdog since {:?}", self.unit.pinged);
             self.tell(What::Broken { sentence: 9, text });

@@ -189,6 +189,8 @@ pub(crate) struct World {
     pub(super) has_moved: bool,
     /// The server of the root file system is silent until then: who touches a file sleeps.
     pub(super) root_gone_until: Duration,
+    /// When the last read for a name lookup ends.
+    pub(super) lookup_until: Duration,
     /// What a server that lags shows: objects by their path.
     pub(super) lagged: BTreeMap<String, Value>,
     /// The end of the client certificate that was last shown to a server.
@@ -277,6 +279,7 @@ impl World {
             names: BTreeMap::new(),
             has_moved: false,
             root_gone_until: Duration::ZERO,
+            lookup_until: Duration::ZERO,
             lagged: BTreeMap::new(),
             shown_until: None,
             cidrs: 0,

@@ -554,6 +554,8 @@ fn a_reset_names_an_identity_that_it_leaves() {
     let start =
         |flags: &str| format!("[Service]\nExecStart=\nExecStart=/usr/bin/nodelet {flags}\n");
     let renamed = start("--kubeconfig=%d/kubeconfig --root-dir=%S/nodelet --hostname-override=a");
+    let in_credentials =
+        start("--kubeconfig=${CREDENTIALS_DIRECTORY}/kubeconfig --bootstrap-kubeconfig=bootstrap");
     let elsewhere = start("--kubeconfig=%d/kubeconfig --cert-dir=/data/pki $NODELET_FLAGS");
     let in_a_variable = "[Service]\nEnvironment=\"NODELET_FLAGS=--v=2 --root_dir /data\"\n";
     let encrypted = "etc/credstore.encrypted/nodelet.kubeconfig";
@@ -571,6 +573,7 @@ fn a_reset_names_an_identity_that_it_leaves() {
             &["etc/credstore/nodelet.client.key", "etc/credstore/nodelet.token"],
         ),
         (&[(drop_in, &renamed)], &[]),
+        (&[(drop_in, &in_credentials)], &[]),
         (&[(drop_in, &elsewhere)], &[drop_in]),
         (&[(drop_in, in_a_variable)], &[drop_in]),
     ] {

@@ -208,7 +208,7 @@ impl Kubelet {
             let is_due = other_work.credentials_due.is_some_and(|due| due <= now.mono);
             // The server that is asked for the time may never respond: a file may name another one,
             // or it refuses the expired certificate within TLS.
-            let has_none = other_work.lacks_credentials || self.wall_clock.knows_expiry_alone();
+            let has_none = other_work.lacks_credentials || self.wall_clock.knows_expiry_alone(now);
             if has_none && other_work.is_apart && is_due {
                 return Action::Credentials(self.timings.connect_and_call_budget());
             }
@@ -398,7 +398,7 @@ impl Kubelet {
         ClusterSeen {
             now: Now { wall: time.unwrap_or(now.wall), ..now },
             knows_time: time.is_some(),
-            has_date: time.is_some() && !self.wall_clock.knows_expiry_alone(),
+            has_date: time.is_some() && !self.wall_clock.knows_expiry_alone(now),
             board: now.wall,
             has_lease: self.renewed.is_some(),
             node_created: self.node.created(),

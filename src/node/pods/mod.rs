@@ -265,8 +265,12 @@ impl Pods {
                     self.due = Some(now);
                     return Ok(Progress::Continue);
                 }
-                // The pod is gone, or another pod has its name.
-                (Some(_), Some(Refused { code: 404 | 409, .. })) => return Ok(Progress::Continue),
+                // The pod is gone, another pod has its name, or its status has changed since the
+                // list.
+                (Some(change), Some(Refused { code: 404 | 409, .. })) => {
+                    self.remember(change.uid, now.after(LISTS_AFTER_A_CHANGE));
+                    return Ok(Progress::Continue);
+                }
                 // An admission plugin or policy denies it, or another pod has its name.
                 (Some(change), Some(refused @ Refused { code: 403 | 422, .. }))
                     if refused.is_final() =>
@@ -379,7 +383,10 @@ impl Pods {
         let PodChange { name, kind, uid, .. } = change.clone();
         let is_repeated = self.remember(uid, now.after(RETRY_PERIOD));
         let finalizers = object::list(pod, &["metadata", "finalizers"]);
-        if kind == ChangeKind::Delete && !finalizers.is_empty() && self.rejections.tokens(now) > 0 {
+        let is_rejection = |it: &&PodChange| matches!(it.kind, ChangeKind::Reject { .. });
+        let reserved = self.changes.iter().filter(is_rejection).count();
+        let has_token = usize::try_from(self.rejections.tokens(now)).is_ok_and(|it| it > reserved);
+        if kind == ChangeKind::Delete && !finalizers.is_empty() && has_token {
             // A controller may wait for a terminal phase before it removes its finalizer, as that
             // of Jobs does. The object then goes with the finalizer, because it was deleted first.
             self.changes.push_front(change.rejected());

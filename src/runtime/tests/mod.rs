@@ -738,7 +738,9 @@ fn a_folder_that_hangs_takes_no_time_of_the_list_and_a_list_that_hangs_takes_no_
         assert!(now().since(start) < limit * 3 / 2, "{:?}", now().since(start));
         assert_eq!([found.image_folder.is_some(), found.images.is_some()], want, "{found:?}");
         assert_eq!(found.errors, [format!("{hangs}: {late}")]);
-        assert!(found.details_took >= limit * least / 4, "{found:?}");
+        // Of what the question before it has left.
+        let least = limit * least / 4 - Duration::from_millis(200);
+        assert!(found.details_took >= least, "{found:?}");
         thread.join().unwrap();
     }
 }

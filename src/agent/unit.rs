@@ -361,7 +361,7 @@ pub(crate) fn files_drop_in(root: &HostRoot) -> Option<String> {
         let flag = word.find("--").and_then(|at| word.get(at..)).unwrap_or_default();
         let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
         let value = value.replace("%S", "/var/lib").replace("${CREDENTIALS_DIRECTORY}", "%d");
-        let value = value.replace("%d", "/run/credentials/nodelet.service");
+        let value = value.replace("%d/", &format!("/{AGENT_CREDENTIALS}"));
         let is_named = FILE_FLAGS.contains(&name.replace('_', "-").as_str());
         let is_own = ["", "/kubeconfig", "/pki"].map(|end| format!("/var/lib/nodelet{end}"));
         // A bare name is a credential; the value may be the next word.

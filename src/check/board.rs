@@ -10,6 +10,7 @@ use crate::kube::finding::{Finding, Mark};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{Leaf, NODE_USER_PREFIX, NODES_GROUP, Subject};
+use crate::os::mounts::is_volatile;
 
 /// The cgroup version.
 pub fn cgroups(mode: Mode) -> Finding {
@@ -157,16 +158,14 @@ pub fn cert_dir(path: &str, fs_type: Option<&str>, writable: Option<Result<(), F
     let lost = "a reboot loses renewed certificates, and the board when the oldest has expired";
     match writable {
         None => Finding::note(check, "certificates are not requested here", ""),
-        Some(Ok(())) => match fs_type {
-            Some("tmpfs" | "ramfs" | "rootfs") => {
-                Finding::note(check, format!("{path} is in memory: {lost}"), DISK)
-            }
-            Some("overlay") => Finding::note(
+        Some(Ok(())) => match fs_type.and_then(is_volatile) {
+            Some(true) => Finding::note(check, format!("{path} is in memory: {lost}"), DISK),
+            Some(false) => Finding::note(
                 check,
                 format!("{path} is on an overlay: if its upper layer is in memory, {lost}"),
                 &format!("then {DISK}"),
             ),
-            _ => Finding::ok(check, path),
+            None => Finding::ok(check, path),
         },
         Some(Err(cause)) => Finding::failed(
             check,

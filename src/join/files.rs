@@ -360,10 +360,10 @@ impl JoinPaths {
         self.at("etc/systemd/system/sockets.target.wants").join(SERVE_SOCKET)
     }
 
-    /// The operations that remove every file of a join. Files that a
-    /// power cut left beside them are removed, too: they may hold a key. Without `password` the
-    /// node password of k3s stays, because the board cannot get its name again without it. A
-    /// password that lies beside its place was never sent, and is removed in any case.
+    /// The operations that remove every file of a join. Files that a power cut left beside them are
+    /// removed, too: they may hold a key. Without `password` the node password of k3s stays: the
+    /// board cannot get its name again without it. A password that lies beside its place was never
+    /// sent, and is removed in any case.
     pub(super) fn remove(&self, password: bool) -> Result<Vec<Op>, Fault> {
         let mut ops = Vec::new();
         let pod_cidr = self.at(self.root_dir.join("podcidr"));

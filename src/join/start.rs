@@ -14,7 +14,7 @@ use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object::{self, LEASES};
 use crate::kube::text::{Fault, FaultKind};
 use crate::os::guard;
-use crate::os::mounts::{Mount, all_mounts, over};
+use crate::os::mounts::{Mount, all_mounts, is_volatile, over};
 use crate::os::write;
 
 const PATH: &str = "nodelet.path";
@@ -81,13 +81,10 @@ fn kept(paths: &JoinPaths, bootstrap_only: bool, mounts: &[Mount], started: Find
     let identity = if bootstrap_only { paths.bootstrap() } else { paths.kubeconfig() };
     let lost = |path: &PathBuf| {
         let found = guard::resolve(path).ok()?;
-        match over(mounts, &found.existing)?.fs_type.as_str() {
-            "tmpfs" | "ramfs" | "rootfs" => Some("is in memory: a reboot loses it"),
-            "overlay" => {
-                Some("is on an overlay: if its upper layer is in memory, a reboot loses it")
-            }
-            _ => None,
-        }
+        Some(match is_volatile(&over(mounts, &found.existing)?.fs_type)? {
+            true => "is in memory: a reboot loses it",
+            false => "is on an overlay: if its upper layer is in memory, a reboot loses it",
+        })
     };
     let files = [identity, paths.flags()];
     let Some((path, lost)) = files.iter().find_map(|path| Some((path, lost(path)?))) else {

@@ -213,6 +213,16 @@ pub fn over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts.iter().filter(|mount| holds(point(mount))).max_by_key(|mount| point(mount).len())
 }
 
+/// Whether a reboot loses what is written to a file system of this type: `Some(true)` for one in
+/// memory, `Some(false)` for an overlay, whose upper layer may be in memory.
+pub fn is_volatile(fs_type: &str) -> Option<bool> {
+    match fs_type {
+        "tmpfs" | "ramfs" | "rootfs" => Some(true),
+        "overlay" => Some(false),
+        _ => None,
+    }
+}
+
 /// The type of the network file system that this kernel's command line mounts as the root:
 /// `root=/dev/nfs`, `root=nfs4:server:/path`, `netboot=nfs`, `rootfstype=9p`.
 fn network_root(cmdline: &str) -> Option<&str> {

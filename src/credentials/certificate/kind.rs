@@ -80,10 +80,9 @@ impl CertificateKind {
         if !leaf.subject.satisfies(subject) {
             return Wall::default();
         }
-        let lifetime = leaf.not_after.since(leaf.not_before);
-        let thousandth = lifetime / 1000;
+        let thousandth = leaf.not_after.since(leaf.not_before) / 1000;
         // As in client-go, the 90 % are never reached.
-        leaf.not_before.after(thousandth * 700 + jitter.of(thousandth * 200).min(thousandth * 199))
+        first_deadline(leaf).after(jitter.of(thousandth * 200).min(thousandth * 199))
     }
 
     /// A certificate that begins later is not valid yet. `None` if the server has not sent its time
@@ -150,6 +149,11 @@ impl CertificateKind {
     }
 }
 
+/// The earliest deadline of a certificate that is rotated.
+fn first_deadline(leaf: &Leaf) -> Wall {
+    leaf.not_before.after(leaf.not_after.since(leaf.not_before) / 1000 * 700)
+}
+
 /// Time until a certificate with this deadline is replaced. What a server signs while its clock is
 /// ahead is not valid when that clock is right again. So in the first nine tenths of the life the
 /// board's clock must be past the deadline, too. In the last tenth the server's time is enough: the
@@ -157,8 +161,7 @@ impl CertificateKind {
 /// for 80 %, half of the range, they are at 90.5 %.
 pub(super) fn until_renewal(deadline: Wall, held: Option<&Leaf>, at: ClusterSeen) -> Duration {
     let last_tenth = held.map_or(deadline, |leaf| {
-        let begin = leaf.not_before.after(leaf.not_after.since(leaf.not_before) / 1000 * 700);
-        leaf.last_tenth().after(deadline.since(begin) / 20)
+        leaf.last_tenth().after(deadline.since(first_deadline(leaf)) / 20)
     });
     let board = deadline.since(at.board).min(last_tenth.since(at.now.wall));
     deadline.since(at.now.wall).max(board)

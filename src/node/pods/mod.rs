@@ -59,6 +59,8 @@ const RETRY_PERIOD: Duration = Duration::from_secs(3600);
 /// The same, if the server failed or was silent: the webhook of the pod's namespace may be dead.
 /// The others come first.
 const FAILED_RETRY_PERIOD: Duration = Duration::from_secs(600);
+/// The same, if the pod has changed since the list: the next lists may be as old.
+const CHANGED_RETRY_PERIOD: Duration = Duration::from_secs(300);
 /// Most pods whose last attempt is known.
 const MAX_TRIED: usize = 64;
 
@@ -268,7 +270,7 @@ impl Pods {
                 // The pod is gone, another pod has its name, or its status has changed since the
                 // list.
                 (Some(change), Some(Refused { code: 404 | 409, .. })) => {
-                    self.remember(change.uid, now.after(LISTS_AFTER_A_CHANGE));
+                    self.remember(change.uid, now.after(CHANGED_RETRY_PERIOD));
                     return Ok(Progress::Continue);
                 }
                 // An admission plugin or policy denies it, or another pod has its name.
@@ -380,8 +382,8 @@ impl Pods {
 
     /// `pod` is the pod after the change, as far as the server shows it.
     fn on_changed(&mut self, change: PodChange, pod: &Value, now: Mono) -> Progress {
-        let PodChange { name, kind, uid, .. } = change.clone();
-        let is_repeated = self.remember(uid, now.after(RETRY_PERIOD));
+        let (name, kind) = (change.name.clone(), change.kind);
+        let is_repeated = self.remember(change.uid.clone(), now.after(RETRY_PERIOD));
         let finalizers = object::list(pod, &["metadata", "finalizers"]);
         let is_rejection = |it: &&PodChange| matches!(it.kind, ChangeKind::Reject { .. });
         let reserved = self.changes.iter().filter(is_rejection).count();

@@ -434,6 +434,11 @@ fn a_refused_change_hides_no_other_pod() {
         listed(&mut pods, &found, at(1));
         assert_eq!(answer(&mut pods, refused(code, "x"), at(1)), Ok(Progress::Continue));
         assert_eq!(changes(&mut pods, at(1)).len(), 1, "{code}: the other pod");
+        // The cache of the server may be as old as before.
+        for (time, tries) in [(31, 0), (300, 0), (301, 1)] {
+            listed(&mut pods, &found[..1], at(time));
+            assert_eq!(changes(&mut pods, at(time)).len(), tries, "{code} {time}");
+        }
     }
     // An admission plugin, or a policy, denies it: it is told, and tried again after an hour.
     for (code, reason) in [(403, "Forbidden"), (422, "Invalid")] {

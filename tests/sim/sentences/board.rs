@@ -156,8 +156,9 @@ fn judge(run: &Run<'_>) -> Judged {
             _ => step.lasts.max(seconds(120)),
         };
         disturbed.push((at, at + lasts));
-        // The first read of a file by the restarted agent of a twin may fail.
-        if step.class.name.contains("reads-") || ["look-ends", "twin"].contains(&step.class.name) {
+        // The first read of a file by the restarted agent of a twin with a target fails.
+        let reads_fail = step.class.name == "twin" && step.target != 0;
+        if step.class.name.contains("reads-") || step.class.name == "look-ends" || reads_fail {
             unread.push((at, at + step.lasts));
         }
         if step.class.name == "suspend" {

@@ -137,7 +137,7 @@ enum Act {
 }
 
 /// What a part of a line tells a person. The first one counts.
-const REMEDIES: [(&str, Act); 34] = [
+const REMEDIES: [(&str, Act); 35] = [
     ("no space left on device", Act::Repeat),
     ("read-only file system", Act::Repeat),
     ("remove it there", Act::RemoveFlags),
@@ -159,6 +159,7 @@ const REMEDIES: [(&str, Act); 34] = [
     ("systemctl enable --now --no-block nodelet", Act::Start),
     ("systemctl start --no-block nodelet", Act::Start),
     ("join again", Act::Repeat),
+    ("reset again", Act::Repeat),
     ("nodelet join", Act::NewLine),
     ("was the CA replaced?", Act::NewLine),
     ("if it is of another cluster, replace or remove it", Act::NewLine),
@@ -406,7 +407,10 @@ impl World {
     pub(crate) fn command_ended(&mut self, pid: Pid, exit: &Exit) {
         let Some(running) = self.people.commands.remove(&pid) else { return };
         let Running { command, began, lines, leftovers, former, administered, next, .. } = running;
-        if let Exit::Code(_) = exit {
+        // What another command writes now is no leftover.
+        if let Exit::Code(_) = exit
+            && self.people.commands.is_empty()
+        {
             // One that was killed before may have left others.
             let left = self.leftovers().into_iter().find(|path| !leftovers.contains(path));
             if let Some(path) = left {

@@ -21,6 +21,8 @@ const LONG: Validity = Validity { from: -100 * 86_400, until: 3650 * 86_400 };
 pub(crate) const SILENT: &str = "10.0.0.99";
 /// The name of another board, whose files are taken for those of this one.
 const OTHER: &str = "other";
+/// The card may be so slow that an agent reads its files only so long after its start.
+const SLOW_START: Duration = Duration::from_secs(60);
 
 /// The names of the servers of a cluster, for now and after a move.
 fn names(index: usize) -> Vec<String> {
@@ -348,8 +350,7 @@ impl World {
     /// started meanwhile uses the wrong one until a restart.
     pub(crate) fn restore_server_line(&mut self, since: Duration) {
         self.write_server_line(true);
-        // The card may be so slow that it has read the file only now.
-        if self.unit.started + Duration::from_secs(60) >= since {
+        if self.unit.started + SLOW_START >= since {
             self.restart_unit();
         }
     }
@@ -458,7 +459,7 @@ impl World {
         let is_other = user == format!("system:node:{OTHER}");
         if is_other
             && self.unit.pid == Some(pid)
-            && self.people.foreign_pair.is_some_and(|since| self.unit.started < since)
+            && self.people.foreign_pair.is_some_and(|since| self.unit.started + SLOW_START < since)
         {
             let text = format!("the certificate of another node was used: {user}");
             self.tell(What::Broken { sentence: 3, text });

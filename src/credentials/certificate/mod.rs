@@ -195,9 +195,16 @@ impl Certificate {
         self.end_of_request(at).map_or(Ok(()), |why| self.failed(why, at))
     }
 
-    /// Another certificate is in use now: takes it as the held one.
+    /// Another program put this certificate into the files; it is in use now. When it was requested
+    /// is not known, but not before its `notBefore`.
     pub fn on_replaced(&mut self, leaf: Leaf, at: ClusterSeen) {
-        let pause = self.hold(leaf, at);
+        let begin = leaf.not_before;
+        self.take(leaf, begin, at);
+    }
+
+    /// Takes a certificate that is in use now, and that arrived at `arrival`, as the held one.
+    fn take(&mut self, leaf: Leaf, arrival: Wall, at: ClusterSeen) {
+        let pause = self.hold(leaf, arrival, at);
         self.backoff.reset();
         self.continue_with(CertificateState::Idle, at.now.mono.after(pause));
     }
@@ -251,10 +258,13 @@ impl Certificate {
                 self.signed_at = Some(at);
                 self.continue_with(CertificateState::Signed(request), now.mono);
             }
-            TaskResult::InUse(leaf) => self.on_replaced(leaf, at),
+            TaskResult::InUse(leaf) => match self.state {
+                CertificateState::Issued(_) => self.take(leaf, now.wall, at),
+                _ => self.on_replaced(leaf, at),
+            },
             // Another attempt stores it later, unless the next certificate is due before that.
             TaskResult::NotStored(leaf, why) => {
-                let pause = self.hold(leaf, at);
+                let pause = self.hold(leaf, now.wall, at);
                 let left = self.until_renewal(at);
                 if left.is_zero() {
                     self.continue_with(CertificateState::Idle, now.mono.after(pause));
@@ -287,18 +297,12 @@ impl Certificate {
         self.due = due;
     }
 
-    /// Takes a new certificate as the held one. Returns the shortest time until the next request.
-    fn hold(&mut self, mut leaf: Leaf, at: ClusterSeen) -> Duration {
+    /// Takes a new certificate as the held one, which arrived at `arrival`. Returns the shortest
+    /// time until the next request.
+    fn hold(&mut self, mut leaf: Leaf, arrival: Wall, at: ClusterSeen) -> Duration {
         let now = at.now;
         if self.kind.is_at_supervisor() {
-            // k3s writes the creation time of its CA as `notBefore`, so the lifetime is counted
-            // from the first arrival here. An arrival after the expiry comes from a wrong clock:
-            // then the lifetime is counted from 1970, and the certificate is due at once.
-            let is_held = |held: &&Leaf| {
-                held.public_key == leaf.public_key && held.not_after == leaf.not_after
-            };
-            let arrival = self.held.as_ref().filter(is_held).map_or(now.wall, |it| it.not_before);
-            leaf.not_before = Some(arrival).filter(|at| *at < leaf.not_after).unwrap_or_default();
+            leaf.not_before = supervisor::begin(self.held.as_ref(), &leaf, arrival);
         }
         self.deadline = self.kind.deadline(&self.subject, &leaf, self.jitter);
         let end = leaf.not_after.next_microsecond();

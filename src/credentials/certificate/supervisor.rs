@@ -11,7 +11,7 @@ use crate::kube::message::{Accept, Method, Request, Response};
 use crate::kube::refusals::{misses_node, refuses_password};
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
-use crate::kube::x509::{CertificatePurpose, SigningRequest};
+use crate::kube::x509::{CertificatePurpose, Leaf, SigningRequest};
 
 /// The path for a client certificate, also of rke2. If the body is no signing request, the server
 /// answers with a key that all boards share.
@@ -42,6 +42,17 @@ pub fn request(signed: &SigningRequest) -> Request {
         accept: Accept::Object,
         body: signed.der.clone(),
     }
+}
+
+/// The begin of the lifetime of a certificate. k3s writes the creation time of its CA as
+/// `notBefore`, so the lifetime is counted from `arrival`; of a `held` one from its first arrival.
+/// An arrival after the expiry comes from a wrong clock: then the lifetime is counted from 1970,
+/// and the certificate is due at once.
+pub(super) fn begin(held: Option<&Leaf>, leaf: &Leaf, arrival: Wall) -> Wall {
+    let is_held =
+        |held: &&Leaf| held.public_key == leaf.public_key && held.not_after == leaf.not_after;
+    let arrival = held.filter(is_held).map_or(arrival, |held| held.not_before);
+    Some(arrival).filter(|at| *at < leaf.not_after).unwrap_or_default()
 }
 
 /// The remedy if the server has another node password for this name. A new password does not help:

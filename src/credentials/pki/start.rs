@@ -284,10 +284,15 @@ impl Pki {
         let Some(identity) = given else {
             return Start::with(kubeconfig, None);
         };
-        let replace_now = identity.chain.file.is_none() && leaf.is_some();
-        if replace_now && !keeps_stored {
+        let inside = leaf.as_ref().filter(|_| identity.chain.file.is_none());
+        let replace_now = inside.is_some();
+        if let Some(leaf) = inside
+            && !keeps_stored
+        {
+            // The name is no arrival of a supervisor's certificate, which no request has brought.
+            let since = if self.is_at_supervisor() { leaf.not_before } else { now };
             let ops = Key::of_pem(&identity.key.bytes)
-                .and_then(|key| self.store.update(&identity.chain.bytes, &key, marks, now));
+                .and_then(|key| self.store.update(&identity.chain.bytes, &key, marks, since));
             self.add_later("the kubeconfig's certificate cannot be stored", ops);
         }
         Start { replace_now, ..Start::with(kubeconfig, leaf) }
@@ -296,13 +301,16 @@ impl Pki {
     /// Sets the `not_before` of a supervisor's certificate to its arrival, with which its lifetime
     /// begins.
     fn arrived(&self, mut start: Start) -> Start {
-        let at_supervisor = self.source.kind.is_some_and(CertificateKind::is_at_supervisor);
-        if let (true, Some(leaf)) = (at_supervisor, &mut start.leaf) {
+        if let (true, Some(leaf)) = (self.is_at_supervisor(), &mut start.leaf) {
             let arrival = self.store.arrival(leaf);
             leaf.not_before = arrival.unwrap_or_default();
             start.replace_now = arrival.is_none();
         }
         start
+    }
+
+    fn is_at_supervisor(&self) -> bool {
+        self.source.kind.is_some_and(CertificateKind::is_at_supervisor)
     }
 
     /// The stored certificate. If it cannot be read or used, that is logged, and a renewal or a

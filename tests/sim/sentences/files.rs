@@ -38,6 +38,11 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut had_many = false;
     // The status line says that the card takes no certificate, and so keeps the old ones.
     let mut stores_none = false;
+    // An operation on a file failed since the last look.
+    let mut fails = false;
+    // The process has not told its status yet. If it links a pair, because none was current, the
+    // next start removes the others.
+    let (mut is_starting, mut has_linked) = (false, false);
     // Until when a file that could not be removed may stay.
     let mut stays: BTreeMap<String, Duration> = BTreeMap::new();
     for entry in run.trace {
@@ -45,6 +50,7 @@ fn judge(run: &Run<'_>) -> Judged {
             What::Ends { name: "nodelet" | "nodelet join", exit: Exit::Killed, .. } => {
                 was_cut = true;
             }
+            What::Starts { name: "nodelet", .. } => (is_starting, has_linked) = (true, false),
             What::PowerLost { torn, has_lost_identity } => {
                 judged.count += 1;
                 if let Some(path) = torn.first() {
@@ -60,19 +66,25 @@ fn judge(run: &Run<'_>) -> Judged {
                 stays.retain(|_, until| entry.at < *until);
                 look(&mut judged, entry.at, seen, &stays, *while_faulty);
                 let most = match () {
-                    () if was_cut => PAIRS_AFTER_A_CUT,
+                    () if was_cut || has_linked => PAIRS_AFTER_A_CUT,
                     () if *while_faulty => PAIRS_WHILE_FAULTY,
                     () => PAIRS,
                 };
                 let pairs = seen.iter().filter(|file| is_pair(&file.path));
-                let has_many = pairs.clone().count() > most && !stores_none;
+                let takes_writes = !stores_none && !std::mem::take(&mut fails);
+                let has_many = pairs.clone().count() > most && takes_writes;
                 if std::mem::replace(&mut had_many, has_many) && has_many {
                     judged.breaks(entry.at, "old pairs stay", names(pairs));
                 }
                 was_cut &= *while_faulty;
             }
-            What::Notify { text } => stores_none = text.contains("in use, but not stored"),
+            What::Notify { text } => {
+                stores_none = text.contains("in use, but not stored");
+                is_starting = false;
+            }
             What::File { op } => {
+                fails |= op.ends_with(" fails");
+                has_linked |= is_starting && op.starts_with("Link(");
                 if let Some((path, end)) =
                     op.strip_prefix("Remove(\"").and_then(|op| op.split_once("\")"))
                     && end == " fails"
@@ -179,6 +191,35 @@ mod tests {
         assert_eq!(unremoved("", 9).as_deref(), is_left);
         let stray = [("tmp/key", 0o600)];
         assert_eq!(files(&stray, false).as_deref(), Some("a secret is where none belongs"));
+    }
+
+    /// A start that links a pair leaves the others to the next one.
+    #[test]
+    fn old_pairs_stay_after_a_lost_link_and_while_the_card_takes_no_writes() {
+        let seen = |pairs: u64| {
+            let pair = |second| FileSeen {
+                path: format!("{PKI}kubelet-client-2027-01-15-08-00-0{second}.pem"),
+                mode: 0o600,
+                is_secret: true,
+            };
+            What::Files { while_faulty: false, seen: (0..pairs).map(pair).collect() }
+        };
+        let op = |op: &str| What::File { op: op.to_owned() };
+        let starts = || What::Starts { pid: 1, name: "nodelet", line: String::new() };
+        let told = || What::Notify { text: "STATUS=registering".to_owned() };
+        let link = || op("Link(\"a\", \"b\")");
+        let many = Some("old pairs stay");
+        for (before, between, pairs, want) in [
+            (vec![starts(), link(), told()], told(), 4, None),
+            (vec![starts(), link(), told()], told(), 5, many),
+            (vec![starts(), told(), link()], told(), 4, many),
+            (vec![told()], op("Remove(\"a\") fails"), 4, None),
+            (vec![told()], op("Remove(\"a\")"), 4, many),
+        ] {
+            let trace = before.into_iter().chain([seen(pairs), between, seen(pairs)]);
+            let trace: Vec<_> = trace.map(|what| at(9, what)).collect();
+            assert_eq!(breaks(judge, &trace).as_deref(), want, "{trace:?}");
+        }
     }
 
     #[test]

@@ -28,8 +28,7 @@ fn issued(number: u8) -> Leaf {
 }
 
 /// In the process the arrival is known; after a restart `credentials` finds it in a file name. The
-/// clock may be years ahead when another program puts a certificate into the files: one that
-/// arrives after its expiry is due at once.
+/// clock may be years ahead then: a certificate that arrives after its expiry is due at once.
 #[test]
 fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
     let second = Duration::from_secs(1);
@@ -41,9 +40,29 @@ fn the_birth_of_the_ca_is_not_the_start_of_a_lifetime() {
         (500_000, second),
     ] {
         let mut certificate = asking();
+        certificate.on_response(text(200, &self::certificate(&issued(1))), at(8, noon()));
         certificate.on_task(TaskResult::InUse(issued(2)), at(9, noon().after(hours(arrival))));
         let now = at(9, noon());
         assert_eq!(certificate.due(now), now.now.mono.after(due), "{arrival}");
+    }
+}
+
+/// The stored pair was removed, so the one in the kubeconfig was taken again, and counted as one
+/// that had just arrived. Then the Node was deleted, and k3s deleted the node password with it.
+#[test]
+fn a_certificate_that_no_request_brought_has_not_stored_the_node_password() {
+    let now = at(9, noon());
+    let found = |certificate: &mut Certificate| {
+        certificate.on_task(TaskResult::InUse(issued(2)), now).unwrap();
+    };
+    let put_there = |certificate: &mut Certificate| certificate.on_replaced(issued(2), now);
+    let ways: [&dyn Fn(&mut Certificate); 2] = [&found, &put_there];
+    for take in ways {
+        let mut certificate = holding(SUPERVISOR, Some(of_year(noon().before(hours(9)))));
+        take(&mut certificate);
+        assert_eq!(certificate.due(now), now.now.mono.after(hours(500)));
+        certificate.follow_node(noon().before(hours(1)), now.now.mono);
+        assert_eq!(certificate.due(now), now.now.mono.after(COLLECTED));
     }
 }
 

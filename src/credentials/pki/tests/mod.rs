@@ -697,6 +697,23 @@ fn a_certificate_without_a_plausible_arrival_is_renewed_at_once() {
     }
 }
 
+/// The first process ended before it could replace the certificate of the kubeconfig. The next one
+/// took the time of the copy for that of a request.
+#[test]
+fn the_copy_of_a_supervisors_certificate_is_no_arrival() {
+    for (kind, want) in [(CertificateKind::Supervisor, day(0)), (CertificateKind::Rotated, day(20))]
+    {
+        let (_folder, _, paths) = joined(1, 90);
+        let paths = IdentitySource { kind: Some(kind), ..paths };
+        drop(open(&paths, day(20)));
+        let pair = fs::read_link(paths.cert_dir.join(CURRENT)).unwrap();
+        let name = pair.file_name().unwrap().to_str().unwrap();
+        assert!(name.contains(&want.time()[..10]), "{name}");
+        let begin = open(&paths, day(21)).1.leaf.unwrap().not_before;
+        assert_eq!(begin, day(0), "{kind:?}");
+    }
+}
+
 #[test]
 fn only_a_missing_kubeconfig_is_a_board_that_has_not_joined() {
     let folder = Folder::new();

@@ -181,7 +181,7 @@ pub(crate) fn condition(kind: &str, status: &str, reason: &str, message: &str, n
 impl HealthConditions {
     /// Whether a status differs from the Node's `list`, so that a problem begins or ends. Such a
     /// change gets a patch of its own. Other changes, such as a new message, wait for the next
-    /// report.
+    /// one.
     pub fn changes_status(&self, list: &[Value]) -> bool {
         self.known.iter().any(|new| match object::of_type(list, &new.name) {
             Some(old) => status_of(old) != status(new.is_true),

@@ -309,6 +309,11 @@ impl Node {
                 } else {
                     check.then_some(Content::Check)
                 };
+                // A patch that is sent for another change has them, too: it sets their heartbeats.
+                if content == Some(Content::Change) && !is_published {
+                    let list = object::elements(&mut node, &["status", "conditions"]);
+                    self.health.apply(list, now.wall());
+                }
                 content.and_then(|content| self.patch(config, node, content, now))
             }
             _ => Some(Request::post(NODES, Accept::Object, &node)),

@@ -896,6 +896,13 @@ fn a_changed_health_has_one_early_patch_a_minute_and_a_changed_text_waits_for_th
     assert!(test.now.mono().since(since) > Duration::from_secs(150), "with a report");
     assert_eq!(test.health("UnderVoltage"), Some(("True", "d")));
     assert_eq!(test.reasons(), [""; 0]);
+
+    // A patch for another change has it, too: it would set the heartbeat of an old text.
+    test.set_health(&[low("e"), condition("KernelDeadlock", true, "c")]);
+    assert_eq!(test.turn(patched), None);
+    test.pressures.memory = Some(true);
+    assert_eq!(test.turn(patched), Some(Ok(Progress::Done)));
+    assert_eq!(test.health("UnderVoltage"), Some(("True", "e")));
 }
 
 /// node-problem-detector writes what it sees every 5 minutes: the same type is written by both no

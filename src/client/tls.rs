@@ -256,7 +256,7 @@ fn log_skipped(source: &str, why: Option<&Fault>) {
 }
 
 pub(crate) const NO_SYSTEM_ROOTS: &str = "this system has no root certificates";
-pub(crate) const INSTALL_SYSTEM_ROOTS: &str = "install ca-certificates";
+pub(crate) const INSTALL_SYSTEM_ROOTS: &str = "install ca-certificates (OpenWrt: ca-bundle)";
 
 /// The first of `paths`, as [`SYSTEM_ROOTS`], that exists.
 pub(crate) fn system_bundle(paths: &[&'static str]) -> Option<&'static str> {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::kubeconfig::{read_certificate, read_pem, read_token};
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, Authorization, ClientCertificate, Pem};
+use crate::client::tls::{SYSTEM_ROOTS, system_bundle};
 use crate::kube::instant::Mono;
 use crate::kube::outage_log::OutageLog;
 use crate::kube::text::Fault;
@@ -39,7 +40,8 @@ pub(super) struct CredentialFiles {
     token: Option<StampedFiles<1>>,
     /// `client-certificate` and `client-key`, if both are files.
     certificate: Option<StampedFiles<2>>,
-    /// `certificate-authority`. client-go reads it again since 1.36.
+    /// `certificate-authority`, which client-go reads again since 1.36, or the system's roots: the
+    /// server may move to one that came after the start.
     ca: Option<StampedFiles<1>>,
     due: Mono,
     log: OutageLog,
@@ -58,7 +60,7 @@ impl CredentialFiles {
         Self {
             token,
             certificate: config.certificate.as_ref().and_then(StampedFiles::of_certificate),
-            ca: config.ca.as_ref().and_then(StampedFiles::of_pem),
+            ca: ca_file(config),
             due: Mono::START.after(CHECK_EVERY),
             log: OutageLog::new("credentials"),
         }
@@ -112,7 +114,9 @@ impl CredentialFiles {
             Ok(())
         });
         let ca = check(&mut self.ca, |[path]| {
-            let changed = ApiConfig { ca: Some(read_pem(path)?), ..api.config.clone() };
+            // `set_identity` reads the system's roots.
+            let ca = api.config.ca.as_ref().map(|_| read_pem(path)).transpose()?;
+            let changed = ApiConfig { ca, ..api.config.clone() };
             api.set_identity(&changed)?;
             log::info!("{}: read again; connecting with it", path.display());
             Ok(())
@@ -134,6 +138,15 @@ impl CredentialFiles {
         let error = failed.map(|why| format!("{why}; the old one stays in use"));
         self.log.ended(error.as_deref(), now);
         replaced
+    }
+}
+
+/// The file with the CAs that the server is verified with.
+fn ca_file(config: &ApiConfig) -> Option<StampedFiles<1>> {
+    match &config.ca {
+        Some(ca) => StampedFiles::of_pem(ca),
+        None if !config.endpoint.tls || config.insecure => None,
+        None => system_bundle(&SYSTEM_ROOTS).map(|path| StampedFiles::new([path.into()], || true)),
     }
 }
 
@@ -245,6 +258,28 @@ mod tests {
             assert_eq!(files.refresh(&mut api, Ok(()), &own, Mono::START), None);
             assert_eq!(api.config.ca.as_ref().unwrap().bytes, used.as_bytes(), "{text:?}");
         }
+    }
+
+    /// An upgrade brings the root that the server moves to months later.
+    #[test]
+    fn the_systems_roots_are_read_again_where_they_verify_the_server() {
+        let config = |url: &str| ApiConfig::of(url).unwrap();
+        let (plain, tls) = (config("http://127.0.0.1:1"), config("https://127.0.0.1:1"));
+        let unverified = ApiConfig { insecure: true, ..tls.clone() };
+        assert!(ca_file(&plain).is_none() && ca_file(&unverified).is_none());
+        let watched = ca_file(&tls).map(|watched| watched.files);
+        assert_eq!(watched, system_bundle(&SYSTEM_ROOTS).map(|path| [path.into()]));
+
+        let tree = Tree::new("files-roots");
+        tree.write("bundle", b"old");
+        let ca = Some(StampedFiles::new([tree.join("bundle")], || true));
+        let mut files = CredentialFiles { ca, ..CredentialFiles::new(&plain) };
+        let mut api = Api::new(&plain).unwrap();
+        tree.write("bundle", b"new roots");
+        let own = Subject::of_node("pi");
+        assert_eq!(files.refresh(&mut api, Ok(()), &own, Mono::START), None);
+        assert_eq!(api.config.ca, None, "they do not become the CA of the kubeconfig");
+        assert_eq!(files.ca.unwrap().used, stamps(&[tree.join("bundle")]));
     }
 
     /// The file is replaced after the kubeconfig was read.

@@ -288,9 +288,12 @@ fn taint(value: &Value) -> Result<Taint, String> {
     if !object::at(value, &["timeAdded"]).is_none_or(Value::is_null) {
         return Err("invalid configuration: taint.TimeAdded is not nil".to_owned());
     }
-    let text = |key: &str| object::text(value, &[key]).to_owned();
-    let (key, value, effect) = (text("key"), text("value"), text("effect"));
-    Ok(Taint { key, value, effect })
+    let text = |key: &str| match object::at(value, &[key]) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(_) => Err(format!(".{key} is not a string; put it in quotes")),
+    };
+    Ok(Taint { key: text("key")?, value: text("value")?, effect: text("effect")? })
 }
 
 #[cfg(test)]

@@ -358,6 +358,10 @@ fn an_invalid_document_is_one_error_line() {
         ),
         ("registerWithTaints: a=b:NoSchedule", &[taints, "is not a list"]),
         (
+            "registerWithTaints: [{key: a, value: true, effect: NoSchedule}]",
+            &["registerWithTaints: .value is not a string; put it in quotes"],
+        ),
+        (
             "registerWithTaints: [{key: a, value: b, effect: Never}]",
             &[taints, "invalid taint", "{a b Never", none],
         ),

@@ -183,7 +183,7 @@ impl Certificate {
         }
         let limit = self.kind.last_read();
         // A board that was suspended reads it once more: it may be signed since.
-        let is_overdue = now.mono.since(self.due) >= self.kind.last_poll();
+        let is_overdue = now.mono.since(self.due) >= self.kind.last_poll(false);
         (now.mono.since(since) >= limit && !is_overdue).then(|| {
             let what = format!("{name} was not signed within {} s", limit.as_secs());
             Fault::new(what, if is_approved { SIGNER } else { APPROVE })
@@ -429,7 +429,7 @@ impl Certificate {
             name,
             uid,
             since: now.mono,
-            polls: Backoff::new(FIRST_POLL, self.kind.last_poll()),
+            polls: Backoff::new(FIRST_POLL, self.kind.last_poll(self.is_usable(at))),
             is_approved: false,
             logged: false,
         });

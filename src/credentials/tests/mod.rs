@@ -371,7 +371,7 @@ fn a_supervisor_that_the_roots_of_the_system_verify_needs_them() {
         let supervisor = Supervisor::new(&config, &path, None).unwrap();
         let fault = supervisor.fault(&[bundle]).map(|fault| fault.to_string());
         let line = "--k3s-supervisor-system-roots: this system has no root certificates; \
-            install ca-certificates";
+            install ca-certificates (OpenWrt: ca-bundle)";
         assert_eq!(fault.as_deref(), is_missing.then_some(line));
         let credentials = open(&tree, &config, Wall::default());
         assert_eq!(credentials.renewal_fault, supervisor.fault(&SYSTEM_ROOTS));

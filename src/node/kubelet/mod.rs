@@ -614,6 +614,10 @@ impl Kubelet {
                     false => "waiting until it is created (--register-node=false)",
                 };
                 self.node_log.gone(&format!("deleted on the server; {next}"), now);
+                // Its message would create a Node that nobody renews.
+                if let Some(shutdown) = &mut self.shutdown {
+                    shutdown.is_reported = true;
+                }
             }
             Ok(Progress::Read) => {
                 self.on_node_answered(now);

@@ -20,9 +20,9 @@ use super::{PORT, Resolver};
 use crate::kube::instant::Mono;
 use crate::os;
 
-/// When the answer for one family (A or AAAA) has addresses, the answer for the other family may
-/// take this much longer: some servers never answer to AAAA. (Go and glibc wait for the whole time
-/// limit.)
+/// When the answer to A has addresses, the answer to AAAA may take this much longer: some servers
+/// never answer to AAAA. (Go and glibc wait for the whole time limit.) A question for A that is
+/// lost is asked again, as by them: else one packet would make an IPv6 address the Node's.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// What the servers know of a name.
@@ -52,7 +52,7 @@ pub(super) struct Lookup {
     /// When the current attempt began, and its time limit.
     attempted: (Mono, Duration),
     attempts_left: u32,
-    /// When the first answer with addresses counted: [`GRACE`] begins.
+    /// When the answer to A counted, with addresses: [`GRACE`] begins.
     addressed: Option<Mono>,
 }
 
@@ -121,15 +121,15 @@ impl Lookup {
         if now >= began.after(limit) {
             self.end_attempt();
         }
-        let has_addresses = self.has_addresses();
-        if has_addresses {
+        let has_ipv4 = self.has_ipv4();
+        if has_ipv4 {
             self.addressed.get_or_insert(now);
         }
         if self.is_pending() && now < self.due() {
             return None;
         }
         let has_failed = self.questions.iter().any(|question| question.reply().is_none());
-        if has_failed && !has_addresses && self.attempts_left > 0 {
+        if has_failed && !has_ipv4 && self.attempts_left > 0 {
             self.attempts_left -= 1;
             self.attempted.0 = now;
             self.questions.iter_mut().for_each(SentQuestion::repeat);
@@ -193,9 +193,10 @@ impl Lookup {
         self.questions.iter().any(SentQuestion::is_pending)
     }
 
-    fn has_addresses(&self) -> bool {
-        let mut replies = self.questions.iter().filter_map(SentQuestion::reply);
-        replies.any(|(_, reply)| matches!(reply, Reply::Addresses(..)))
+    /// Whether the answer to A has addresses.
+    fn has_ipv4(&self) -> bool {
+        let [a, _] = &self.questions;
+        a.reply().is_some_and(|(_, reply)| matches!(reply, Reply::Addresses(..)))
     }
 
     /// The answer for the current candidate. Addresses of one family win over NXDOMAIN for the

@@ -256,7 +256,14 @@ fn the_families_are_judged_each_on_its_own() {
     let denied: Server = |asked| Some((1, if asked.kind == A { NXDOMAIN } else { "fd00::9" }));
     assert_eq!(kube(&[denied]), found("fd00::9", 1));
     let failed: Server = |asked| Some((1, if asked.kind == A { SERVFAIL } else { "fd00::9" }));
-    assert_eq!(kube(&[failed]), found("fd00::9", 1));
+    assert_eq!(kube(&[failed]), found("fd00::9", 2));
+    // One packet is lost: the question for A is asked again.
+    let lost: Server = |asked| match (asked.kind, asked.before) {
+        (A, 0 | 1) => None,
+        (A, _) => Some((1, "10.0.0.9")),
+        _ => Some((1, "fd00::9")),
+    };
+    assert_eq!(kube(&[lost]), found("10.0.0.9 fd00::9", 5001));
     assert_eq!(kube(&[failed, |_| Some((9, "10.0.0.9"))]), found("10.0.0.9 fd00::9", 9));
     // A server that denies or fails when asked for AAAA, and one that does not answer.
     let denied: Server = |asked| Some((1, if asked.kind == A { "10.0.0.9" } else { NXDOMAIN }));

@@ -147,6 +147,37 @@ fn waiting(kind: CertificateKind, name: &str) -> Certificate {
     certificate
 }
 
+/// Nobody approves the renewal of a certificate of a year: its CSR was read each 8 s for months.
+#[test]
+fn a_renewal_that_nobody_approves_is_read_each_two_minutes() {
+    let reads = |kind, held: Option<Leaf>| {
+        let mut certificate = signing(kind, held);
+        let csr = csr("csr-x7", &signed(1));
+        certificate.on_response(answered(201, csr.clone()), at(0, noon())).unwrap();
+        let (mut reads, mut seconds) = (0, 0);
+        while seconds < 900 {
+            let now = at(seconds, noon().after(Duration::from_secs(seconds)));
+            seconds += 1;
+            if now.now.mono < certificate.due(now) {
+                continue;
+            }
+            if let Work::Send(_) = certificate.next(now) {
+                certificate.on_response(answered(200, csr.clone()), now).unwrap();
+                reads += 1;
+            } else {
+                certificate.on_task(TaskResult::NotFound, now).unwrap();
+            }
+        }
+        reads
+    };
+    let held = || Some(leaf(noon().before(hours(900)), noon().after(hours(100))));
+    assert_eq!(reads(ROTATE, held()), 17);
+    assert_eq!(reads(SERVING, held()), 17);
+    // Somebody waits for the first one.
+    assert_eq!(reads(ROTATE_OR_BOOTSTRAP, None), 118);
+    assert_eq!(reads(SERVING, None), 38);
+}
+
 /// Whether the next CSR needs a new key. Without a certificate the search before it finds none.
 fn new_key(certificate: &Certificate) -> Option<bool> {
     let mut certificate = certificate.clone();

@@ -170,6 +170,19 @@ fn a_node_that_is_deleted_after_the_message_ends_it() {
     assert!(world.ended);
 }
 
+/// `kubectl delete node pi && ssh pi sudo poweroff`: the message created the Node again, and nobody
+/// was left to renew it.
+#[test]
+fn a_node_that_is_deleted_before_the_message_is_not_created_again() {
+    let mut world = stopping();
+    while world.kubelet.node.uid().is_some() {
+        world.turn(&quick(Behavior::Deletes));
+    }
+    run(&mut world, SECOND * 6);
+    assert!(world.ended);
+    assert_eq!(world.cluster.pi.node, None);
+}
+
 #[test]
 fn a_shutdown_that_does_not_happen_is_cancelled() {
     let mut world = announced();

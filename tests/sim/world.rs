@@ -191,6 +191,8 @@ pub(crate) struct World {
     pub(super) root_gone_until: Duration,
     /// When the last read for a name lookup ends.
     pub(super) lookup_until: Duration,
+    /// When a server last answered with a certificate, which is stored then.
+    pub(super) signed: Duration,
     /// What a server that lags shows: objects by their path.
     pub(super) lagged: BTreeMap<String, Value>,
     /// The end of the client certificate that was last shown to a server.
@@ -280,6 +282,7 @@ impl World {
             has_moved: false,
             root_gone_until: Duration::ZERO,
             lookup_until: Duration::ZERO,
+            signed: Duration::ZERO,
             lagged: BTreeMap::new(),
             shown_until: None,
             cidrs: 0,
@@ -1196,6 +1199,9 @@ impl World {
     /// The agent's request was answered.
     pub(crate) fn answered(&mut self, exchange: Exchange) {
         self.check_user(&exchange.user, exchange.pid);
+        if exchange.answer["status"]["certificate"].is_string() {
+            self.signed = self.now;
+        }
         if exchange.is_renewal()
             && let Some(name) = exchange.user.strip_prefix("system:node:")
             && exchange.target.ends_with(name)

@@ -209,13 +209,14 @@ impl Certificate {
         self.continue_with(CertificateState::Idle, at.now.mono.after(pause));
     }
 
-    /// One line, once, while the held certificate is not valid.
+    /// One line, once, while the held certificate is not valid. The files are searched at once.
     pub fn expiry_to_log(&mut self, at: ClusterSeen) -> Option<String> {
         let is_valid = self.is_usable(at);
         let (leaf, now) = (self.held.as_ref()?, at.now.wall);
         if std::mem::replace(&mut self.expiry_logged, !is_valid) || is_valid {
             return None;
         }
+        self.search_due = at.now.mono;
         let what_now = self.kind.after_expiry()?;
         let who = if at.knows_time { "the server" } else { "clock" };
         let (what, what_now) = match leaf.not_after < now {

@@ -93,9 +93,10 @@ struct Quiet {
     /// Until when the process may lack the pair of this Node: it has that of another one, or could
     /// not read it at its start.
     lacks_pair_until: Duration,
-    /// The last renewal before, and the first one after.
+    /// The last renewal before `from`, the first one after it, and the last one of all.
     renewed_before: Duration,
     renewed: Option<Duration>,
+    renewed_last: Duration,
     /// The changes of Ready, the last one before the first renewal too.
     ready: Vec<(Duration, String)>,
     /// The process was told of a shutdown.
@@ -128,6 +129,7 @@ impl Quiet {
             // The board may be another Node from now on.
             What::Ran(ran) if ran.command == "join" && is_after => {
                 (self.from, self.limit, self.renewed) = (at, REGISTERED, None);
+                self.renewed_before = self.renewed_last;
             }
             What::Signal { signal: Signal::Usr1, .. } => self.shuts_down = true,
             // Until a restart it may renew the Lease in the cluster, and of the Node, that it is to
@@ -135,11 +137,12 @@ impl Quiet {
             What::Answer(answer) if answer.cluster != state.cluster => {}
             What::Answer(answer) if is_of_another_node(answer, &state.node) => {}
             What::Answer(answer) if answer.is_renewal() && !is_after => {
-                self.renewed_before = at;
+                (self.renewed_before, self.renewed_last) = (at, at);
                 self.limit = self.limit.min(REGISTERED);
             }
             What::Answer(answer) if answer.is_renewal() => {
                 self.renewed.get_or_insert(at);
+                self.renewed_last = at;
             }
             _ if self.renewed.is_some() => {}
             What::Fault { begins: false, text } if text.contains("pair-of-another-node") => {

@@ -72,8 +72,8 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
     let mut turns: BTreeMap<Pid, Turn> = BTreeMap::new();
     let mut asked: BTreeMap<Pid, Asked> = BTreeMap::new();
-    // Connections of a process since the last answer other than 401. Its certificate has expired:
-    // some servers say so within TLS.
+    // Connections of a process, and attempts at one, since the last answer other than 401. Its
+    // certificate has expired: some servers say so within TLS. Or the server has moved.
     let mut unanswered: BTreeMap<Pid, u32> = BTreeMap::new();
     let mut quiet = Quiet::default();
     let mut is_excused = false;
@@ -87,7 +87,7 @@ fn judge(run: &Run<'_>) -> Judged {
                 let is_shut_out = answer.code == 401 || is_other;
                 unanswered.insert(answer.pid, if is_shut_out { SHUT_OUT } else { 0 });
             }
-            What::Connects { pid, opened: true, .. } => *unanswered.entry(*pid).or_default() += 1,
+            What::Connects { pid, .. } => *unanswered.entry(*pid).or_default() += 1,
             _ => {}
         }
         for asked in asked.values_mut() {

@@ -65,8 +65,9 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
         let What::Twin { objects: old, .. } = &begin.what else { continue };
         // A board that needs a restart, or is silent for too long after one, breaks another
         // sentence, and this one does not say it again of each object.
-        if was_unknown || [old, objects].iter().any(|objects| ready_of(&objects.node) == "Unknown")
-        {
+        // Without a Node, as where the server has moved before it was created, it is silent, too.
+        let is_silent = |objects: &Objects| ["", "Unknown"].contains(&ready_of(&objects.node));
+        if was_unknown || is_silent(old) || is_silent(objects) {
             continue;
         }
         judged.count += 1;

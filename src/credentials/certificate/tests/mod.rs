@@ -626,7 +626,7 @@ fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credential
         assert_eq!(certificate.expiry_to_log(late), None);
         assert_eq!(certificate.needs_bootstrap(late), needs_bootstrap);
         assert!(certificate.due(late) <= late.now.mono);
-        assert_eq!(certificate.file_task(late.now.wall), Some(FileTask::Find(None)));
+        assert!(matches!(certificate.next(late), Work::Files(FileTask::Find(None))));
         assert_eq!(new_key(&certificate), Some(false));
         // An operator renews the files: the old expiry means nothing any more.
         certificate.on_replaced(leaf(noon(), noon().after(hours(9))), late);
@@ -634,6 +634,24 @@ fn an_expired_certificate_is_logged_once_and_requested_with_the_given_credential
         assert_eq!(certificate.expiry_to_log(late), None);
         assert!(!certificate.needs_bootstrap(late));
     }
+}
+
+/// The server's clock was ahead for 20 s: another certificate was found in the files, and taken. It
+/// was not valid any more when that clock was right again, and the search for the former one waited
+/// for the rest of a minute.
+#[test]
+fn the_files_are_searched_at_once_when_the_certificate_is_not_valid_any_more() {
+    let mut certificate = holding(ROTATE, Some(leaf(noon().before(hours(9)), noon())));
+    let ahead = seen(10, noon().after(hours(3)), noon().before(hours(1)));
+    assert!(certificate.expiry_to_log(ahead).is_some());
+    assert!(matches!(certificate.next(ahead), Work::Files(FileTask::Find(_))));
+    let later = leaf(noon().after(hours(2)), noon().after(hours(9)));
+    certificate.on_task(TaskResult::InUse(later), ahead).unwrap();
+    assert_eq!(certificate.expiry_to_log(ahead), None);
+    let right = seen(30, noon().before(hours(1)), noon().before(hours(1)));
+    assert!(certificate.expiry_to_log(right).is_some());
+    assert!(certificate.due(right) <= right.now.mono);
+    assert!(matches!(certificate.next(right), Work::Files(FileTask::Find(_))));
 }
 
 /// A clock that stood an hour ahead for 25 s made the board ask with a bootstrap token that was

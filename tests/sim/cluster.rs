@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::clusters;
 use super::dns::{FIRST, SECOND};
 use super::net::DEAD;
-use super::plan::Plan;
+use super::plan::{Plan, Step};
+use super::trace::What;
 use super::world::{Event, NODE, Server, World};
 use crate::kube::x509::Leaf;
 
@@ -220,6 +221,65 @@ impl World {
         self.clusters[cluster].model.as_admin("POST", path, "application/json", &body);
     }
 
+    /// A kubelet beside the agent starts a pod.
+    pub(crate) fn run_pod(&mut self) {
+        self.end_pod();
+        self.bind_pod(0);
+        let (name, now) = (format!("stray-{}", self.others), self.true_wall().time());
+        let container = json!({"name": "c", "state": {"running": {"startedAt": now}}});
+        let body = json!({"status":
+            {"phase": "Running", "startTime": now, "containerStatuses": [container]}});
+        self.admin("PATCH", &format!("/api/v1/namespaces/default/pods/{name}/status"), &body);
+        self.running = Some((name, self.board.boots));
+    }
+
+    /// It ends, or the agent has ended it: in the same boot the pod would then run twice.
+    pub(crate) fn end_pod(&mut self) {
+        let Some((name, boot)) = self.running.take() else { return };
+        let path = format!("/api/v1/namespaces/default/pods/{name}");
+        let (_, pod) = self.admin("GET", &path, &Value::Null);
+        // A process that starts while a server's clock is hours ahead knows no other time of the
+        // boot (`WallClock::boot`).
+        let began = self.unit.started + Duration::from_secs(60);
+        let is_misled = |step: &Step| {
+            step.class.name == "servers-clock-ahead"
+                && step.size >= 3600
+                && step.when.at() <= began
+                && self.unit.started <= step.end()
+        };
+        let is_misled = self.plan.steps.iter().any(is_misled);
+        if pod["status"]["phase"] == "Failed" && boot == self.board.boots && !is_misled {
+            let text = "a pod that runs was ended".to_owned();
+            self.tell(What::Broken { sentence: 5, text });
+        }
+        self.admin("DELETE", &path, &json!({"gracePeriodSeconds": 0}));
+    }
+
+    /// A kubelet ends the pods of a backup that it does not run any more.
+    pub(crate) fn end_restored_pods(&mut self) {
+        let own = self.running.as_ref().map(|(name, _)| name.clone()).unwrap_or_default();
+        for pod in self.clusters[0].model.list("/api/v1/pods") {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            if pod["status"]["phase"] == "Running" && name != own {
+                let path = format!("/api/v1/namespaces/default/pods/{name}");
+                self.admin_of(0, "DELETE", &path, &json!({"gracePeriodSeconds": 0}));
+            }
+        }
+    }
+
+    /// `kubectl replace --force`: the Node is deleted, and made anew at once.
+    pub(crate) fn replace_node(&mut self) {
+        let (cluster, name) = self.place();
+        if self.own_node(|_| ()).is_none() {
+            return;
+        }
+        self.changed_spec = self.now;
+        self.delete(&format!("nodes/{name}"));
+        let body = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        let model = &self.clusters[cluster].model;
+        model.as_admin("POST", "/api/v1/nodes", "application/json", &body);
+    }
+
     /// A copy of the card in another board writes its status, with its own boot id.
     pub(crate) fn other_board_writes(&mut self) {
         self.other_board_wrote = Some(self.now);
@@ -288,6 +348,7 @@ impl World {
         broken.extend(self.wrong_cidr());
         broken.extend(self.missing_password());
         broken.extend(self.stray_pods());
+        broken.extend(self.missing_label());
         Some(broken)
     }
 
@@ -308,6 +369,14 @@ impl World {
         // On a root that can block, a file that could not be written is written by the next start.
         let waits = self.plan.root_can_block() && self.card.refused_cidr;
         (file != cidr && !waits).then_some(("podcidr", text))
+    }
+
+    /// A guest excludes itself, also on a Node that another client made anew.
+    fn missing_label(&self) -> Option<(&'static str, String)> {
+        let label = "node.kubernetes.io/exclude-disruption";
+        let is_guest = self.plan.setting("pods") != "40";
+        let is_missing = self.own_node(|node| node["metadata"]["labels"][label].is_null())?;
+        (is_guest && is_missing).then(|| ("label", format!("the Node has no {label}")))
     }
 
     fn missing_password(&self) -> Option<(&'static str, String)> {

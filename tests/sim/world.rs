@@ -200,6 +200,8 @@ pub(crate) struct World {
     /// Pod CIDRs that the controller has given, and pods that others have made.
     pub(super) cidrs: u64,
     pub(super) others: u64,
+    /// The pod that a kubelet beside the agent has started, and in which boot.
+    pub(super) running: Option<(String, u64)>,
     /// A policy denies each Node a range.
     pub(super) has_denied_ranges: bool,
     /// When a controller last wrote `spec.podCIDRs`, or somebody made a pod of this Node.
@@ -286,6 +288,7 @@ impl World {
             lagged: BTreeMap::new(),
             shown_until: None,
             cidrs: 0,
+            running: None,
             has_denied_ranges: false,
             others: 0,
             changed_spec: Duration::ZERO,
@@ -1035,6 +1038,7 @@ impl World {
         if let Some(backup) = self.clusters[0].backup.take() {
             self.set_double();
             self.clusters[0].model.restore(backup);
+            self.end_restored_pods();
             self.clusters[0].publish_ca();
             self.set_rbac(!self.faults.has("rbac-removed"));
             self.each_server(0, |world, server| world.end_connections_of(server, true));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ASKED, Class, MOMENT};
+use super::{ASKED, Class, Lasts, MOMENT};
 
 fn has_auth(setting: &BTreeMap<String, String>, all: &[&str]) -> bool {
     setting.get("auth").is_some_and(|auth| all.contains(&auth.as_str()))
@@ -35,6 +35,20 @@ pub(super) const CLASSES: &[Class] = &[
     Class { name: "lease-contested", begin: |w, _| w.contest_lease(), ..ASKED },
     Class { name: "lease-written", begin: |w, _| w.write_to_lease(), ..MOMENT },
     Class { name: "pod-bound", begin: |w, s| w.bind_pod(s.size), sizes: &[0, 0, 40_000], ..MOMENT },
+    Class {
+        name: "pod-runs",
+        begin: |w, _| w.run_pod(),
+        end: |w, _| w.end_pod(),
+        lasts: Lasts::Story,
+        ..ASKED
+    },
+    Class {
+        name: "node-replaced",
+        // The node password of k3s goes with the Node, and whoever asks first has the name.
+        fits: |setting| !has_auth(setting, &["k3s", "joined-k3s"]),
+        begin: |w, _| w.replace_node(),
+        ..MOMENT
+    },
     Class { name: "other-board", begin: |w, _| w.other_board_writes(), ..MOMENT },
     Class {
         name: "node-large",

@@ -114,9 +114,23 @@ fn said(what: &What) -> Vec<&str> {
     }
 }
 
+/// A condition of the Node that the agent writes does not say that nobody hears of the agent.
+fn judge_writes(run: &Run<'_>, judged: &mut Judged) {
+    for entry in run.trace {
+        let What::Answer(answer) = &entry.what else { continue };
+        let list = answer.body["status"]["conditions"].as_array();
+        let Some(list) = list.filter(|_| answer.is_node_write()) else { continue };
+        judged.count += 1;
+        if let Some(condition) = list.iter().find(|it| it["reason"] == "NodeStatusUnknown") {
+            judged.breaks(entry.at, "not heard of", condition.to_string());
+        }
+    }
+}
+
 fn judge(run: &Run<'_>) -> Judged {
     let mut judged = Judged::default();
     judge_status(run, &mut judged);
+    judge_writes(run, &mut judged);
     for (index, entry) in run.trace.iter().enumerate() {
         let (before, after) = (&run.trace[..=index], &run.trace[index + 1..]);
         for text in said(&entry.what) {
@@ -149,6 +163,17 @@ mod tests {
         };
         assert!(run(&[event("00000000-0000-4000-8000-000000000001")], judge).broken.is_some());
         assert!(run(&[event("ffffffff-ffff-4fff-8fff-ffffffffffff")], judge).broken.is_none());
+    }
+
+    #[test]
+    fn a_condition_that_says_that_nobody_is_heard_is_found() {
+        let write = |reason: &str| {
+            let body = serde_json::json!({"status": {"conditions": [{"reason": reason}]}});
+            let (method, target) = ("PATCH".to_owned(), "/api/v1/nodes/pi/status".to_owned());
+            at(1, What::Answer(Box::new(Exchange { method, target, body, ..Exchange::default() })))
+        };
+        assert!(run(&[write("NodeStatusUnknown")], judge).broken.is_some());
+        assert!(run(&[write("KubeletReadNothing")], judge).broken.is_none());
     }
 
     #[test]

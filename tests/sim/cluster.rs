@@ -12,7 +12,7 @@ use super::clusters;
 use super::dns::{FIRST, SECOND};
 use super::net::DEAD;
 use super::plan::{Plan, Step};
-use super::trace::What;
+use super::trace::{Exchange, What};
 use super::world::{Event, NODE, Server, World};
 use crate::kube::x509::Leaf;
 
@@ -286,6 +286,31 @@ impl World {
         let body = json!({"status": {"nodeInfo":
             {"bootID": "ffffffff-ffff-4fff-8fff-ffffffffffff"}}});
         self.admin("PATCH", &format!("/api/v1/nodes/{NODE}/status"), &body);
+    }
+
+    /// The agent has ended a pod while another machine, which it has seen, writes to its Node.
+    pub(super) fn check_pods(&mut self, exchange: &Exchange) {
+        // It asks each five minutes whether the Node has changed, and remembers what it saw for an
+        // hour, until it ends. A Node that is read late may show nothing of the other machine.
+        const SEEN: Duration = Duration::from_secs(320);
+        const KEPT: Duration = Duration::from_secs(3500);
+        const HIDES: [&str; 6] = ["node-", "etcd-", "server-l", "clock-", "cluster-", "servers-m"];
+        let Some(at) = self.other_board_wrote else { return };
+        let is_between = |time: Duration| (at..self.now).contains(&time);
+        let hides = |name: &str| HIDES.iter().any(|start| name.starts_with(start));
+        let mut steps = self.plan.steps.iter();
+        let is_hidden = steps
+            .any(|it| hides(it.class.name) && (is_between(it.when.at()) || is_between(it.end())));
+        let is_change = exchange.method != "GET" && exchange.target.contains("/pods/");
+        if is_change
+            && exchange.is_carried_out
+            && (at + SEEN..at + KEPT).contains(&self.now)
+            && self.unit.started < at
+            && !is_hidden
+        {
+            let text = format!("a pod of another machine is ended: {}", exchange.target);
+            self.tell(What::Broken { sentence: 5, text });
+        }
     }
 
     /// Somebody makes the Node so large, or as small as before.

@@ -1203,6 +1203,7 @@ impl World {
     /// The agent's request was answered.
     pub(crate) fn answered(&mut self, exchange: Exchange) {
         self.check_user(&exchange.user, exchange.pid);
+        self.check_pods(&exchange);
         if exchange.answer["status"]["certificate"].is_string() {
             self.signed = self.now;
         }

@@ -4,8 +4,9 @@
 //! - When the kernel announces a change: the mount table (`mounts`), and the network
 //!   (`os::wakeup`).
 //! - Once a minute, what nothing announces.
-//! - Once an hour, everything, for a change that was not announced. Below another root than `/`,
-//!   where the kernel announces nothing, once a minute.
+//! - Once an hour, also what only a boot changes. The network is not read without an announcement,
+//!   because the kernel's answer may take long (`host::interfaces`).
+//! - Once a minute everything, below another root than `/`: the kernel announces nothing there.
 //! - The file of `nodelet runtime` for each status, if there is a container runtime.
 //!
 //! With a root file system on a network, the files on it are read only at the start.
@@ -40,7 +41,7 @@ pub(super) struct ReadCache {
     name: NodeName,
     facts: Facts,
     /// When the network is read next: an announced change may be half made until then. `None`
-    /// until another change, or until a read of all facts.
+    /// until another change.
     network_due: Option<Mono>,
     unannounced_read: Mono,
     all_read: Mono,
@@ -78,7 +79,8 @@ impl ReadCache {
     /// Reads what is due for the next status. With `may_wait` there is no Lease, so a name lookup
     /// may block for a moment. Facts that are a second old are then read again: a new Node has no
     /// former value for a fact that was not read. If changes of the network are not announced
-    /// (`network_is_watched` is false), or the network could not be read, it is read once a minute.
+    /// (`network_is_watched` is false, or another root), or it could not be read, it is read once a
+    /// minute.
     /// Returns when the state of the container runtime may change, or a changed network is read.
     pub(super) fn refresh(
         &mut self,
@@ -94,26 +96,26 @@ impl ReadCache {
         let is_due = now >= self.unannounced_read.after(pause);
         if is_due {
             self.unannounced_read = now;
-            if !network_is_watched || is_unread(&self.facts.network) {
+            let is_announced = network_is_watched && self.host.root.is_real();
+            if !is_announced || is_unread(&self.facts.network) {
                 self.network_due.get_or_insert(now);
             }
         }
         let is_half_made = self.network_due.is_some_and(|due| now < due);
         if now >= self.all_read.after(period) && !self.host.root_can_block() {
-            let is_whole = self.host.refresh_all(&mut self.facts, &node.name);
-            self.network_was_read(is_whole, now);
+            self.host.refresh_all(&mut self.facts, &node.name);
             self.all_read = now;
         } else {
             self.host.refresh_mounts();
             if is_due {
                 self.host.refresh_unannounced(&mut self.facts, &node.name);
             }
-            if self.network_due.is_some() && (is_first || !is_half_made) {
-                let is_whole = self.host.refresh_network(&mut self.facts, &node.name);
-                self.network_was_read(is_whole, now);
-            }
-            self.host.refresh_usage(&mut self.facts);
         }
+        if self.network_due.is_some() && (is_first || !is_half_made) {
+            let is_whole = self.host.refresh_network(&mut self.facts, &node.name);
+            self.network_was_read(is_whole, now);
+        }
+        self.host.refresh_usage(&mut self.facts);
         let change = self.runtime.as_mut().and_then(|file| {
             let (runtime, change) = file.facts(now, awake());
             let folder = runtime.image_folder();
@@ -220,15 +222,17 @@ mod tests {
         assert!(minute.is_disjoint(&rest), "{minute:?}");
         let all = not_spoilt(&Host::new(HostRoot::default(), "/").read("localhost"));
         assert!(all.is_superset(&rest), "{all:?}");
+        let network = names(&["interfaces", "default_routes"]);
+        let hour = &all - &network;
         for (second, want) in [
             (60, &usage),
             (61, &minute),
             (120, &usage),
             (121, &minute),
             (3599, &minute),
-            (3600, &all),
+            (3600, &hour),
             (3601, &usage),
-            (7200, &all),
+            (7200, &hour),
         ] {
             assert_eq!(read(&mut cache, true, second), *want, "{second}");
         }
@@ -354,7 +358,12 @@ mod tests {
         let dns = cache.facts().network.dns.clone();
         assert_eq!(cache.facts().network, Network { dns, ..spoilt_facts().network });
         drop(look);
-        assert!(read(&mut cache, true, 3601).contains("interfaces"), "a change may have been lost");
+        cache.facts = spoilt_facts();
+        let look = cache.host.root.look_of(0);
+        cache.on_network_change(at);
+        cache.refresh(&config(), false, true, || at);
+        drop(look);
+        assert!(read(&mut cache, true, 3601).contains("interfaces"), "it is announced once");
         assert!(!read(&mut cache, true, 3602).contains("interfaces"));
     }
 

@@ -4,6 +4,11 @@
 //! an IPv4 address by its label, and a label need not contain the interface's name.
 //!
 //! A sandbox must permit AF_NETLINK.
+//!
+//! The kernel makes the first part of an answer within send(2), and waits there for rtnl_mutex,
+//! which a driver may hold. No flag and no signal ends that. sysfs has names and flags without this
+//! mutex, but those of the namespace in which it was mounted; IPv4 addresses have no other source
+//! before Linux 6.9. So nothing is asked without a cause (`agent::read_cache`).
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -59,7 +64,7 @@ fn ask(socket: &OwnedFd, kind: u16, found: &mut Vec<(u32, Interface)>) -> io::Re
     send(socket.as_raw_fd(), &request, MsgFlags::empty())?;
     let mut part = [0; PART];
     for _ in 0..MAX_PARTS {
-        // The kernel makes the next part while one is read: nothing waits.
+        // The kernel makes the next part while one is read.
         let length = recv(socket.as_raw_fd(), &mut part, MsgFlags::MSG_DONTWAIT)?;
         if take(part.get(..length).unwrap_or_default(), found)? {
             return Ok(());

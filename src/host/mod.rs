@@ -1,12 +1,12 @@
 //! The facts of the kernel: one file per subsystem, each with a pure `parse` and a `read` below a
 //! [`HostRoot`]. An unreadable file makes only its own fact unread.
 //!
-//! [`Host::read`] and [`Host::refresh_all`] read all facts. [`Host::refresh_usage`] reads the facts
-//! that each status needs, [`Host::refresh_unannounced`] the facts whose change the kernel does not
-//! announce, and [`Host::refresh_network`] those whose change it announces; `agent::read_cache`
-//! calls these. They call the `refresh` of each subsystem, which sets its facts by `renew`: a fact
-//! that a look had no time for keeps its value. What eviction alone uses is unread then, because an
-//! old amount is no observation.
+//! [`Host::read`] reads all facts. [`Host::refresh_usage`] reads the facts that each status needs,
+//! [`Host::refresh_unannounced`] the facts whose change the kernel does not announce,
+//! [`Host::refresh_all`] also those that only a boot changes, and [`Host::refresh_network`] those
+//! whose change it announces; `agent::read_cache` calls these. They call the `refresh` of each
+//! subsystem, which sets its facts by `renew`: a fact that a look had no time for keeps its value.
+//! What eviction alone uses is unread then, because an old amount is no observation.
 
 pub mod cgroup;
 pub mod cpu;
@@ -100,20 +100,19 @@ impl Host {
     /// The facts of the first read.
     pub fn read(&mut self, hostname: &str) -> Facts {
         let mut facts = Facts::unread();
+        network::refresh(&self.root, &mut facts.network);
         self.refresh_all(&mut facts, hostname);
+        self.refresh_usage(&mut facts);
         facts
     }
 
-    /// Reads all facts, each file once; the files on a card after those of the kernel. Returns
-    /// whether the look had time for the network.
-    pub fn refresh_all(&mut self, facts: &mut Facts, hostname: &str) -> bool {
+    /// Reads what the kernel does not announce, also what only a boot changes; the files on a card
+    /// after those of the kernel.
+    pub fn refresh_all(&mut self, facts: &mut Facts, hostname: &str) {
         self.sources = None;
-        let is_reached = network::refresh(&self.root, &mut facts.network);
         self.read_unannounced(facts);
         system::refresh(&self.root, facts, true);
         self.refresh_hosts(facts, hostname);
-        self.refresh_usage(facts);
-        is_reached
     }
 
     /// Closes all files if a mount changed, because the same paths can then lead to other files.
@@ -291,14 +290,12 @@ mod tests {
             host.ready_when_exists = vec!["/no/such".into()];
             let mut facts = host.read("localhost");
             (facts.cpus, facts.machine_id) = (Ok(9999), Ok("uninitialized".to_owned()));
-            let mut all = facts.clone();
             let mut kept = facts.clone();
-            host.sources = None;
             let look = host.root.look_of(0);
+            host.refresh_all(&mut facts, "localhost");
             assert!(!host.refresh_network(&mut facts, "localhost"));
             host.refresh_unannounced(&mut facts, "localhost");
             host.refresh_usage(&mut facts);
-            assert!(!host.refresh_all(&mut all, "localhost"));
             drop(look);
             assert!(facts.working_set_bytes.as_ref().is_err_and(Unread::is_not_reached));
             assert!(facts.pids.as_ref().is_err_and(Unread::is_not_reached));
@@ -307,7 +304,7 @@ mod tests {
             if let Ok(Some(fs)) = &mut kept.node_fs {
                 fs.is_old = true;
             }
-            assert_eq!([&facts, &all], [&kept; 2]);
+            assert_eq!(facts, kept);
             assert!(host.refresh_network(&mut facts, "localhost"));
             host.refresh_unannounced(&mut facts, "localhost");
             host.refresh_usage(&mut facts);

@@ -6,6 +6,8 @@
 //! Without a memory controller a kubelet does not start; here the same sum is computed from
 //! `proc/meminfo` (`memory`). If that is unreadable too, the fact is unread.
 
+use std::io::ErrorKind;
+
 use procfs::{CGroupControllers, FromBufRead};
 
 use crate::kube::facts::{Presence, Read, Unread};
@@ -35,9 +37,14 @@ pub enum Mode {
 /// into a container, the mode is v2 if the file exists that only v2 has.
 pub fn read(root: &HostRoot, mounts: &[Mount]) -> Mode {
     match mode(mounts) {
-        Mode::None if root.text(CONTROLLERS, SMALL).is_ok() => Mode::V2,
+        Mode::None if is_there(root, CONTROLLERS) => Mode::V2,
         mode => mode,
     }
+}
+
+/// What is not read is not missing: a look may have had no time for it.
+fn is_there(root: &HostRoot, path: &str) -> bool {
+    !root.open(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 /// The mode, from only the mount table.
@@ -73,7 +80,7 @@ impl WorkingSet {
     pub(super) fn new(root: &HostRoot, mode: Mode) -> Self {
         match mode {
             Mode::V2 => Self::V2 {
-                current: root.open(CURRENT).ok().map(|_| RereadFile::new(CURRENT)),
+                current: is_there(root, CURRENT).then(|| RereadFile::new(CURRENT)),
                 stat: RereadFile::new("sys/fs/cgroup/memory.stat"),
             },
             Mode::V1 | Mode::Hybrid => Self::V1 {
@@ -223,5 +230,21 @@ mod tests {
         std::fs::remove_file(tree.path().join(CURRENT)).unwrap();
         tree.write("sys/fs/cgroup/memory.stat", stat.as_bytes());
         assert_eq!(WorkingSet::new(&root, Mode::V2).read(&root), Some(1));
+    }
+
+    /// The files are kept for an hour.
+    #[test]
+    fn a_file_that_a_look_had_no_time_for_is_not_missing() {
+        let tree = Tree::new("working-set-cut-off");
+        let root = HostRoot::new(tree.path());
+        tree.write(CONTROLLERS, b"memory\n");
+        tree.write(CURRENT, b"100\n");
+        tree.write("sys/fs/cgroup/memory.stat", b"anon 1\nfile 2\ninactive_file 3\n");
+        let look = root.look_of(0);
+        let mode = read(&root, &[]);
+        let mut files = WorkingSet::new(&root, mode);
+        assert_eq!(files.read(&root), None);
+        drop(look);
+        assert_eq!((mode, files.read(&root)), (Mode::V2, Some(97)));
     }
 }

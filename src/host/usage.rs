@@ -19,7 +19,11 @@ pub(super) const CPU_STAT: &str = "sys/fs/cgroup/cpu.stat";
 pub(super) const STAT: &str = "proc/stat";
 const TRAFFIC: &str = "proc/net/dev";
 
-/// Most interfaces whose traffic is reported; a router has thousands.
+/// The interface whose traffic is the node's, by the kubelet's rule
+/// (`pkg/kubelet/stats/helper.go`).
+pub const NODE_INTERFACE: &str = "eth0";
+
+/// Most interfaces whose traffic is reported, beside the node's own; a router has thousands.
 const MAX_INTERFACES: usize = 32;
 
 /// Use of CPU, memory and swap.
@@ -92,7 +96,9 @@ impl Host {
     pub fn traffic(&self) -> Read<Vec<Traffic>> {
         let mut found = Vec::new();
         self.root.each_line(TRAFFIC, &mut |line| {
-            found.extend(parse_traffic(line).filter(|_| found.len() < MAX_INTERFACES));
+            let is_wanted =
+                |one: &Traffic| found.len() < MAX_INTERFACES || one.name == NODE_INTERFACE;
+            found.extend(parse_traffic(line).filter(is_wanted));
         })?;
         Ok(found)
     }
@@ -234,6 +240,12 @@ mod tests {
         assert_eq!(sources.usage(), v2);
         tree.write("proc/net/dev", b"  eth0: 100 2 3 0 0 0 0 0 900 8 7 0 0 0 0 0\n");
         assert_eq!(sources.traffic().unwrap().len(), 1);
+        let line = |name: String| format!("  {name}: 100 2 3 0 0 0 0 0 900 8 7 0 0 0 0 0\n");
+        let mut lines: Vec<String> = (0..40).map(|number| line(format!("vlan{number}"))).collect();
+        lines.push(line(NODE_INTERFACE.to_owned()));
+        tree.write("proc/net/dev", lines.concat().as_bytes());
+        let traffic = sources.traffic().unwrap();
+        assert_eq!((traffic.len(), &*traffic[32].name), (33, "eth0"));
         assert!(sources.node_fs().unwrap().unwrap().capacity_bytes > 0);
     }
 

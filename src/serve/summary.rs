@@ -4,15 +4,11 @@
 use serde_json::{Value, json};
 
 use super::readings::{Readings, booted, wall};
-use crate::host::usage::Traffic;
+use crate::host::usage::{NODE_INTERFACE, Traffic};
 use crate::kube::facts::FsStats;
 use crate::kube::instant::Now;
 use crate::kube::object;
 use crate::kube::time::Wall;
-
-/// The interface whose traffic is the node's, by the kubelet's rule
-/// (`pkg/kubelet/stats/helper.go`).
-const NODE_INTERFACE: &str = "eth0";
 
 /// The summary. `is_short`: CPU, memory and swap alone. What cannot be read is left out, and so is
 /// a file system whose amounts are old (`is_old`). A time that cannot be right is null.

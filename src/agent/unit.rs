@@ -21,6 +21,8 @@ use crate::os::root::HostRoot;
 
 /// The agent.
 pub(crate) const SERVICE: &str = "nodelet.service";
+/// `nodelet serve`.
+pub(crate) const SERVE: &str = "nodelet-serve.service";
 /// What opens the kubelet's port.
 pub(crate) const SERVE_SOCKET: &str = "nodelet-serve.socket";
 
@@ -85,26 +87,26 @@ pub(crate) fn is_masked(root: &HostRoot, unit: &str) -> bool {
     })
 }
 
-/// Whether the cgroup of the unit has a process: the agent, or a program that prepares its start.
-pub(crate) fn is_running(root: &HostRoot) -> Result<bool, Fault> {
-    processes(root).map(|processes| !processes.is_empty())
+/// Whether the cgroup of the unit has a process: its own, or a program that prepares its start.
+pub(crate) fn is_running(root: &HostRoot, unit: &str) -> Result<bool, Fault> {
+    processes(root, unit).map(|processes| !processes.is_empty())
 }
 
 /// The ids of the processes in the cgroup of the unit; empty if it does not run. The cgroup is in
 /// the root slice, in `system.slice`, or in the hierarchy `systemd` of cgroup v1: all three are
 /// read, and a board has one of them. If a drop-in sets another `Slice=`, /proc tells the cgroup of
 /// each process. `Err`: a file exists and cannot be read.
-fn processes(root: &HostRoot) -> Result<Vec<String>, Fault> {
+fn processes(root: &HostRoot, unit: &str) -> Result<Vec<String>, Fault> {
     let mut all = Vec::new();
     for slice in ["", "system.slice/", "systemd/"] {
-        let processes = content(root, &format!("sys/fs/cgroup/{slice}{SERVICE}/cgroup.procs"))?;
+        let processes = content(root, &format!("sys/fs/cgroup/{slice}{unit}/cgroup.procs"))?;
         let processes = processes.unwrap_or_default();
         all.extend(String::from_utf8_lossy(&processes).lines().map(str::to_owned));
     }
     if all.is_empty() {
         let is_units = |pid: &str| {
             let cgroups = root.text(&format!("proc/{pid}/cgroup"), LARGE).unwrap_or_default();
-            cgroups.lines().any(|path| path.ends_with(&format!("/{SERVICE}")))
+            cgroups.lines().any(|path| path.ends_with(&format!("/{unit}")))
         };
         let pids = machine_processes(root).map(|(pid, _)| pid);
         all.extend(pids.filter(|pid| is_units(pid)));
@@ -115,9 +117,9 @@ fn processes(root: &HostRoot) -> Result<Vec<String>, Fault> {
 /// The process of the agent, and its flags. Before systemd starts the agent, other programs run in
 /// the cgroup of the unit, and copy the credentials.
 fn agent_process(root: &HostRoot) -> Result<Option<(String, Vec<String>)>, Fault> {
-    for process in processes(root)? {
+    for process in processes(root, SERVICE)? {
         let Some(line) = content(root, &format!("proc/{process}/cmdline"))? else {
-            if processes(root)?.contains(&process) {
+            if processes(root, SERVICE)?.contains(&process) {
                 // With hidepid=2, /proc has only the processes of this user.
                 return Err(format!("/proc does not show its process {process}").into());
             }
@@ -764,7 +766,7 @@ mod tests {
             let status = format!("Name:\tnodelet\nNSpid:\t{namespaces}\n");
             tree.write("proc/7/status", status.as_bytes());
             assert_eq!(UnitProcess::find(&root), want, "{cgroup}");
-            assert_eq!(is_running(&root), Ok(want == UnitProcess::Same), "{cgroup}");
+            assert_eq!(is_running(&root, SERVICE), Ok(want == UnitProcess::Same), "{cgroup}");
         }
     }
 

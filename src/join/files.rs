@@ -16,6 +16,7 @@ use crate::credentials::pki::{
 use crate::kube::text::Fault;
 use crate::kube::x509::Leaf;
 use crate::os::guard;
+use crate::os::mounts::{Mount, is_volatile, over};
 use crate::os::read::{cause, read_found};
 use crate::os::root::HostRoot;
 use crate::os::write::{self, Op, PRIVATE, PUBLIC};
@@ -89,10 +90,14 @@ impl StoredFlags {
     /// of `--bootstrap-only`. The file of a former version does not name the server and is taken
     /// for one of this server.
     pub(super) fn are_of(&self, server: &Endpoint, bootstrap_only: bool) -> bool {
-        let is_bootstrap = |word: &String| word.starts_with("--bootstrap-kubeconfig=");
         (self.api_server.is_empty()
             || Endpoint::parse(&self.api_server).is_ok_and(|own| own == *server))
-            && self.words.iter().any(is_bootstrap) == bootstrap_only
+            && self.are_of_bootstrap() == bootstrap_only
+    }
+
+    /// Whether they were stored with `--bootstrap-only`.
+    fn are_of_bootstrap(&self) -> bool {
+        self.words.iter().any(|word| word.starts_with("--bootstrap-kubeconfig="))
     }
 
     /// `None` if this is not a file of a join. A person may have changed it.
@@ -159,6 +164,11 @@ impl JoinPaths {
     /// Whether the paths are those of an image, whose machine is not running.
     pub(super) fn are_of_image(&self) -> bool {
         self.root != Path::new("/")
+    }
+
+    /// Whether a reboot undoes a change of `path`, by this table of mounts: as [`is_volatile`].
+    pub(super) fn is_undone(path: &Path, mounts: &[Mount]) -> Option<bool> {
+        is_volatile(&over(mounts, &guard::resolve(path).ok()?.existing)?.fs_type)
     }
 
     /// The folder of systemd's credentials.
@@ -293,7 +303,12 @@ impl JoinPaths {
 
     /// Whether nodelet.service has a process.
     pub(super) fn is_running(&self) -> Result<bool, Fault> {
-        unit::is_running(&self.host())
+        unit::is_running(&self.host(), unit::SERVICE)
+    }
+
+    /// Whether nodelet-serve.service has a process; false if that is unknown.
+    pub(super) fn serves(&self) -> bool {
+        unit::is_running(&self.host(), unit::SERVE).unwrap_or_default()
     }
 
     /// A kubelet on this machine: its kubeconfig, which may be at another path, or its process.
@@ -312,7 +327,8 @@ impl JoinPaths {
     /// The operations that write a new identity. The caller has made and locked the folder of the
     /// credentials. After each operation the identity is the old one or the new one; if a power cut
     /// ends them, `nodelet join` again completes them. The flags come first, because an agent with
-    /// the new kubeconfig and without its flags would register another Node.
+    /// the new kubeconfig and without its flags would register another Node. They come last if the
+    /// former ones have the other choice of `--bootstrap-only`: each choice names a file of its own.
     pub(super) fn write(&self, new: JoinedFiles) -> Result<JoinChange, Fault> {
         let (mut prepare, mut commit, mut paths) = (Vec::new(), Vec::new(), Vec::new());
         // On a board whose /etc is volatile, a file may be a link to a disk that is not.
@@ -326,7 +342,11 @@ impl JoinPaths {
             paths.push(path);
             Ok::<_, Fault>(())
         };
-        add(self.flags(), PUBLIC, new.flags.text().as_bytes())?;
+        let was_bootstrap = self.stored_flags()?.unwrap_or_default().are_of_bootstrap();
+        let (is_last, flags) = (was_bootstrap != new.bootstrap.is_some(), new.flags.text());
+        if !is_last {
+            add(self.flags(), PUBLIC, flags.as_bytes())?;
+        }
         let mut old = Vec::new();
         for (path, text) in [(self.kubeconfig(), new.kubeconfig), (self.bootstrap(), new.bootstrap)]
         {
@@ -334,6 +354,9 @@ impl JoinPaths {
                 Some(text) => add(path, PRIVATE, text.as_bytes())?,
                 None => old.push(path),
             }
+        }
+        if is_last {
+            add(self.flags(), PUBLIC, flags.as_bytes())?;
         }
         if !new.is_kept {
             // With rotation, the agent would prefer a stored certificate of another cluster.

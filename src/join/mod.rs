@@ -19,6 +19,7 @@ pub mod token;
 
 use std::ffi::OsString;
 use std::iter;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -31,6 +32,7 @@ use crate::kube::x509::Leaf;
 use crate::os::command::{CommandFailure, End, no_core_file, print, proxy_variable};
 use crate::os::guard;
 use crate::os::logging;
+use crate::os::mounts::{Mount, all_mounts};
 use crate::os::write::{self, Disk, Lock, Op};
 
 use self::command::{JoinCommand, Reset};
@@ -96,7 +98,9 @@ fn run_reset(disk: &mut Disk, paths: &mut JoinPaths, force: bool) -> (Report, Ve
         let result = ops.and_then(|ops| remove(disk, ops, &mut removed));
         findings.push(metrics(paths, &removed));
         result?;
-        findings.extend([files(paths, &removed), node(&node_name)]);
+        let mounts = if paths.are_of_image() { None } else { all_mounts().ok() };
+        let mounts = mounts.as_deref().unwrap_or_default();
+        findings.extend([files(paths, &removed, mounts), node(&node_name)]);
         Ok::<_, Finding>(())
     };
     if let Err(failed) = steps() {
@@ -168,16 +172,35 @@ fn metrics(paths: &JoinPaths, removed: &[String]) -> Finding {
         let disable = "systemctl disable --now nodelet-serve.socket";
         let remedy = if paths.are_of_image() { "" } else { disable };
         Finding::note("metrics", "nodelet-serve.socket is enabled", remedy)
+    } else if paths.serves() {
+        let line = "nodelet-serve.service runs, with its copies of the credentials";
+        Finding::note("metrics", line, "systemctl stop nodelet-serve.socket")
     } else {
         Finding::ok("metrics", "nodelet-serve.socket is not enabled")
     }
 }
 
-fn files(paths: &JoinPaths, removed: &[String]) -> Finding {
+/// `mounts` is the table of mounts of this machine.
+fn files(paths: &JoinPaths, removed: &[String], mounts: &[Mount]) -> Finding {
     let detail = match removed {
         [] => "nothing to remove".to_owned(),
         removed => format!("removed {}", removed.join(", ")),
     };
+    // A former reset, which the next boot undoes, may have removed the first two.
+    let of_join = [paths.kubeconfig(), paths.flags()].into_iter();
+    let mut changed = of_join.chain(removed.iter().map(PathBuf::from));
+    let undone = changed.find_map(|path| Some((JoinPaths::is_undone(&path, mounts)?, path)));
+    if let Some((is_in_memory, path)) = undone {
+        let when = match is_in_memory {
+            true => "in memory: if an image has it",
+            false => "on an overlay: if its upper layer is in memory",
+        };
+        return Finding::note(
+            "files",
+            format!("{detail}, but {} is {when}, the next boot has it again", path.display()),
+            "switch the overlay off and reset again, or remove it from the image",
+        );
+    }
     let left = paths.left();
     let (stay, them) = match left.len() {
         0 => return Finding::ok("files", detail),

@@ -13,8 +13,7 @@ use crate::kube::json;
 use crate::kube::message::{Accept, Request, accepted};
 use crate::kube::object::{self, LEASES};
 use crate::kube::text::{Fault, FaultKind};
-use crate::os::guard;
-use crate::os::mounts::{Mount, all_mounts, is_volatile, over};
+use crate::os::mounts::{Mount, all_mounts};
 use crate::os::write;
 
 const PATH: &str = "nodelet.path";
@@ -80,8 +79,7 @@ pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Resul
 fn kept(paths: &JoinPaths, bootstrap_only: bool, mounts: &[Mount], started: Finding) -> Finding {
     let identity = if bootstrap_only { paths.bootstrap() } else { paths.kubeconfig() };
     let lost = |path: &PathBuf| {
-        let found = guard::resolve(path).ok()?;
-        Some(match is_volatile(&over(mounts, &found.existing)?.fs_type)? {
+        Some(match JoinPaths::is_undone(path, mounts)? {
             true => "is in memory: a reboot loses it",
             false => "is on an overlay: if its upper layer is in memory, a reboot loses it",
         })

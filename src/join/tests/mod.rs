@@ -26,15 +26,17 @@ use crate::kube::message::{Answer, Method, Request, Response};
 use crate::os::clock::Clock;
 use crate::os::command::CommandFailure;
 use crate::os::guard::{self, read};
-use crate::os::mounts::pretend_unreadable;
+use crate::os::mounts::{Mount, pretend_unreadable};
 use crate::os::power_cut;
 use crate::os::tree::Tree;
 use crate::os::write::{Disk, beside, private_folder};
 
 fn new(kubeconfig: bool) -> JoinedFiles {
     let text = Some(Zeroizing::new("the new identity".to_owned()));
+    let is_bootstrap = !kubeconfig;
     let (kubeconfig, bootstrap) = if kubeconfig { (text, None) } else { (None, text) };
-    let (server, words) = ("https://new".to_owned(), vec!["--v=2".to_owned()]);
+    let (server, mut words) = ("https://new".to_owned(), vec!["--v=2".to_owned()]);
+    words.extend(is_bootstrap.then(|| "--bootstrap-kubeconfig=bootstrap-kubeconfig".to_owned()));
     let flags = StoredFlags { api_server: server.clone(), server, words };
     JoinedFiles { kubeconfig, bootstrap, flags, is_kept: false }
 }
@@ -64,15 +66,30 @@ fn is_empty(folder: &Path) -> bool {
 }
 
 /// Each state has the whole old identity, or the new one with its flags, which the removal of the
-/// old certificates follows; and the same join again gives the new one.
+/// old certificates follows; and the same join again gives the new one. The flags name the files of
+/// their choice of `--bootstrap-only`; a first join finds none.
 #[test]
 fn a_power_cut_at_any_operation_leaves_one_identity() {
-    for (is_first, kubeconfig) in [(true, true), (true, false), (false, true), (false, false)] {
+    for (old, kubeconfig) in [
+        (None, true),
+        (None, false),
+        (Some(true), true),
+        (Some(true), false),
+        (Some(false), true),
+        (Some(false), false),
+    ] {
         let tree = Tree::new("join-power");
         let paths = JoinPaths::new(Some(tree.path()));
-        if !is_first {
-            tree.write("etc/credstore/nodelet.kubeconfig", b"the old identity");
-            tree.write("etc/default/nodelet-join", b"NODELET_JOIN_FLAGS=--v=1\n");
+        if let Some(had_kubeconfig) = old {
+            let flags = match had_kubeconfig {
+                true => "--v=1",
+                false => "--v=1 --kubeconfig=/k --bootstrap-kubeconfig=bootstrap-kubeconfig",
+            };
+            if had_kubeconfig {
+                tree.write("etc/credstore/nodelet.kubeconfig", b"the old identity");
+            }
+            let flags = format!("NODELET_JOIN_FLAGS={flags}\n");
+            tree.write("etc/default/nodelet-join", flags.as_bytes());
             tree.write("var/lib/nodelet/kubeconfig", b"the old identity");
             tree.write("var/lib/nodelet/pki/kubelet-client-1.pem", b"old");
             std::os::unix::fs::symlink(
@@ -84,18 +101,22 @@ fn a_power_cut_at_any_operation_leaves_one_identity() {
         let act = || (written(&paths, new(kubeconfig)).done, ());
         let identities = [paths.kubeconfig(), paths.bootstrap()];
         let states = power_cut::survives(tree.path(), act, |(), state| {
-            let texts = identities.each_ref().map(|path| text(path));
-            let is_new = texts.iter().any(|text| text == "the new identity");
-            for text in &texts {
+            for text in identities.each_ref().map(|path| text(path)) {
                 let known = ["", "the old identity", "the new identity"];
                 assert!(known.contains(&text.as_str()), "{text}: {state}");
             }
             let flags = text(&paths.flags());
-            if is_new {
-                assert!(flags.contains("NODELET_JOIN_FLAGS=--v=2\n"), "{flags}: {state}");
-            } else if !is_first {
+            let named = match flags.contains("--bootstrap-kubeconfig") {
+                true => vec![paths.bootstrap(), paths.issued_kubeconfig()],
+                false => vec![paths.kubeconfig()],
+            };
+            let named: Vec<_> = named.iter().map(|path| text(path)).collect();
+            if named.contains(&"the new identity".to_owned()) {
+                let is_new = flags.contains("NODELET_JOIN_FLAGS=--v=2");
+                assert!(is_new || old.is_none(), "{flags}: {state}");
+            } else if old.is_some() {
                 assert!(flags.contains("NODELET_JOIN_FLAGS=--"), "{flags}: {state}");
-                assert_eq!(texts[0], "the old identity", "{state}");
+                assert!(named.contains(&"the old identity".to_owned()), "{flags}: {state}");
                 assert_eq!(text(&paths.issued_kubeconfig()), "the old identity", "{state}");
                 let pair = paths.cert_dir().join("kubelet-client-current.pem");
                 assert_eq!(text(&pair), "old", "{state}");
@@ -598,6 +619,62 @@ fn a_reset_names_an_identity_that_it_leaves() {
             [] => assert!(line.starts_with("✓ files: "), "{files:?}: {line}"),
             _ => assert!(line.starts_with("– ") && line.ends_with(&note), "{files:?}: {line}"),
         }
+    }
+}
+
+/// `systemctl start nodelet-serve.socket` without `enable`: each connection starts the service.
+#[test]
+fn a_reset_names_a_port_that_is_open_and_not_enabled() {
+    for (slice, want) in [
+        ("", "– metrics: nodelet-serve.service runs"),
+        ("system.slice/", "– metrics: nodelet-serve.service runs"),
+        ("other/", "✓ metrics: nodelet-serve.socket is not enabled"),
+    ] {
+        let tree = Tree::new("reset-serves");
+        tree.write(&format!("sys/fs/cgroup/{slice}nodelet-serve.service/cgroup.procs"), b"12\n");
+        let mut paths = JoinPaths::new(Some(tree.path()));
+        let (report, _) = super::run_reset(&mut Disk::default(), &mut paths, false);
+        assert!(of(&report, "metrics").starts_with(want), "{slice}");
+        assert_eq!(of(&report, "running"), "✓ running: no agent runs");
+    }
+}
+
+/// The overlay of raspi-config: the layer below it still has the identity.
+#[test]
+fn a_reset_that_a_reboot_undoes_says_so() {
+    let tree = Tree::empty("reset-overlay");
+    let paths = JoinPaths::new(Some(tree.path()));
+    let at = |path: &Path| tree.path().join(path).display().to_string();
+    let mount = |point: &str, fs_type: &str| {
+        let point = tree.path().join(point).components().collect();
+        Mount { point, fs_type: fs_type.to_owned(), device: None }
+    };
+    let (file, port) = (at(Path::new("etc/default/nodelet-join")), at(&paths.port()));
+    tree.write("etc/systemd/a", b"");
+    let kubeconfig = paths.kubeconfig().display().to_string();
+    let on_overlay =
+        "is on an overlay: if its upper layer is in memory, the next boot has it again";
+    for (mounts, removed, want) in [
+        (vec![], vec![&file], None),
+        (vec![mount("", "ext4")], vec![&file], None),
+        (vec![mount("", "ext4"), mount("run", "tmpfs")], vec![&file], None),
+        (vec![mount("", "overlay")], vec![&file], Some((&kubeconfig, on_overlay))),
+        (vec![mount("", "overlay")], vec![], Some((&kubeconfig, on_overlay))),
+        (
+            vec![mount("", "ext4"), mount("etc/systemd", "tmpfs")],
+            vec![&file, &port],
+            Some((&port, "is in memory: if an image has it, the next boot has it again")),
+        ),
+    ] {
+        let removed: Vec<_> = removed.into_iter().cloned().collect();
+        let line = super::files(&paths, &removed, &mounts).line();
+        let Some((path, why)) = want else {
+            assert!(line.starts_with("✓ files: "), "{line}");
+            continue;
+        };
+        let end = "switch the overlay off and reset again, or remove it from the image";
+        let end = format!(", but {path} {why}; {end}");
+        assert!(line.starts_with("– files: ") && line.ends_with(&end), "{mounts:?}: {line}");
     }
 }
 

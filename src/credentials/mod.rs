@@ -54,7 +54,12 @@ impl Credentials {
         if self.rotation.replaces_next() {
             self.current.files.check_next();
         }
-        let replaced = self.current.refresh(at.now, self.rotation.is_issued(at));
+        // What differs after the replacement is that one. Its result follows in the next turn.
+        let replaced = if self.rotation.has_replaced() {
+            None
+        } else {
+            self.current.refresh(at.now, self.rotation.is_issued(at))
+        };
         // While the board has no certificate of its own, the replaced one is the bootstrap
         // kubeconfig's, which is not renewed.
         if let Some(Replaced::Certificate(leaf)) = &replaced

@@ -206,6 +206,13 @@ impl Rotation {
         self.changes.left().next().is_some_and(Purpose::is_replacement)
     }
 
+    /// Whether an issued certificate is the current one on disk, and its task has not ended.
+    pub(crate) fn has_replaced(&self) -> bool {
+        let is_install =
+            |(purpose, _): (&Purpose, &Op)| matches!(purpose, Purpose::Task(FileTask::Install(_)));
+        self.changes.left().any(is_install) && !self.changes.left().any(Purpose::is_replacement)
+    }
+
     /// Another program put this certificate into the files; it is in use. An issued one does not
     /// take its place any more.
     pub(crate) fn on_replaced(&mut self, leaf: Leaf, at: ClusterSeen) {

@@ -278,6 +278,46 @@ fn an_issued_certificate_stays_with_the_bootstrap_kubeconfig_that_requested_it()
     assert_eq!(written.endpoint.host, "10.0.0.1");
 }
 
+/// The certificate has expired while the process ran, the server has moved, and each renewal of the
+/// Lease at the old one gets no response, also between two operations on the files.
+#[test]
+fn an_own_change_of_the_files_is_not_that_of_another_program() {
+    let (tree, signer) = (Tree::new("own-change"), Signer::new());
+    let bootstrap = signer.kubeconfig("token: abcdef.0123456789abcdef");
+    tree.write("etc/bootstrap.conf", bootstrap.as_bytes());
+    let mut config = rotating(&tree);
+    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+    let at = |seconds, wall| {
+        ClusterSeen::from(Now { mono: Mono::START.after(Duration::from_secs(seconds)), wall })
+    };
+    let mut credentials = open(&tree, &config, day(1));
+    for (wall, from, start, host) in
+        [(day(1), 1, 1, "10.0.0.1"), (day(60), 31, 200_000, "10.0.0.9")]
+    {
+        while !matches!(credentials.step(at(start, wall)), RotationStep::Send(_)) {}
+        let pki = &credentials.current.pki;
+        let request = pki.store.request(&pki.source.subject, CertificatePurpose::CLIENT).unwrap();
+        let created = csr("csr-1", &request);
+        credentials.on_response(answered(201, created.clone()), at(start, wall)).unwrap();
+        let mut issued = created;
+        let chain = STANDARD.encode(signer.sign(&request, from, 50));
+        issued["status"] = json!({"conditions": [{"type": "Approved"}], "certificate": chain});
+        credentials.on_response(answered(200, issued), at(start + 1, wall)).unwrap();
+        for seconds in start + 2.. {
+            credentials.current.on_answer(&Err("no route".into()));
+            assert!(!credentials.refresh(at(seconds, wall)), "{host}");
+            if matches!(credentials.step(at(seconds, wall)), RotationStep::InUse(_)) {
+                break;
+            }
+        }
+        while credentials.rotation.has_change() {
+            credentials.step(at(start + 60, wall));
+        }
+        assert_eq!(credentials.current.api.config.endpoint.host, host);
+        tree.write("etc/bootstrap.conf", bootstrap.replace("10.0.0.1", "10.0.0.9").as_bytes());
+    }
+}
+
 /// The line of the 401 itself can only name the kubeconfig.
 #[test]
 fn a_401_names_the_certificate_that_was_sent_once() {

@@ -120,6 +120,8 @@ if [ -n "$joined" ]; then
   done
   for file in "$(below etc/credstore)"/nodelet.*; do
     name=$(basename "$file")
+    # An interrupted join leaves a key, perhaps of another cluster.
+    case $name in *.new) continue ;; esac
     credential "$name" "$(below "etc/credstore/$name")"
   done
   # The agent wants a link to the pair, in the folder that the packed flags name.

@@ -236,9 +236,12 @@ fn the_initramfs_archive_has_the_files_of_a_join() {
     let binary = folder.write("nodelet", "a binary");
     folder.write("tree/etc/default/nodelet-join", "NODELET_JOIN_FLAGS=--a\n");
     folder.write("tree/etc/credstore/nodelet.kubeconfig", "a secret");
+    folder.write("tree/etc/credstore/nodelet.kubeconfig.new", "of an interrupted join");
     let tree = folder.path().join("tree");
     let packed = archive("022", &[Path::new("-j"), &tree, &binary]).unwrap();
-    assert!(!String::from_utf8_lossy(&packed).contains("kubelet-client"));
+    for left_out in ["kubelet-client", "nodelet.kubeconfig.new"] {
+        assert!(!String::from_utf8_lossy(&packed).contains(left_out), "{left_out}");
+    }
     // An absolute link is one of the image. Nothing is packed of this machine.
     fs::rename(tree.join("etc/credstore"), tree.join("credstore")).unwrap();
     symlink("/credstore", tree.join("etc/credstore")).unwrap();

@@ -55,6 +55,8 @@ install() {
         done < <(find "$root$config" -name '*.conf')
     fi
     for file in "$root$own"/nodelet.service.d/*.conf "$root"/etc/credstore/nodelet.*; do
+        # An interrupted join leaves a key, perhaps of another cluster.
+        [[ $file != *.new ]] || continue
         inst_multiple -o "${file#"$root"}"
     done
     ${SYSTEMCTL:?} -q --root "${initdir:?}" add-wants initrd.target nodelet.service

@@ -45,6 +45,15 @@ asks() { # WHAT [yes: with an identity]
   esac
   grep -x -- "--system --no-block $1 nodelet.service" "$root/run/asked"
 }
+# What dpkg runs if the removal ends after prerm.
+aborts() {
+  mkdir -p "$root/run/systemd/system"
+  : >"$root/run/asked"
+  inside DPKG_MAINTSCRIPT_PACKAGE=nodelet DPKG_MAINTSCRIPT_NAME=postinst \
+    /var/lib/dpkg/info/nodelet.postinst abort-remove
+  rmdir "$root/run/systemd/system"
+  grep -x -- '--system --no-block restart nodelet.service' "$root/run/asked"
+}
 removes() { # FOLDER
   inside dpkg --remove nodelet | tee "$root/run/said"
   test "$(grep -c 'a purge leaves it' "$root/run/said")" = 1 && grep -F "nodelet: $1 may" "$root/run/said"
@@ -102,6 +111,7 @@ for architecture; do
     inside dpkg --remove nodelet >/dev/null
     install -D -m 600 /dev/null "$root/$identity"
     expect "is started with $identity" asks restart
+    expect "is started with $identity after an aborted removal" aborts
     rm "$root/$identity"
   done
   rmdir "$root/opt/board"

@@ -21,8 +21,6 @@ use crate::os::root::HostRoot;
 
 /// The agent.
 pub(crate) const SERVICE: &str = "nodelet.service";
-/// `nodelet serve`.
-pub(crate) const SERVE: &str = "nodelet-serve.service";
 /// What opens the kubelet's port.
 pub(crate) const SERVE_SOCKET: &str = "nodelet-serve.socket";
 

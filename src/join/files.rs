@@ -27,6 +27,8 @@ const KUBELET_KUBECONFIGS: [&str; 3] = [
     "var/lib/rancher/k3s/agent/kubelet.kubeconfig",
     "var/lib/rancher/rke2/agent/kubelet.kubeconfig",
 ];
+/// The unit of `nodelet serve`.
+const SERVE: &str = "nodelet-serve.service";
 /// `--root-dir` of the unit.
 pub(super) const ROOT_DIR: &str = "/var/lib/nodelet";
 /// The processes of a kubelet; that of MicroK8s is kubelite.
@@ -308,7 +310,7 @@ impl JoinPaths {
 
     /// Whether nodelet-serve.service has a process; false if that is unknown.
     pub(super) fn serves(&self) -> bool {
-        unit::is_running(&self.host(), unit::SERVE).unwrap_or_default()
+        unit::is_running(&self.host(), SERVE).unwrap_or_default()
     }
 
     /// A kubelet on this machine: its kubeconfig, which may be at another path, or its process.
@@ -328,7 +330,7 @@ impl JoinPaths {
     /// credentials. After each operation the identity is the old one or the new one; if a power cut
     /// ends them, `nodelet join` again completes them. The flags come first, because an agent with
     /// the new kubeconfig and without its flags would register another Node. They come last if the
-    /// former ones have the other choice of `--bootstrap-only`: each choice names a file of its own.
+    /// former ones have the other choice of `--bootstrap-only`: each choice has its own file.
     pub(super) fn write(&self, new: JoinedFiles) -> Result<JoinChange, Fault> {
         let (mut prepare, mut commit, mut paths) = (Vec::new(), Vec::new(), Vec::new());
         // On a board whose /etc is volatile, a file may be a link to a disk that is not.

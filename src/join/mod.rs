@@ -190,28 +190,27 @@ fn files(paths: &JoinPaths, removed: &[String], mounts: &[Mount]) -> Finding {
     let of_join = [paths.kubeconfig(), paths.flags()].into_iter();
     let mut changed = of_join.chain(removed.iter().map(PathBuf::from));
     let undone = changed.find_map(|path| Some((JoinPaths::is_undone(&path, mounts)?, path)));
-    if let Some((is_in_memory, path)) = undone {
+    let undone = undone.map(|(is_in_memory, path)| {
         let when = match is_in_memory {
             true => "in memory: if an image has it",
             false => "on an overlay: if its upper layer is in memory",
         };
-        return Finding::note(
-            "files",
-            format!("{detail}, but {} is {when}, the next boot has it again", path.display()),
-            "switch the overlay off and reset again, or remove it from the image",
-        );
-    }
+        let remedy = "switch the overlay off and reset again, or remove it from the image";
+        let what = format!("{} is {when}, the next boot has it again", path.display());
+        (what, remedy.to_owned())
+    });
     let left = paths.left();
-    let (stay, them) = match left.len() {
-        0 => return Finding::ok("files", detail),
-        1 => ("stays", "it"),
-        _ => ("stay", "them"),
-    };
-    Finding::note(
-        "files",
-        format!("{detail}, but {} {stay}, and the next boot may use {them}", left.join(", ")),
-        &format!("remove {them}, or systemctl disable nodelet"),
-    )
+    let (stay, them) = if left.len() == 1 { ("stays", "it") } else { ("stay", "them") };
+    let left = (!left.is_empty()).then(|| {
+        let what = format!("{} {stay}, and the next boot may use {them}", left.join(", "));
+        (what, format!("remove {them}, or systemctl disable nodelet"))
+    });
+    let (faults, remedies): (Vec<_>, Vec<_>) = left.into_iter().chain(undone).unzip();
+    if faults.is_empty() {
+        return Finding::ok("files", detail);
+    }
+    let detail = format!("{detail}, but {}", faults.join(", and "));
+    Finding::note("files", detail, &remedies.join("; "))
 }
 
 fn node(name: &str) -> Finding {

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use super::condition_state::{RuleResult, cut};
-use super::filesystems::{errors_file, title};
+use super::filesystems::{errors_file, status_file, title};
 use super::mounted::Filesystem;
 use super::reader::{HealthReader, MAX_DEVICES, hex, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source};
@@ -63,9 +63,9 @@ fn damages(reader: &mut HealthReader) -> Vec<Damage> {
         }));
     }
     for device in reader.names("sys/fs/f2fs", &|name| name != "features") {
-        let path = |file: &str| format!("sys/fs/f2fs/{device}/stat/{file}");
-        damages.push(Damage::new(&device, "f2fs", path("sb_status"), f2fs_sb));
-        damages.push(Damage::new(&device, "f2fs", path("cp_status"), f2fs_cp));
+        let path = format!("sys/fs/f2fs/{device}/stat/sb_status");
+        damages.push(Damage::new(&device, "f2fs", path, f2fs_sb));
+        damages.push(Damage::new(&device, "f2fs", status_file(&device), f2fs_cp));
     }
     damages.truncate(MAX_DEVICES);
     damages

@@ -1,9 +1,10 @@
-//! ReadonlyFilesystem: the mounted file systems, of `proc/self/mountinfo`, `sys/fs/ext4/DEV` and
-//! `proc/fs/ext4/DEV/options`.
+//! ReadonlyFilesystem: the mounted file systems, of `proc/self/mountinfo`, `sys/fs/ext4/DEV`,
+//! `proc/fs/ext4/DEV/options` and `sys/fs/f2fs/DEV/stat/cp_status`.
 //!
 //! Since Linux 6.12 (d3476f3dad4a) an error of ext4 leaves the superblock option `rw`, so the time
-//! of its last error is compared with the time of boot. Per-mount options are not used: inside the
-//! hardened unit every mount is `ro`.
+//! of its last error is compared with the time of boot. An f2fs that stopped stays `rw`, too (since
+//! Linux 6.12, 930c6ab93492). So does an XFS, of which no file tells it: only a device that is gone
+//! is found. Per-mount options are not used: inside the hardened unit every mount is `ro`.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use super::condition_state::{RuleResult, cut};
 use super::mounted::{Ext4Errors, Filesystem};
-use super::reader::{HealthReader, MAX_DEVICES, count, join};
+use super::reader::{HealthReader, MAX_DEVICES, count, hex, join};
 use super::{CheckTexts, ConditionKind, RuleInput, Source, value_or_result};
 use crate::kube::facts::{Presence, Read, Unread};
 use crate::kube::instant::Mono;
@@ -26,7 +27,7 @@ pub(super) const KIND: ConditionKind = ConditionKind {
     source: Some(|| Box::new(ReadonlyFilesystem::default())),
     check: CheckTexts {
         name: "readonly-filesystem",
-        absent: "no writable file system on a device is mounted",
+        absent: "no writable file system on a device tells whether it takes writes",
         remedy: "save what can be read, run fsck, replace the card",
     },
 };
@@ -82,6 +83,7 @@ struct Mounted {
     is_named: bool,
     /// The superblock has the option `errors=remount-ro`.
     stops_on_error: bool,
+    /// The errors of an ext4, the status of an f2fs.
     errors: Option<RereadFile>,
 }
 
@@ -174,6 +176,7 @@ impl Source for ReadonlyFilesystem {
             memory.has_stopped |= memory.has_failed && errors.is_some_and(|it| it.stops_on_error);
             memory.has_stopped &= memory.has_failed;
             let is_stopped = fs.is_stopped
+                || fs.f2fs == Presence::Found(true)
                 || memory.has_stopped
                 || memory.has_failed && was_aborted
                 || fs.lacks_device && memory.was_told;
@@ -193,8 +196,13 @@ impl Source for ReadonlyFilesystem {
                 // namespace, not of the unit's. So the next look reads the table.
                 self.read_at = None;
             }
-            is_watched |= !fs.is_read_only;
-            is_unread |= fs.ext4.is_unread();
+            let tells_stop = match fs.fs_type.as_str() {
+                "xfs" => false,
+                "f2fs" => fs.f2fs != Presence::Absent,
+                _ => true,
+            };
+            is_watched |= !fs.is_read_only && tells_stop;
+            is_unread |= fs.ext4.is_unread() || fs.f2fs.is_unread();
             self.memories.push(memory);
         }
         // A file system that nothing else tells the next process to have stopped is named first.
@@ -254,7 +262,8 @@ impl ReadonlyFilesystem {
         // The look ended before all files of sys/dev were read. A device whose file is unread gets
         // another name, and its errors are not found.
         self.unread = reader.cut_off(MOUNTINFO).or(unread);
-        is_whole && self.mounted.iter().all(|one| !one.fs.ext4.is_unread())
+        let is_unread = |one: &Mounted| one.fs.ext4.is_unread() || one.fs.f2fs.is_unread();
+        is_whole && !self.mounted.iter().any(is_unread)
     }
 }
 
@@ -292,7 +301,7 @@ fn mounted(
         let has = |word: &str| superblock.options.split(',').any(|option| option == word);
         let name = device_name(&superblock, reader);
         let (number, fs_type) = (superblock.number, superblock.fs_type);
-        let is_ext = fs_type.starts_with("ext");
+        let (is_ext, is_f2fs) = (fs_type.starts_with("ext"), fs_type == "f2fs");
         let is_it = |one: &&mut Mounted| {
             one.fs.number == number && one.fs.fs_type == fs_type && one.source == superblock.source
         };
@@ -310,11 +319,13 @@ fn mounted(
             (Presence::Unread(unread), _) => (base_name(&superblock.source), false, Some(unread)),
             (Presence::Absent, _) => (base_name(&superblock.source), false, None),
         };
-        let errors = (is_ext && unread.is_none()).then(|| {
+        let errors = ((is_ext || is_f2fs) && unread.is_none()).then(|| {
             let open = former.filter(|one| one.fs.device == device);
             let open = open.and_then(|one| one.errors.take());
-            open.unwrap_or_else(|| RereadFile::new(errors_file(&device)))
+            let path = if is_f2fs { status_file(&device) } else { errors_file(&device) };
+            open.unwrap_or_else(|| RereadFile::new(path))
         });
+        let f2fs = unread.clone().filter(|_| is_f2fs);
         let unread = unread.filter(|_| is_ext);
         mounted.push(Mounted {
             source: superblock.source,
@@ -331,6 +342,7 @@ fn mounted(
                 fs_type,
                 point: superblock.point,
                 ext4: unread.map_or(Presence::Absent, Presence::Unread),
+                f2fs: f2fs.map_or(Presence::Absent, Presence::Unread),
             },
         });
     }
@@ -358,6 +370,13 @@ impl Mounted {
         let Some(errors) = &mut self.errors else {
             return;
         };
+        if self.fs.fs_type == "f2fs" {
+            let flags = Presence::from(reader.reread(errors));
+            let garbage = || Unread::new(errors.path.as_str(), "not the kernel's format");
+            let flags = flags.and_then(|text| hex(&text).ok_or_else(garbage));
+            self.fs.f2fs = flags.and_then(|flags| Ok(flags & CP_ERROR_FLAG != 0));
+            return;
+        }
         let count = Presence::from(count(reader.reread_number(errors)));
         self.fs.ext4 = count.and_then(|count| self.of_count(count, reader));
     }
@@ -385,6 +404,8 @@ impl Mounted {
     }
 }
 
+/// Of include/linux/f2fs_fs.h: f2fs writes nothing until it is mounted again.
+const CP_ERROR_FLAG: u64 = 0x8;
 /// A read-only superblock counts after this time.
 const READ_ONLY_FOR: Duration = Duration::from_secs(60);
 /// The `last_error_func` of an ext4 whose journal was aborted: each write fails, whatever `errors=`
@@ -426,6 +447,11 @@ fn is_of_this_boot(errors: &Ext4Errors, from: u64, until: u64) -> bool {
 /// ext4's record of errors.
 pub(super) fn errors_file(device: &str) -> String {
     format!("sys/fs/ext4/{device}/errors_count")
+}
+
+/// Flags of the checkpoint of f2fs.
+pub(super) fn status_file(device: &str) -> String {
+    format!("sys/fs/f2fs/{device}/stat/cp_status")
 }
 
 /// `mmcblk0p2 (ext4 at /)`, cut so that the text behind it fits.
@@ -744,6 +770,37 @@ pub(super) mod tests {
         assert_eq!(board.look(60, &Presence::Absent), "none", "unmounted");
         let mut board = new_board();
         assert_eq!(board.look(0, &unread()), "none");
+    }
+
+    /// Both superblocks stay `rw`.
+    #[test]
+    fn an_f2fs_tells_by_its_status_that_it_stopped_and_an_xfs_never() {
+        let tree = Tree::new("health-f2fs");
+        let mut board = Board::new(&KIND, |source: &mut ReadonlyFilesystem, root: &PathBuf| {
+            source.look(&mut HealthReader::new(HostRoot::new(root), Now::default));
+        });
+        let root = &tree.path().to_owned();
+        tree.write("sys/dev/block/179:2/uevent", b"DEVNAME=mmcblk0p2\n");
+        tree.write(MOUNTINFO, b"1 0 179:2 / / rw - xfs /dev/root rw\n");
+        assert_eq!(board.looks(3, 60, root), "none");
+        tree.write(MOUNTINFO, b"1 0 179:2 / / rw - f2fs /dev/root rw\n");
+        let mut board = Board::new(&KIND, |source: &mut ReadonlyFilesystem, root: &PathBuf| {
+            source.look(&mut HealthReader::new(HostRoot::new(root), Now::default));
+        });
+        assert_eq!(board.looks(3, 60, root), "none", "an old kernel");
+        for (status, want) in [
+            ("44\n", "False"),
+            ("x\n", "False"),
+            ("4c\n", "FilesystemIsReadOnly"),
+            ("x\n", "FilesystemIsReadOnly"),
+            ("54\n", "False"),
+        ] {
+            tree.write("sys/fs/f2fs/mmcblk0p2/stat/cp_status", status.as_bytes());
+            assert_eq!(board.looks(3, 60, root), want, "{status}");
+        }
+        tree.write("sys/fs/f2fs/mmcblk0p2/stat/cp_status", b"4c\n");
+        board.look(60, root);
+        assert_eq!(board.message(), "mmcblk0p2 (f2fs at /) stopped taking writes");
     }
 
     /// mke2fs writes `errors=continue` by default.

@@ -25,6 +25,8 @@ pub(super) struct Filesystem {
     /// ext4's record of errors; `Absent` for other types, for the driver of ext2, and for a kernel
     /// without it.
     pub(super) ext4: Presence<Ext4Errors>,
+    /// An f2fs has stopped all writes; `Absent` for other types, and before Linux 6.1.
+    pub(super) f2fs: Presence<bool>,
 }
 
 /// `sys/fs/ext4/DEV`.

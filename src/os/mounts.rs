@@ -339,7 +339,8 @@ pub fn all_mounts() -> io::Result<Rc<[Mount]>> {
         Some(table) if !has_changed(&table.file) => table,
         // The descriptor works even while another mount covers /proc.
         Some(table) => read_table(table.file)?,
-        // The path is not checked: procfs does not block.
+        // The path is not checked: it is on procfs. What a read of the table may wait for is the
+        // disk of a btrfs, in whose tree the kernel looks up the name of a mounted subvolume.
         None => read_table(open(&Path::new("/").join(MOUNTINFO))?)?,
     };
     let mounts = table.mounts.clone();

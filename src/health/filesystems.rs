@@ -27,7 +27,7 @@ pub(super) const KIND: ConditionKind = ConditionKind {
     source: Some(|| Box::new(ReadonlyFilesystem::default())),
     check: CheckTexts {
         name: "readonly-filesystem",
-        absent: "no writable file system on a device tells whether it takes writes",
+        absent: "no writable file system on a device is mounted",
         remedy: "save what can be read, run fsck, replace the card",
     },
 };
@@ -196,12 +196,7 @@ impl Source for ReadonlyFilesystem {
                 // namespace, not of the unit's. So the next look reads the table.
                 self.read_at = None;
             }
-            let tells_stop = match fs.fs_type.as_str() {
-                "xfs" => false,
-                "f2fs" => fs.f2fs != Presence::Absent,
-                _ => true,
-            };
-            is_watched |= !fs.is_read_only && tells_stop;
+            is_watched |= !fs.is_read_only;
             is_unread |= fs.ext4.is_unread() || fs.f2fs.is_unread();
             self.memories.push(memory);
         }
@@ -772,22 +767,17 @@ pub(super) mod tests {
         assert_eq!(board.look(0, &unread()), "none");
     }
 
-    /// Both superblocks stay `rw`.
+    /// Its superblock stays `rw`.
     #[test]
-    fn an_f2fs_tells_by_its_status_that_it_stopped_and_an_xfs_never() {
+    fn an_f2fs_tells_by_its_status_that_it_stopped() {
         let tree = Tree::new("health-f2fs");
         let mut board = Board::new(&KIND, |source: &mut ReadonlyFilesystem, root: &PathBuf| {
             source.look(&mut HealthReader::new(HostRoot::new(root), Now::default));
         });
         let root = &tree.path().to_owned();
         tree.write("sys/dev/block/179:2/uevent", b"DEVNAME=mmcblk0p2\n");
-        tree.write(MOUNTINFO, b"1 0 179:2 / / rw - xfs /dev/root rw\n");
-        assert_eq!(board.looks(3, 60, root), "none");
         tree.write(MOUNTINFO, b"1 0 179:2 / / rw - f2fs /dev/root rw\n");
-        let mut board = Board::new(&KIND, |source: &mut ReadonlyFilesystem, root: &PathBuf| {
-            source.look(&mut HealthReader::new(HostRoot::new(root), Now::default));
-        });
-        assert_eq!(board.looks(3, 60, root), "none", "an old kernel");
+        assert_eq!(board.looks(3, 60, root), "False", "an old kernel");
         for (status, want) in [
             ("44\n", "False"),
             ("x\n", "False"),

@@ -607,7 +607,7 @@ fn a_condition_is_of_a_former_boot_if_the_node_was_written_in_that() {
     let mounts = |boot: &str| {
         format!(
             "1 0 179:1 / /boot rw - vfat /dev/mmcblk0p1 {boot}\n\
-             2 0 179:2 / / rw - exfat /dev/mmcblk0p2 rw\n"
+             2 0 179:2 / / rw - xfs /dev/mmcblk0p2 rw\n"
         )
     };
     tree.write("proc/self/mountinfo", mounts("ro").as_bytes());

@@ -1,5 +1,7 @@
 //! The CertificateSigningRequest (CSR): its creation, its GETs by name, and what they return.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -13,6 +15,9 @@ use crate::kube::object;
 use crate::kube::text::Fault;
 use crate::kube::time::Wall;
 use crate::kube::x509::{RequestInfo, SigningRequest};
+
+/// Delay before the first GET of a CSR, because a signer answers at once; then doubled.
+pub(super) const FIRST_POLL: Duration = Duration::from_millis(100);
 
 pub(super) const CSRS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
@@ -39,6 +44,15 @@ pub(super) struct Waiting {
     pub(super) is_approved: bool,
     /// The missing approval was logged.
     pub(super) logged: bool,
+}
+
+impl Waiting {
+    /// When it is read again: after `most` at the latest, and once more just before it is given up.
+    pub(super) fn next_read(&mut self, most: Duration, limit: Duration, now: Mono) -> Mono {
+        let due = now.after(self.polls.next_delay().min(most));
+        let last = self.since.after(limit.saturating_sub(Duration::from_secs(1)));
+        if now < last { due.min(last) } else { due }
+    }
 }
 
 /// The request that creates the CSR. Without `names_by_key` the server generates its name.

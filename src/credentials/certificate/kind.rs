@@ -13,11 +13,11 @@ use crate::kube::x509::{Leaf, SigningRequest, Subject};
 pub(super) const CLOCK_STEP: Duration = Duration::from_secs(60);
 /// Longest delay after a failure, as in client-go.
 pub(super) const LAST_BACKOFF: Duration = Duration::from_secs(32);
-/// Longest delay between two GETs of a CSR: 8 s, or 30 s if a person approves it, or 2 minutes
-/// while a valid certificate is held.
+/// Longest delay between two GETs of a CSR: 8 s, or 30 s if a person approves it. While a valid
+/// certificate is held it is a tenth of the time until its expiry, up to 2 minutes.
 const LAST_POLL: Duration = Duration::from_secs(8);
 const LAST_POLL_OF_SERVING: Duration = Duration::from_secs(30);
-const LAST_POLL_OF_RENEWAL: Duration = Duration::from_secs(120);
+pub(super) const LAST_POLL_OF_RENEWAL: Duration = Duration::from_secs(120);
 /// How long a CSR is read before it is given up: 15 minutes, or an hour if its name is derived from
 /// the key, so that the same CSR is found again.
 const LAST_READ: Duration = Duration::from_secs(900);
@@ -116,14 +116,12 @@ impl CertificateKind {
         }
     }
 
-    /// Longest delay between two GETs of a CSR. While a valid certificate is held, nobody may
-    /// approve the next one for months.
-    pub(super) fn last_poll(self, holds_valid: bool) -> Duration {
-        match self {
-            _ if holds_valid => LAST_POLL_OF_RENEWAL,
-            Self::Serving => LAST_POLL_OF_SERVING,
-            _ => LAST_POLL,
-        }
+    /// Longest delay between two GETs of a CSR. While a `valid` certificate is held, nobody may
+    /// approve the next one for months; but before its expiry one that is signed must be read.
+    pub(super) fn last_poll(self, valid: Option<&Leaf>, now: Wall) -> Duration {
+        let least = if self == Self::Serving { LAST_POLL_OF_SERVING } else { LAST_POLL };
+        let left = valid.map_or(Duration::ZERO, |valid| valid.not_after.since(now));
+        (left / 10).clamp(least, LAST_POLL_OF_RENEWAL)
     }
 
     /// Longest pause after a failure.

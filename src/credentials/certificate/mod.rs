@@ -28,8 +28,6 @@ use crate::kube::x509::{Leaf, SigningRequest, Subject};
 
 /// client-go: 2 s, doubled.
 const FIRST_BACKOFF: Duration = Duration::from_secs(2);
-/// Delay before the first GET of a CSR, because a signer answers at once; then doubled.
-const FIRST_POLL: Duration = Duration::from_millis(100);
 /// How often the files are searched for a certificate that a person put there, while no certificate
 /// is held or an expired one.
 const SEARCH_PERIOD: Duration = Duration::from_secs(60);
@@ -183,7 +181,7 @@ impl Certificate {
         }
         let limit = self.kind.last_read();
         // A board that was suspended reads it once more: it may be signed since.
-        let is_overdue = now.mono.since(self.due) >= self.kind.last_poll(false);
+        let is_overdue = now.mono.since(self.due) >= self.kind.last_poll(None, now.wall);
         (now.mono.since(since) >= limit && !is_overdue).then(|| {
             let what = format!("{name} was not signed within {} s", limit.as_secs());
             Fault::new(what, if is_approved { SIGNER } else { APPROVE })
@@ -424,13 +422,13 @@ impl Certificate {
             }
             Err(refused) => return self.failed(csr::create_error(refused), at),
         };
-        self.due = if uid.is_some() { now.mono.after(FIRST_POLL) } else { now.mono };
+        self.due = if uid.is_some() { now.mono.after(csr::FIRST_POLL) } else { now.mono };
         self.state = CertificateState::Waiting(Waiting {
             request,
             name,
             uid,
             since: now.mono,
-            polls: Backoff::new(FIRST_POLL, self.kind.last_poll(self.is_usable(at))),
+            polls: Backoff::new(csr::FIRST_POLL, kind::LAST_POLL_OF_RENEWAL),
             is_approved: false,
             logged: false,
         });
@@ -444,7 +442,9 @@ impl Certificate {
         at: ClusterSeen,
     ) -> Result<Option<String>, Fault> {
         let now = at.now;
-        self.due = now.mono.after(waiting.polls.next_delay());
+        let valid = self.held.as_ref().filter(|_| self.is_usable(at));
+        let most = self.kind.last_poll(valid, now.wall);
+        self.due = waiting.next_read(most, self.kind.last_read(), now.mono);
         let waited = now.mono.since(waiting.since);
         let progress = match csr::state(&waiting, accepted, now.wall) {
             CsrState::Pending(uid, is_approved) => {

@@ -708,8 +708,11 @@ impl Kubelet {
     pub fn on_shutdown(&mut self, now: Mono) {
         if self.shutdown.is_none() {
             log::info!("SIGUSR1: the machine is shutting down; Ready becomes False");
-            self.shutdown = Some(Shutdown::announced(now));
-            self.report_shutdown("Shutdown manager detected shutdown event", now);
+            let is_gone = self.registered && self.node.uid().is_none();
+            self.shutdown = Some(Shutdown::announced(now, is_gone));
+            if !is_gone {
+                self.report_shutdown("Shutdown manager detected shutdown event", now);
+            }
         }
     }
 

@@ -21,9 +21,12 @@ use crate::kube::instant::Mono;
 use crate::os;
 
 /// When the answer to A has addresses, the answer to AAAA may take this much longer: some servers
-/// never answer to AAAA. (Go and glibc wait for the whole time limit.) A question for A that is
-/// lost is asked again, as by them: else one packet would make an IPv6 address the Node's.
+/// never answer to AAAA. (Go and glibc wait for the whole time limit.)
 const GRACE: Duration = Duration::from_millis(500);
+
+/// The same of the answer to A, when that to AAAA has addresses. Then A is asked again: else one
+/// lost packet would make an IPv6 address the Node's.
+const GRACE_OF_A: Duration = Duration::from_secs(1);
 
 /// What the servers know of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +55,7 @@ pub(super) struct Lookup {
     /// When the current attempt began, and its time limit.
     attempted: (Mono, Duration),
     attempts_left: u32,
-    /// When the answer to A counted, with addresses: [`GRACE`] begins.
+    /// When the first answer with addresses counted in this attempt: the grace begins.
     addressed: Option<Mono>,
 }
 
@@ -121,17 +124,18 @@ impl Lookup {
         if now >= began.after(limit) {
             self.end_attempt();
         }
-        let has_ipv4 = self.has_ipv4();
-        if has_ipv4 {
+        if self.has_addresses(0) || self.has_addresses(1) {
             self.addressed.get_or_insert(now);
         }
         if self.is_pending() && now < self.due() {
             return None;
         }
         let has_failed = self.questions.iter().any(|question| question.reply().is_none());
-        if has_failed && !has_ipv4 && self.attempts_left > 0 {
+        if has_failed && !self.has_addresses(0) && self.attempts_left > 0 {
+            self.end_attempt();
             self.attempts_left -= 1;
             self.attempted.0 = now;
+            self.addressed = self.addressed.map(|_| now);
             self.questions.iter_mut().for_each(SentQuestion::repeat);
             return None;
         }
@@ -153,7 +157,10 @@ impl Lookup {
         let (began, limit) = self.attempted;
         match self.addressed {
             _ if !self.is_pending() => began,
-            Some(then) => began.after(limit).min(then.after(GRACE)),
+            Some(then) => {
+                let grace = if self.has_addresses(0) { GRACE } else { GRACE_OF_A };
+                began.after(limit).min(then.after(grace))
+            }
             None => began.after(limit),
         }
     }
@@ -193,10 +200,10 @@ impl Lookup {
         self.questions.iter().any(SentQuestion::is_pending)
     }
 
-    /// Whether the answer to A has addresses.
-    fn has_ipv4(&self) -> bool {
-        let [a, _] = &self.questions;
-        a.reply().is_some_and(|(_, reply)| matches!(reply, Reply::Addresses(..)))
+    /// Whether the answer to A (0) or AAAA (1) has addresses.
+    fn has_addresses(&self, family: usize) -> bool {
+        let reply = self.questions.get(family).and_then(SentQuestion::reply);
+        reply.is_some_and(|(_, reply)| matches!(reply, Reply::Addresses(..)))
     }
 
     /// The answer for the current candidate. Addresses of one family win over NXDOMAIN for the

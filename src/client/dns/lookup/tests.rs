@@ -263,7 +263,10 @@ fn the_families_are_judged_each_on_its_own() {
         (A, _) => Some((1, "10.0.0.9")),
         _ => Some((1, "fd00::9")),
     };
-    assert_eq!(kube(&[lost]), found("10.0.0.9 fd00::9", 5001));
+    assert_eq!(kube(&[lost]), found("10.0.0.9 fd00::9", 1002));
+    // A server that never answers to A.
+    let v6: Server = |asked| (asked.kind != A).then_some((1, "fd00::9"));
+    assert_eq!(kube(&[v6]), found("fd00::9", 2001));
     assert_eq!(kube(&[failed, |_| Some((9, "10.0.0.9"))]), found("10.0.0.9 fd00::9", 9));
     // A server that denies or fails when asked for AAAA, and one that does not answer.
     let denied: Server = |asked| Some((1, if asked.kind == A { "10.0.0.9" } else { NXDOMAIN }));

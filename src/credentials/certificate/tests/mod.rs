@@ -171,11 +171,36 @@ fn a_renewal_that_nobody_approves_is_read_each_two_minutes() {
         reads
     };
     let held = || Some(leaf(noon().before(hours(900)), noon().after(hours(100))));
-    assert_eq!(reads(ROTATE, held()), 17);
+    assert_eq!(reads(ROTATE, held()), 18);
     assert_eq!(reads(SERVING, held()), 17);
+    // Minutes before the expiry, and after it, one that is signed must be read in time.
+    let ends =
+        |seconds| Some(leaf(noon().before(hours(9)), noon().after(Duration::from_secs(seconds))));
+    assert_eq!((reads(ROTATE, ends(900)), reads(ROTATE, ends(60))), (43, 119));
     // Somebody waits for the first one.
-    assert_eq!(reads(ROTATE_OR_BOOTSTRAP, None), 118);
+    assert_eq!(reads(ROTATE_OR_BOOTSTRAP, None), 119);
     assert_eq!(reads(SERVING, None), 38);
+}
+
+/// It was signed in the last two minutes before it was given up, and not read any more.
+#[test]
+fn a_renewal_is_read_just_before_it_is_given_up() {
+    let held = Some(leaf(noon().before(hours(900)), noon().after(hours(100))));
+    let mut certificate = signing(ROTATE, held);
+    let csr = csr("csr-x7", &signed(1));
+    certificate.on_response(answered(201, csr.clone()), at(0, noon())).unwrap();
+    let mut last = Duration::ZERO;
+    while last < Duration::from_secs(890) {
+        let due = certificate.due.since(Mono::START);
+        assert!(due > last, "{due:?}");
+        last = due;
+        let now = Now { mono: certificate.due, wall: noon().after(due) }.into();
+        assert_eq!(certificate.give_up(now), Ok(()));
+        certificate.on_response(answered(200, csr.clone()), now).unwrap();
+    }
+    assert_eq!(last, Duration::from_secs(899));
+    let end = Now { mono: certificate.due, wall: noon().after(last) }.into();
+    assert!(certificate.give_up(end).is_err());
 }
 
 /// Whether the next CSR needs a new key. Without a certificate the search before it finds none.
@@ -542,7 +567,7 @@ fn a_read_waits_for_as_long_as_the_server_asks() {
         certificate
             .on_response(Ok(Response { retry_after, ..Response::test(429, "") }), at(0, noon()));
         let pause = certificate.due(at(0, noon())).since(Mono::START);
-        assert_eq!(pause, Duration::from_secs(seconds).max(FIRST_POLL), "{asked}");
+        assert_eq!(pause, Duration::from_secs(seconds).max(csr::FIRST_POLL), "{asked}");
         assert_eq!(certificate.request().unwrap().method, Method::Get);
     }
 }

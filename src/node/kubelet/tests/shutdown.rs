@@ -183,6 +183,21 @@ fn a_node_that_is_deleted_before_the_message_is_not_created_again() {
     assert_eq!(world.cluster.pi.node, None);
 }
 
+/// The same, if the agent had noticed the deletion and not registered again yet.
+#[test]
+fn a_node_that_was_deleted_before_the_signal_is_not_created_again() {
+    let mut world = ready_world();
+    world.kubelet.node.read_again(world.now);
+    while world.kubelet.node.uid().is_some() {
+        world.turn(&quick(Behavior::Deletes));
+    }
+    world.kubelet.on_shutdown(world.now);
+    assert!(!world.kubelet.on_stop());
+    run(&mut world, SECOND * 6);
+    assert!(world.ended);
+    assert_eq!(world.cluster.pi.node, None);
+}
+
 #[test]
 fn a_shutdown_that_does_not_happen_is_cancelled() {
     let mut world = announced();

@@ -59,6 +59,11 @@ pub(super) struct JoinedFiles {
     pub(super) is_kept: bool,
 }
 
+/// Whether a reboot undoes a change of `path`, by this table of mounts: as [`is_volatile`].
+pub(super) fn is_undone(path: &Path, mounts: &[Mount]) -> Option<bool> {
+    is_volatile(&over(mounts, &guard::resolve(path).ok()?.existing)?.fs_type)
+}
+
 /// The environment file of the unit, which remembers what the last join was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct StoredFlags {
@@ -166,11 +171,6 @@ impl JoinPaths {
     /// Whether the paths are those of an image, whose machine is not running.
     pub(super) fn are_of_image(&self) -> bool {
         self.root != Path::new("/")
-    }
-
-    /// Whether a reboot undoes a change of `path`, by this table of mounts: as [`is_volatile`].
-    pub(super) fn is_undone(path: &Path, mounts: &[Mount]) -> Option<bool> {
-        is_volatile(&over(mounts, &guard::resolve(path).ok()?.existing)?.fs_type)
     }
 
     /// The folder of systemd's credentials.

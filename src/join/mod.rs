@@ -36,7 +36,7 @@ use crate::os::mounts::{Mount, all_mounts};
 use crate::os::write::{self, Disk, Lock, Op};
 
 use self::command::{JoinCommand, Reset};
-use self::files::{JoinPaths, environment_text};
+use self::files::{JoinPaths, environment_text, is_undone};
 use self::run::{SUDO, failed};
 use self::steps::administered;
 
@@ -189,7 +189,7 @@ fn files(paths: &JoinPaths, removed: &[String], mounts: &[Mount]) -> Finding {
     // A former reset, which the next boot undoes, may have removed the first two.
     let of_join = [paths.kubeconfig(), paths.flags()].into_iter();
     let mut changed = of_join.chain(removed.iter().map(PathBuf::from));
-    let undone = changed.find_map(|path| Some((JoinPaths::is_undone(&path, mounts)?, path)));
+    let undone = changed.find_map(|path| Some((is_undone(&path, mounts)?, path)));
     let undone = undone.map(|(is_in_memory, path)| {
         let when = match is_in_memory {
             true => "in memory: if an image has it",

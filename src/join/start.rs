@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::files::JoinPaths;
+use super::files::{JoinPaths, is_undone};
 use super::run::{JoinRun, Stop, failed};
 use crate::agent::unit::{RESTART, SERVE_SOCKET, SERVICE, UnitProcess, is_masked};
 use crate::client::api::Api;
@@ -79,7 +79,7 @@ pub(super) fn start_and_wait(run: &mut JoinRun<'_>, config: &ApiConfig) -> Resul
 fn kept(paths: &JoinPaths, bootstrap_only: bool, mounts: &[Mount], started: Finding) -> Finding {
     let identity = if bootstrap_only { paths.bootstrap() } else { paths.kubeconfig() };
     let lost = |path: &PathBuf| {
-        Some(match JoinPaths::is_undone(path, mounts)? {
+        Some(match is_undone(path, mounts)? {
             true => "is in memory: a reboot loses it",
             false => "is on an overlay: if its upper layer is in memory, a reboot loses it",
         })

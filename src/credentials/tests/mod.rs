@@ -33,6 +33,30 @@ fn rotating(tree: &Tree) -> Config {
     config
 }
 
+/// The same with `etc/bootstrap.conf` as the bootstrap kubeconfig.
+fn rotating_or_bootstrapping(tree: &Tree) -> Config {
+    Config { bootstrap_kubeconfig: Some(tree.join("etc/bootstrap.conf")), ..rotating(tree) }
+}
+
+/// The next request is sent, and its CSR is created, and read when it is approved and signed for
+/// 50 days from `day` on.
+fn request_and_issue(
+    credentials: &mut Credentials,
+    signer: &Signer,
+    day: u8,
+    at: &dyn Fn(u64) -> ClusterSeen,
+) {
+    while !matches!(credentials.step(at(1)), RotationStep::Send(_)) {}
+    let pki = &credentials.current.pki;
+    let request = pki.store.request(&pki.source.subject, CertificatePurpose::CLIENT).unwrap();
+    let created = csr("csr-1", &request);
+    credentials.on_response(answered(201, created.clone()), at(1)).unwrap();
+    let mut issued = created;
+    let chain = STANDARD.encode(signer.sign(&request, day, 50));
+    issued["status"] = json!({"conditions": [{"type": "Approved"}], "certificate": chain});
+    credentials.on_response(answered(200, issued), at(2)).unwrap();
+}
+
 /// Opens the credentials whose kubeconfig is `etc/kubelet.conf`.
 fn open(tree: &Tree, config: &Config, now: Wall) -> Credentials {
     let path = tree.join("etc/kubelet.conf");
@@ -89,8 +113,7 @@ fn the_files_of_a_former_bootstrap_kubeconfig_are_not_read_again() {
     });
     tree.write("etc/ca.pem", other.ca.as_bytes());
     tree.write("etc/bootstrap.conf", lines.collect::<String>().as_bytes());
-    let mut config = rotating(&tree);
-    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+    let config = rotating_or_bootstrapping(&tree);
     let mut current = open(&tree, &config, Wall::default()).current;
     let task = FileTask::Sign { new_key: false, with_bootstrap: true, is_first: true };
     work(&mut current, &task, Wall::default());
@@ -139,8 +162,7 @@ fn a_new_certificate_of_the_bootstrap_kubeconfig_is_not_the_boards_own() {
     write_pair();
     let user = "client-certificate: pair, client-key: pair";
     tree.write("etc/bootstrap.conf", signer.kubeconfig(user).as_bytes());
-    let mut config = rotating(&tree);
-    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+    let config = rotating_or_bootstrapping(&tree);
     for is_signed in [false, true] {
         let mut credentials = open(&tree, &config, Wall::default());
         if is_signed {
@@ -199,8 +221,7 @@ fn a_certificate_of_the_bootstrap_that_cannot_be_stored_is_used_at_its_server() 
     let (tree, signer) = (Tree::new("moved-full"), Signer::new());
     let bootstrap = signer.kubeconfig("token: abcdef.0123456789abcdef");
     tree.write("etc/bootstrap.conf", bootstrap.as_bytes());
-    let mut config = rotating(&tree);
-    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+    let config = rotating_or_bootstrapping(&tree);
     let mut current = open(&tree, &config, day(1)).current;
     for (at, is_first) in [(1, true), (60, false)] {
         if !is_first {
@@ -242,8 +263,7 @@ fn an_issued_certificate_stays_with_the_bootstrap_kubeconfig_that_requested_it()
     let (tree, first, other) = (Tree::new("issued"), Signer::new(), Signer::new());
     let token = "token: abcdef.0123456789abcdef";
     tree.write("etc/bootstrap.conf", first.kubeconfig(token).as_bytes());
-    let mut config = rotating(&tree);
-    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
+    let config = rotating_or_bootstrapping(&tree);
     let mut credentials = open(&tree, &config, day(1));
     let at = |seconds| {
         ClusterSeen::from(Now {
@@ -251,15 +271,7 @@ fn an_issued_certificate_stays_with_the_bootstrap_kubeconfig_that_requested_it()
             wall: day(1),
         })
     };
-    while !matches!(credentials.step(at(1)), RotationStep::Send(_)) {}
-    let pki = &credentials.current.pki;
-    let request = pki.store.request(&pki.source.subject, CertificatePurpose::CLIENT).unwrap();
-    let created = csr("csr-1", &request);
-    credentials.on_response(answered(201, created.clone()), at(1)).unwrap();
-    let mut issued = created;
-    let chain = STANDARD.encode(first.sign(&request, 1, 50));
-    issued["status"] = json!({"conditions": [{"type": "Approved"}], "certificate": chain});
-    credentials.on_response(answered(200, issued), at(2)).unwrap();
+    request_and_issue(&mut credentials, &first, 1, &at);
     for seconds in 3.. {
         let moved = other.kubeconfig(token).replace("10.0.0.1", "10.0.0.9");
         tree.write("etc/bootstrap.conf", moved.as_bytes());
@@ -285,33 +297,25 @@ fn an_own_change_of_the_files_is_not_that_of_another_program() {
     let (tree, signer) = (Tree::new("own-change"), Signer::new());
     let bootstrap = signer.kubeconfig("token: abcdef.0123456789abcdef");
     tree.write("etc/bootstrap.conf", bootstrap.as_bytes());
-    let mut config = rotating(&tree);
-    config.bootstrap_kubeconfig = Some(tree.join("etc/bootstrap.conf"));
-    let at = |seconds, wall| {
-        ClusterSeen::from(Now { mono: Mono::START.after(Duration::from_secs(seconds)), wall })
-    };
+    let config = rotating_or_bootstrapping(&tree);
     let mut credentials = open(&tree, &config, day(1));
     for (wall, from, start, host) in
-        [(day(1), 1, 1, "10.0.0.1"), (day(60), 31, 200_000, "10.0.0.9")]
+        [(day(1), 1, 0, "10.0.0.1"), (day(60), 31, 200_000, "10.0.0.9")]
     {
-        while !matches!(credentials.step(at(start, wall)), RotationStep::Send(_)) {}
-        let pki = &credentials.current.pki;
-        let request = pki.store.request(&pki.source.subject, CertificatePurpose::CLIENT).unwrap();
-        let created = csr("csr-1", &request);
-        credentials.on_response(answered(201, created.clone()), at(start, wall)).unwrap();
-        let mut issued = created;
-        let chain = STANDARD.encode(signer.sign(&request, from, 50));
-        issued["status"] = json!({"conditions": [{"type": "Approved"}], "certificate": chain});
-        credentials.on_response(answered(200, issued), at(start + 1, wall)).unwrap();
-        for seconds in start + 2.. {
+        let at = |seconds| {
+            let mono = Mono::START.after(Duration::from_secs(start + seconds));
+            ClusterSeen::from(Now { mono, wall })
+        };
+        request_and_issue(&mut credentials, &signer, from, &at);
+        for seconds in 3.. {
             credentials.current.on_answer(&Err("no route".into()));
-            assert!(!credentials.refresh(at(seconds, wall)), "{host}");
-            if matches!(credentials.step(at(seconds, wall)), RotationStep::InUse(_)) {
+            assert!(!credentials.refresh(at(seconds)), "{host}");
+            if matches!(credentials.step(at(seconds)), RotationStep::InUse(_)) {
                 break;
             }
         }
         while credentials.rotation.has_change() {
-            credentials.step(at(start + 60, wall));
+            credentials.step(at(60));
         }
         assert_eq!(credentials.current.api.config.endpoint.host, host);
         tree.write("etc/bootstrap.conf", bootstrap.replace("10.0.0.1", "10.0.0.9").as_bytes());

@@ -173,9 +173,10 @@ impl Kubelet {
         };
         self.has_begun = true;
         match &self.shutdown {
+            // A message would create a Node that nobody renews, and an event needs its uid.
+            Some(shutdown) if shutdown.ends() && self.is_gone() => Action::End,
             Some(shutdown) => {
-                // An event needs the Node's uid: if the Node was deleted meanwhile, none is sent.
-                let event_due = self.events.due(now.mono).filter(|_| self.node.uid().is_some());
+                let event_due = self.events.due(now.mono);
                 shutdown.limit(turn, self.schedule.is_silent(), event_due, now.mono)
             }
             None => turn,
@@ -614,10 +615,6 @@ impl Kubelet {
                     false => "waiting until it is created (--register-node=false)",
                 };
                 self.node_log.gone(&format!("deleted on the server; {next}"), now);
-                // Its message would create a Node that nobody renews.
-                if let Some(shutdown) = &mut self.shutdown {
-                    shutdown.is_reported = true;
-                }
             }
             Ok(Progress::Read) => {
                 self.on_node_answered(now);
@@ -704,13 +701,17 @@ impl Kubelet {
         self.pods_log = OutageLog::new("pods");
     }
 
+    /// Whether the Node was deleted and is not registered again yet.
+    fn is_gone(&self) -> bool {
+        self.registered && self.node.uid().is_none()
+    }
+
     /// SIGUSR1: the machine is going down. A repeated signal changes nothing.
     pub fn on_shutdown(&mut self, now: Mono) {
         if self.shutdown.is_none() {
             log::info!("SIGUSR1: the machine is shutting down; Ready becomes False");
-            let is_gone = self.registered && self.node.uid().is_none();
-            self.shutdown = Some(Shutdown::announced(now, is_gone));
-            if !is_gone {
+            self.shutdown = Some(Shutdown::announced(now));
+            if !self.is_gone() {
                 self.report_shutdown("Shutdown manager detected shutdown event", now);
             }
         }

@@ -27,9 +27,9 @@ pub(super) struct Shutdown {
 }
 
 impl Shutdown {
-    /// SIGUSR1 came at `now`. If the Node was deleted (`is_gone`), there is nothing to report.
-    pub(super) fn announced(now: Mono, is_gone: bool) -> Self {
-        Self { since: now, ends: false, is_reported: is_gone }
+    /// SIGUSR1 came at `now`.
+    pub(super) fn announced(now: Mono) -> Self {
+        Self { since: now, ends: false, is_reported: false }
     }
 
     /// SIGTERM came. Returns whether one came before.
@@ -80,8 +80,6 @@ impl Shutdown {
             return Action::End;
         }
         match turn {
-            // It would create the Node again.
-            Action::Send(RequestKind::WriteNode, _) if self.is_reported => Action::End,
             Action::Send(kind, budget) => Action::Send(kind, budget.min(left)),
             // The last events are sent at once.
             Action::Wait(_) if self.is_reported => match event_due {

@@ -1,6 +1,7 @@
 //! Sentence 14: what the agent promises about the servers' objects is done a while after the last
-//! fault: the file with the pod CIDR, the node password of k3s, the end of stray pods, the labels of a Node that was made anew. An event that a busy server refuses is sent again. And the
-//! first request of a process is not late, whatever addresses a name has.
+//! fault: the file with the pod CIDR, the node password of k3s, the end of stray pods, the labels of
+//! a Node that was made anew. An event that a busy server refuses is sent again. The first request
+//! of a process is not late, whatever addresses a name has.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -124,14 +124,14 @@ impl Lookup {
         if now >= began.after(limit) {
             self.end_attempt();
         }
-        if self.has_addresses(0) || self.has_addresses(1) {
+        if self.questions.iter().any(SentQuestion::has_addresses) {
             self.addressed.get_or_insert(now);
         }
         if self.is_pending() && now < self.due() {
             return None;
         }
         let has_failed = self.questions.iter().any(|question| question.reply().is_none());
-        if has_failed && !self.has_addresses(0) && self.attempts_left > 0 {
+        if has_failed && !self.has_ipv4() && self.attempts_left > 0 {
             self.end_attempt();
             self.attempts_left -= 1;
             self.attempted.0 = now;
@@ -158,7 +158,7 @@ impl Lookup {
         match self.addressed {
             _ if !self.is_pending() => began,
             Some(then) => {
-                let grace = if self.has_addresses(0) { GRACE } else { GRACE_OF_A };
+                let grace = if self.has_ipv4() { GRACE } else { GRACE_OF_A };
                 began.after(limit).min(then.after(grace))
             }
             None => began.after(limit),
@@ -200,10 +200,9 @@ impl Lookup {
         self.questions.iter().any(SentQuestion::is_pending)
     }
 
-    /// Whether the answer to A (0) or AAAA (1) has addresses.
-    fn has_addresses(&self, family: usize) -> bool {
-        let reply = self.questions.get(family).and_then(SentQuestion::reply);
-        reply.is_some_and(|(_, reply)| matches!(reply, Reply::Addresses(..)))
+    fn has_ipv4(&self) -> bool {
+        let [a, _] = &self.questions;
+        a.has_addresses()
     }
 
     /// The answer for the current candidate. Addresses of one family win over NXDOMAIN for the
@@ -325,6 +324,10 @@ impl SentQuestion {
             (server, ServerState::Replied(reply)) => Some((server, reply)),
             _ => None,
         }
+    }
+
+    fn has_addresses(&self) -> bool {
+        matches!(self.reply(), Some((_, Reply::Addresses(..))))
     }
 
     /// Asks all servers again if all have failed.

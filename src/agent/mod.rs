@@ -195,6 +195,8 @@ impl Agent {
                     self.step_credentials(Duration::ZERO, start);
                 }
                 Action::Change => self.change(),
+                // The report stays until the file is read: with a request it would be two waits.
+                Action::Wait(_) if woken.voltage => self.health.on_voltage(),
                 Action::Wait(_) => self.check_health(),
                 Action::End => return self.stop(),
             }
@@ -218,9 +220,6 @@ impl Agent {
             self.facts.on_network_change(settles);
             self.network_rests = now.after(NETWORK_RESTS);
             self.kubelet.compute_status_by(settles);
-        }
-        if woken.voltage {
-            self.health.on_voltage();
         }
     }
 

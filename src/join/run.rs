@@ -46,6 +46,10 @@ pub(super) const CHECKS: [&str; 18] = [
 
 /// The remedy of a file or folder that cannot be read or written.
 pub(super) const SUDO: &str = "run it with sudo; if it was, see dmesg";
+
+/// What to do when a file of the join could not be read or written.
+pub(super) const UNCHANGED: &str = "nothing else was changed; correct it and join again";
+
 /// The remedy of a `--certificate-authority` that has no certificate.
 pub(super) const NOT_PEM: &str = "is it a CA in PEM form?";
 

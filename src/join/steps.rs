@@ -11,7 +11,7 @@ use super::command::{JoinSettings, TokenSource, is_set_by_join};
 use super::existing::{CompleteIdentity, JOINED, existing};
 use super::files::{JoinChange, JoinedFiles, ROOT_DIR, StoredFlags, environment_text};
 use super::kubeadm::{self, ProvedServer};
-use super::run::{Board, JoinRun, Joined, ROTATE, SUDO, Stop, failed};
+use super::run::{Board, JoinRun, Joined, ROTATE, SUDO, Stop, UNCHANGED, failed};
 use super::start::start_and_wait;
 use super::supervisor;
 use super::token::{Bootstrap, Token};
@@ -369,10 +369,7 @@ impl JoinRun<'_> {
     }
 
     pub(super) fn write(&mut self, new: JoinedFiles) -> Result<(), Finding> {
-        let unchanged = |why: Fault| {
-            let remedy = "nothing else was changed; correct it and join again";
-            Finding::failed("files", why, remedy)
-        };
+        let unchanged = |why: Fault| Finding::failed("files", why, UNCHANGED);
         let JoinChange { prepare, commit, paths } = self.paths.write(new).map_err(unchanged)?;
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         if self.settings.dry_run {

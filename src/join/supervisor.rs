@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::command::NOT_BOOTSTRAP_ONLY;
 use super::kubeadm;
 use super::proof::{self, CACERTS, OTHER_CA, cacerts};
-use super::run::{JoinRun, Joined, ROTATE, failed, pem};
+use super::run::{JoinRun, Joined, ROTATE, UNCHANGED, failed, pem};
 use super::token::{Digest, hexadecimal};
 use crate::client::api::{Api, Distrust};
 use crate::client::api_config::{ApiConfig, Authorization, ClientCertificate, Pem, Secret};
@@ -214,7 +214,7 @@ fn request(run: &mut JoinRun<'_>, api: &mut Api) -> Result<(ClientCertificate, L
 /// The node password. A new one is stored before it is sent. The server keeps the first password
 /// for a name, and refuses every other one until the Node is deleted.
 pub(super) fn password(run: &mut JoinRun<'_>) -> Result<Secret, Finding> {
-    let failed = |why: Fault| Finding::failed("files", why, "nothing else was changed");
+    let failed = |why: Fault| Finding::failed("files", why, UNCHANGED);
     // A password that cannot be read still exists: a new password in its place would be refused.
     let stored = |path: &Path| match guard::found(path) {
         Err(error) if error.kind() == NotFound => Ok(None),

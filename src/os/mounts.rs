@@ -196,7 +196,8 @@ pub fn parse_mounts(line: &str) -> Option<Mount> {
 
 /// The mount at exactly `point`; the last of several, which covers the others.
 pub fn at<'a>(mounts: &'a [Mount], point: &str) -> Option<&'a Mount> {
-    mounts.iter().rev().find(|mount| mount.point == Path::new(point))
+    // Not as paths, see [`over`].
+    mounts.iter().rev().find(|mount| mount.point.as_os_str() == point)
 }
 
 /// The mount that holds `path`: the one with the longest mount point, and the last of equal ones.

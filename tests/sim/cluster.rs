@@ -258,9 +258,10 @@ impl World {
     /// A kubelet ends the pods of a backup that it does not run any more.
     pub(crate) fn end_restored_pods(&mut self) {
         let own = self.running.as_ref().map(|(name, _)| name.clone()).unwrap_or_default();
-        for pod in self.clusters[0].model.list("/api/v1/pods") {
+        let running = "/api/v1/pods?fieldSelector=status.phase%3DRunning";
+        for pod in self.clusters[0].model.list(running) {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            if pod["status"]["phase"] == "Running" && name != own {
+            if name != own {
                 let path = format!("/api/v1/namespaces/default/pods/{name}");
                 self.admin_of(0, "DELETE", &path, &json!({"gracePeriodSeconds": 0}));
             }
@@ -446,12 +447,12 @@ impl World {
             return None;
         }
         let (cluster, name) = self.place();
-        let pods = self.clusters[cluster].model.list("/api/v1/pods");
-        let is_stray = |pod: &&Value| {
-            let phase = pod["status"]["phase"].as_str().unwrap_or_default();
-            pod["spec"]["nodeName"] == name && !["Failed", "Succeeded"].contains(&phase)
-        };
-        let pod = pods.iter().find(is_stray)?;
+        let stray = format!(
+            "/api/v1/pods?fieldSelector=spec.nodeName%3D{name},status.phase%21%3DFailed,\
+             status.phase%21%3DSucceeded"
+        );
+        let pods = self.clusters[cluster].model.list(&stray);
+        let pod = pods.first()?;
         Some(("stray pod", format!("{} still waits on the Node", pod["metadata"]["name"])))
     }
 }

@@ -137,7 +137,7 @@ enum Act {
 }
 
 /// What a part of a line tells a person. The first one counts.
-const REMEDIES: [(&str, Act); 35] = [
+const REMEDIES: [(&str, Act); 36] = [
     ("no space left on device", Act::Repeat),
     ("read-only file system", Act::Repeat),
     ("remove it there", Act::RemoveFlags),
@@ -151,6 +151,7 @@ const REMEDIES: [(&str, Act); 35] = [
     ("kubeadm token create", Act::NewLine),
     ("copy the line again", Act::NewLine),
     ("copy the token again", Act::NewLine),
+    ("correct it and join again", Act::Repeat),
     ("run it with sudo", Act::Repeat),
     ("kubectl delete node", Act::DeleteNode),
     ("systemctl stop nodelet", Act::Stop),

@@ -4,6 +4,7 @@ use crate::kinds::Kind;
 use crate::status::{self, Failure};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Where an object is: resource, namespace, name.
 pub(crate) type Key = (&'static str, String, String);
@@ -16,8 +17,8 @@ fn path((resource, namespace, name): &Key) -> String {
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     version: u64,
-    /// In the order of their paths.
-    objects: BTreeMap<String, Value>,
+    /// In the order of their paths. A backup shares them.
+    objects: BTreeMap<String, Arc<Value>>,
 }
 
 impl Default for Store {
@@ -32,7 +33,7 @@ impl Store {
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<&Value> {
-        self.objects.get(&path(key))
+        self.objects.get(&path(key)).map(Arc::as_ref)
     }
 
     /// A copy of an object, or the server's refusal.
@@ -44,13 +45,13 @@ impl Store {
     pub(crate) fn put(&mut self, key: &Key, mut object: Value) -> Value {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.objects.insert(path(key), object.clone());
+        self.objects.insert(path(key), Arc::new(object.clone()));
         object
     }
 
     /// Removes an object, and returns it with the resourceVersion of its end.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Value> {
-        let mut object = self.objects.remove(&path(key))?;
+        let mut object = Arc::unwrap_or_clone(self.objects.remove(&path(key))?);
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         Some(object)
@@ -62,7 +63,7 @@ impl Store {
             format!("{}/{}", kind.resource, namespace.map_or(String::new(), |n| format!("{n}/")));
         let from = self.objects.range(below.clone()..);
         let found = from.take_while(|(path, _)| path.starts_with(&below));
-        found.map(|(_, object)| object).collect()
+        found.map(|(_, object)| object.as_ref()).collect()
     }
 
     /// Copies of them.

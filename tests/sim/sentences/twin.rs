@@ -285,14 +285,21 @@ fn is_of_unset_clock(path: &str, run: &Run<'_>, at: Duration) -> bool {
 }
 
 /// A Lease from a backup may be without the owner that another program had removed, and a server
-/// that lags may show it: a start reads the Lease, and a renewal does not.
+/// that lags may show it: a start reads the Lease, and a renewal does not. A Node from a backup may
+/// be as somebody had created it: as a kubelet, the agent labels a Node that it has registered
+/// already at its next start.
 fn is_of_backup(path: &str, plan: &Plan, until: Duration) -> bool {
     let had = |class: &dyn Fn(&str) -> bool| {
         plan.steps.iter().any(|step| step.when.at() < until && class(step.class.name))
     };
+    let is_restored = had(&|class| class.starts_with("etcd-"));
+    let of_node = ["node.metadata.labels.", "node.metadata.annotations."];
     path.starts_with("lease.metadata.ownerReferences.")
         && had(&|class| class == "lease-contested")
-        && had(&|class| class.starts_with("etcd-") || class == "server-lags")
+        && (is_restored || had(&|class| class == "server-lags"))
+        || of_node.iter().any(|place| path.starts_with(place))
+            && had(&|class| class == "node-replaced")
+            && is_restored
 }
 
 /// On a root that can block a file is read once: without `boots` the condition stays for an hour,

@@ -393,7 +393,9 @@ impl World {
         let file = String::from_utf8_lossy(&file).trim().to_owned();
         let text = format!("podcidr has {file:?}, and the Node {cidr:?}");
         // On a root that can block, a file that could not be written is written by the next start.
-        let waits = self.plan.root_can_block() && self.card.refused_cidr;
+        // A card that takes writes again is tried with the next report.
+        let writes = self.people.read_only_until + PROMISED;
+        let waits = self.plan.root_can_block() && self.card.refused_cidr || self.now < writes;
         (file != cidr && !waits).then_some(("podcidr", text))
     }
 

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use apidouble::{Authority, BootstrapToken, Identity, Model, Validity};
+use apidouble::{Authority, BootstrapToken, Identity, Model, Supervisor, Validity};
 use serde_json::Value;
 
 use super::cluster;
@@ -559,6 +559,18 @@ impl World {
         self.move_for_good();
         if self.plan.setting("auth") == "bootstrap" {
             self.replace_bootstrap();
+        }
+    }
+
+    /// A backup of the ten seconds between a Node and its password would lose the password, and no
+    /// agent can know: the administrator does not restore such a backup.
+    pub(crate) fn keep_password(&self, former: Option<Supervisor>) {
+        let model = &self.clusters[0].model;
+        let former = former.and_then(|it| it.passwords.get(NODE).cloned());
+        if let (Some(password), Some(_)) = (former, model.get(&format!("nodes/{NODE}"))) {
+            model.set_supervisor(|supervisor| {
+                supervisor.passwords.entry(NODE.to_owned()).or_insert(password);
+            });
         }
     }
 

@@ -82,6 +82,8 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     cert_pem: String,
     cert_der: CertificateDer<'static>,
+    /// Seconds since 1970.
+    not_before: i64,
 }
 
 impl Authority {
@@ -111,8 +113,14 @@ impl Authority {
             common_name: common_name.to_owned(),
             cert_pem: certificate.pem(),
             cert_der: certificate.der().clone(),
+            not_before: params.not_before.unix_timestamp(),
             issuer: Issuer::new(params, key),
         }
+    }
+
+    /// Since when the authority's certificate is valid, relative to now.
+    pub(crate) fn begins(&self) -> i64 {
+        self.not_before.saturating_sub_unsigned(time::since_1970().as_secs())
     }
 
     /// The authority's certificate (PEM).

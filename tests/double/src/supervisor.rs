@@ -75,7 +75,6 @@ const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const ORPHAN_AFTER: Duration = Duration::from_secs(600);
-const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 86_400;
 
 impl Supervisor {
@@ -133,7 +132,9 @@ impl Supervisor {
             return Ok(Some(self.config()));
         }
         let name = self.node_name(request, caller)?;
-        let validity = Validity { from: -HOUR, until: self.lifetime.unwrap_or(YEAR) };
+        // As `NewSignedCert` of dynamiclistener: it begins with its authority.
+        let (from, until) = (authority.begins(), self.lifetime.unwrap_or(YEAR));
+        let validity = Validity { from, until };
         let params = if what == "serving-kubelet.crt" {
             pki::k3s_params(&name, &[], &server_names(request, &name)?, validity)
         } else {

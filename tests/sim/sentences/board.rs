@@ -495,19 +495,27 @@ impl<'a> Watch<'a> {
         false
     }
 
-    /// The administrator's cap is not known to an agent that has not seen it without cooling, which
-    /// lasts or has ended since `from`.
+    /// The administrator's cap is not known to an agent that has not seen it without cooling, before
+    /// a cooling that lasts or has ended since `from`.
     fn cap_is_unknown(&self, from: Duration) -> bool {
         let Some(agent) = self.agent_since else { return true };
-        let mut before = self.past.iter().rev().peekable();
-        let is_free = |(_, truth): &&(Duration, &Truth)| truth.count("cooling") == 0;
-        while before.next_if(|one| is_free(one) && one.0 >= from).is_some() {}
-        let cools = before.by_ref().take_while(|one| !is_free(one)).last().map(|(at, _)| *at);
-        let Some(cools) = cools else { return false };
-        let cap = self.now().map_or(0, |truth| truth.count("cap"));
-        let free = self.past.iter().rev().filter(|(at, _)| *at < cools);
-        let free = free.take_while(|one| is_free(one) && one.1.count("cap") == cap).last();
-        free.is_none_or(|(since, _)| cools < (*since).max(agent) + seconds(130))
+        let (mut free, mut cools) = (None, None);
+        for (begin, truth, end) in self.since(Duration::ZERO) {
+            let cap = truth.count("cap");
+            if truth.count("cooling") == 0 {
+                let goes_on = cools.take().is_none() && free.is_some_and(|(_, old)| old == cap);
+                free = if goes_on { free } else { Some((begin, cap)) };
+                continue;
+            }
+            let cools = *cools.get_or_insert(begin);
+            let is_seen = |(since, seen): (Duration, u64)| {
+                seen == cap && cools >= since.max(agent) + seconds(130)
+            };
+            if end >= from && !free.is_some_and(is_seen) {
+                return true;
+            }
+        }
+        false
     }
 
     /// The time of an error said at the first look of the agent that it is of this boot. An error of

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Judged, Run, Sentence};
 use crate::sim::process::Exit;
 use crate::sim::trace::What;
+use crate::sim::world::START;
 
 pub(super) const SENTENCE: Sentence = Sentence { number: 13, name: "kubelet-gap", judge };
 
@@ -104,6 +105,13 @@ impl Gaps {
     }
 }
 
+/// Whether the client's certificate of a handshake at `at` has expired.
+fn has_expired(certificate: &str, at: Duration) -> bool {
+    let until = certificate.rsplit_once("until Wall(").and_then(|(_, rest)| rest.split(')').next());
+    let until = until.and_then(|micros| micros.parse().ok()).map(Duration::from_micros);
+    until.is_some_and(|until| until <= Duration::from_secs(START) + at)
+}
+
 fn judge(run: &Run<'_>) -> Judged {
     let mut gaps = Gaps::default();
     for entry in run.trace {
@@ -158,6 +166,10 @@ fn judge(run: &Run<'_>) -> Judged {
                 gaps.last = None;
             }
             What::Log { text, .. } if text.starts_with(UNSTORED) => gaps.is_unstored = true,
+            // Nor does a kubelet renew the Lease with an expired certificate.
+            What::Handshake { certificate: Some(text), .. } if has_expired(text, entry.at) => {
+                gaps.last = None;
+            }
             // A renewed certificate is stored on the root (systemd/differences.md).
             What::Answer(answer)
                 if gaps.dead_roots > 0 && answer.target.contains("certificatesigningrequests") =>

@@ -4,9 +4,9 @@
 //!
 //! - The next attempt follows within 15.4 s of the start of a renewal, within 10 s of that of a
 //!   refused one (15 s with `Retry-After`), and within 20.1 s of that of an unanswered one; with a
-//!   request for a certificate or a slow file operation in between, within 25.1 s. A slow read of the
-//!   files of credentials, after any request without an answer or one for a certificate, adds its
-//!   time.
+//!   request for a certificate or a slow file operation in between, within 25.1 s. Slow reads of the
+//!   files of credentials, after any request without an answer or one for a certificate, add their
+//!   time, up to 10 s.
 //! - One read or one operation of a file change that takes longer than a call adds the rest, and a
 //!   suspend adds its time.
 //! - Rule 1: each request and each slow file operation begins with a turn, which polls unless it
@@ -137,6 +137,8 @@ struct Agent {
     has_clock: bool,
     /// The longest read or operation since the last attempt of the Lease.
     slowest: Duration,
+    /// What all reads took since then.
+    reads: Duration,
     /// The times asleep.
     asleep: Vec<(Duration, Duration)>,
 }
@@ -175,6 +177,7 @@ impl Agent {
                 }
                 let adds = if is_read { *lasts + LOOK } else { *lasts };
                 self.slowest = self.slowest.max(adds);
+                self.reads += if is_read { *lasts } else { Duration::ZERO };
                 self.shares |= !is_read;
             }
             _ => {}
@@ -202,7 +205,7 @@ impl Agent {
         }
         self.is_late(at, "attempt", judged);
         if attempt.is_lease {
-            (self.slowest, self.shares) = (Duration::ZERO, false);
+            (self.slowest, self.reads, self.shares) = (Duration::ZERO, Duration::ZERO, false);
         } else {
             self.shares = true;
             self.goes_before_lease(at, attempt.is_certificate, judged);
@@ -258,7 +261,7 @@ impl Agent {
         // files of credentials are read.
         let are_read = |last: &Attempt| last.got.is_none() || last.is_certificate;
         let read = if self.last.as_ref().is_some_and(are_read) {
-            self.slowest.min(CALL)
+            self.slowest.min(CALL).max(self.reads.min(2 * CALL))
         } else {
             Duration::ZERO
         };
@@ -267,7 +270,7 @@ impl Agent {
         let limit = match lease.got {
             None => {
                 let due = (took.min(LONGEST_ATTEMPT) + PAUSE).max(CALL);
-                if self.shares { due + CALL } else { (due + read).max(AFTER_REFUSAL) }
+                if self.shares { due + CALL.max(read) } else { (due + read).max(AFTER_REFUSAL) }
             }
             Some(got) if is_accepted(&got) || got.has_retry_after || got.is_odd => {
                 AFTER_SUCCESS.max(took + PAUSE + shared) + read

@@ -24,6 +24,8 @@ pub(crate) enum Need {
     Pods,
     /// A request for a certificate.
     Certificate,
+    /// The first one, of `nodelet join`.
+    Join,
     /// The approval of a renewal without a person.
     Renewal,
     /// `nodelet serve`: who asks, and whether that user may.
@@ -67,6 +69,12 @@ const fn permission(
 /// The creation of a request for a certificate.
 pub(crate) const CREATE_REQUEST: Permission =
     permission("csr-create", Need::Certificate, "create", REQUESTS, All);
+
+/// The same with the token of a join.
+pub(crate) const FIRST_REQUEST: Permission = Permission { need: Need::Join, ..CREATE_REQUEST };
+/// Gives it to all bootstrap tokens; systemd/join.md has this command, too.
+const ASK: &str = "kubectl create clusterrolebinding nodelet-ask \
+                   --clusterrole=system:node-bootstrapper --group=system:bootstrappers";
 
 /// All permissions, in the order in which they are checked.
 pub(crate) const PERMISSIONS: [Permission; 16] = [
@@ -162,6 +170,7 @@ impl Permission {
             Need::Certificate => {
                 "bind the ClusterRole system:node-bootstrapper to the token's group"
             }
+            Need::Join => ASK,
             Need::Renewal => RENEW,
             Need::Port => "use a node certificate, or apply systemd/rbac-serve.yaml",
             // It would be valid for the pods of every Node.
@@ -269,6 +278,7 @@ mod tests {
     fn a_denied_permission_has_the_servers_reason_and_one_on_pods_is_a_note() {
         let answered = |check, code, body| named(check).judge(&response(code, body));
         let judged = |check, status| answered(check, 201, json!({"status": status}));
+        let first = |status| FIRST_REQUEST.judge(&response(201, json!({"status": status})));
         let denied = json!({"allowed": false, "reason": "no; never"});
         let may_not = "✗ node-get: may not get nodes: no; never; use a node certificate \
                        (O=system:nodes, CN=system:node:<name>), or apply systemd/rbac.yaml";
@@ -289,6 +299,11 @@ mod tests {
                 answered("pod-list", 500, json!({})),
                 "– the server refused the review: 500; check the",
             ),
+            (
+                first(json!({"allowed": false})),
+                "✗ may not create certificatesigningrequests; kubectl create",
+            ),
+            (first(json!({})), "✗ not a SelfSubjectAccessReview; check that server"),
             (answered("pod-list", 200, json!([])), "– SelfSubjectAccessReview; check that server"),
             (judged("csr-renewal", json!({"allowed": true})), "✓ may create"),
             (

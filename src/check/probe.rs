@@ -289,7 +289,7 @@ impl ServerProbe<'_> {
             Need::Certificate | Need::Renewal if config.k3s_supervisor.is_some() => {
                 Some("the supervisor signs")
             }
-            Need::Certificate => None,
+            Need::Certificate | Need::Join => None,
             Need::Renewal if !config.rotate_certificates => Some("--rotate-certificates is off"),
             _ if self.is_bootstrap() => {
                 Some("needed by the requested certificate, not by the bootstrap kubeconfig")

@@ -85,10 +85,12 @@ impl Rotation {
     pub(crate) fn due(&mut self, at: ClusterSeen) -> Option<Mono> {
         let certificate = self.certificate.as_mut()?;
         let now = at.now;
-        if let Some(created) = at.node_created
-            && self.node_created.replace(created) != Some(created)
-        {
-            certificate.follow_node(created, now.mono);
+        if let Some(created) = at.node_created {
+            // A Node after another one of this process is the newer, whatever the clocks showed.
+            let former = self.node_created.replace(created);
+            if former != Some(created) {
+                certificate.follow_node(created, former.is_some(), now.mono);
+            }
         }
         let at_supervisor = certificate.kind.is_at_supervisor();
         // Before the server's time is known, a certificate of the supervisor counts as good.

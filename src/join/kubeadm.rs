@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::proof::{self, OTHER_CA};
 use super::run::{JoinRun, Joined, RETRY, ROTATE, Stop, failed, is_transient, pem, settled};
 use super::token::Bootstrap;
-use crate::agent::permissions::{APPROVAL, CREATE_REQUEST, RENEW, RENEWAL};
+use crate::agent::permissions::{APPROVAL, FIRST_REQUEST, RENEW, RENEWAL};
 use crate::client::api::Api;
 use crate::client::api_config::{ApiConfig, ClientCertificate, Endpoint};
 use crate::credentials::certificate::{Certificate, CertificateKind, FileTask, TaskResult};
@@ -47,9 +47,7 @@ const NOT_KUBEADM: &str = "if kubeadm did not make this cluster: --certificate-a
 const SOMEBODY: &str = "copy the line again: the CA may be new; or somebody may be between this \
      board and the server";
 
-/// Commands for a cluster that kubeadm did not make; systemd/join.md has them, too.
-const ASK: &str = "kubectl create clusterrolebinding nodelet-ask \
-                   --clusterrole=system:node-bootstrapper --group=system:bootstrappers";
+/// Command for a cluster that kubeadm did not make; systemd/join.md has it, too.
 const APPROVE: &str = "kubectl create clusterrolebinding nodelet-approve --clusterrole=\
                        system:certificates.k8s.io:certificatesigningrequests:nodeclient \
                        --group=system:bootstrappers";
@@ -268,8 +266,7 @@ pub(super) fn issued(
 
 /// The checks `token`, `csr-create` and `approval`.
 fn reviews(run: &mut JoinRun<'_>, api: &mut Api, token: &Bootstrap) -> Result<(), Finding> {
-    let create = CREATE_REQUEST;
-    let response = run.answer(api, &create.review(&run.board.name), "token", "try again")?;
+    let response = run.answer(api, &FIRST_REQUEST.review(&run.board.name), "token", "try again")?;
     let id = &token.id;
     if response.code == 401 {
         let line = format!("the server does not accept the token {id}: 401");
@@ -278,9 +275,9 @@ fn reviews(run: &mut JoinRun<'_>, api: &mut Api, token: &Bootstrap) -> Result<()
         return Err(failed("token", &line, remedy));
     }
     run.add(Finding::ok("token", format!("the server accepts {id}")));
-    let finding = create.judge(&response);
+    let finding = FIRST_REQUEST.judge(&response);
     match finding.mark {
-        Mark::Failed => return Err(failed(create.check, &finding.detail, ASK)),
+        Mark::Failed => return Err(finding),
         _ => run.add(finding),
     }
     let response = run.answer(api, &APPROVAL.review(&run.board.name), "approval", "")?;

@@ -149,7 +149,8 @@ impl World {
                 has_changed = true;
             }
         }
-        if !has_changed {
+        // Somebody may have corrected a file that the process has not read.
+        if !has_changed && self.running_start().differs(&self.next_start()).is_none() {
             return;
         }
         // systemd/join.md: "before each attempt it reads the files again" is about an expired

@@ -137,7 +137,7 @@ enum Act {
 }
 
 /// What a part of a line tells a person. The first one counts.
-const REMEDIES: [(&str, Act); 36] = [
+const REMEDIES: [(&str, Act); 37] = [
     ("no space left on device", Act::Repeat),
     ("read-only file system", Act::Repeat),
     ("remove it there", Act::RemoveFlags),
@@ -147,6 +147,7 @@ const REMEDIES: [(&str, Act); 36] = [
     ("is this the API server, and is it up?", Act::Wait),
     ("is the port right?", Act::Wait),
     ("is the server up", Act::Wait),
+    ("is it a server of k3s or rke2?", Act::Wait),
     ("nodelet join --force", Act::Force),
     ("kubeadm token create", Act::NewLine),
     ("copy the line again", Act::NewLine),

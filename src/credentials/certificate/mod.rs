@@ -346,9 +346,9 @@ impl Certificate {
     /// Makes a request to the supervisor due soon after the creation of the Node at `created`, so
     /// that the node password is stored again: k3s deletes it with its Node, and without a Node
     /// after ten minutes, and then another board may get the name. If a certificate arrived 5 s or
-    /// more after `created`, its request has stored the password. Both times have whole seconds.
-    pub fn follow_node(&mut self, created: Wall, now: Mono) {
-        let is_older = |leaf: &Leaf| leaf.not_before < created.after(COLLECTED / 2);
+    /// more after `created`, its request has stored the password, unless the Node `is_anew`.
+    pub fn follow_node(&mut self, created: Wall, is_anew: bool, now: Mono) {
+        let is_older = |leaf: &Leaf| is_anew || leaf.not_before < created.after(COLLECTED / 2);
         if self.kind.is_at_supervisor()
             && self.deadline > Wall::default()
             && self.held.as_ref().is_some_and(is_older)

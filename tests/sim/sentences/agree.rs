@@ -61,8 +61,8 @@ fn judge(run: &Run<'_>) -> Judged {
     let mut unready = None;
     // When a person last corrected the address in the files.
     let mut corrected = Duration::ZERO;
-    // The flags that a line has left.
-    let mut left: BTreeMap<Vec<&str>, &str> = BTreeMap::new();
+    // The flags that a line has left, with a renewal and without.
+    let mut left: BTreeMap<(Vec<&str>, bool), &str> = BTreeMap::new();
     for entry in run.trace {
         match &entry.what {
             What::Fault { begins, text } => {
@@ -123,7 +123,9 @@ fn judge(run: &Run<'_>) -> Judged {
                 if let Some(line) = line {
                     let is_well = ran.exit == Exit::Code(true);
                     if is_well && ran.began > corrected {
-                        let flags = left.entry(wish(line)).or_insert(&ran.flags);
+                        // What the cluster allows says whether the certificate is renewed.
+                        let is_renewed = ran.line("– renewal: not approved").is_none();
+                        let flags = left.entry((wish(line), is_renewed)).or_insert(&ran.flags);
                         if *flags != ran.flags {
                             let text = format!("{flags:?}, and now {:?}", ran.flags);
                             judged.breaks(entry.at, "join: the same line, other flags", text);

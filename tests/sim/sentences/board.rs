@@ -419,7 +419,8 @@ impl<'a> Watch<'a> {
             // A Node that is created has nothing to keep of a file that cannot be read. Nor has one
             // whose address is gone, perhaps that of a backup of etcd: the route decides.
             let is_new = before.is_none();
-            let looked = if is_of_start { from } else { at.saturating_sub(seconds(5)) };
+            // What could not be read is read again after a minute.
+            let looked = if is_of_start { from } else { at.saturating_sub(seconds(70)) };
             let has_left = |old: String| {
                 name == "address" && self.since(looked).any(|(_, truth, _)| truth.fact(name) != old)
             };

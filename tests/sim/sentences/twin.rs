@@ -90,7 +90,7 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                     && !is_of_growth(path, &other, objects)
                     && !is_of_limit(path, &other, objects, &within(run.trace, begin.at, entry.at))
                     && !is_of_backup(path, run.plan, begin.at)
-                    && !is_of_unread_boots(path, run, begin.at)
+                    && !is_of_unread_file(path, run, begin.at)
                     && !is_of_left_out(path, run.trace, begin.at)
                     && !is_of_untold(path, run.trace, begin.at)
                     && !is_of_unset_clock(path, run, begin.at)
@@ -303,15 +303,18 @@ fn is_of_backup(path: &str, plan: &Plan, until: Duration) -> bool {
 }
 
 /// On a root that can block a file is read once: without `boots` the condition stays for an hour,
-/// and another process finds it again.
-fn is_of_unread_boots(path: &str, run: &Run<'_>, at: Duration) -> bool {
+/// and a Node that was new has the address of the route; another process reads the file.
+fn is_of_unread_file(path: &str, run: &Run<'_>, at: Duration) -> bool {
+    let line = match () {
+        () if path.contains("FrequentReboot") => "boots: cannot be read",
+        () if path.contains("InternalIP") => "no address from it",
+        () => return false,
+    };
     let is_unread = |entry: &Entry| match &entry.what {
-        What::Log { text, .. } => text.starts_with("boots: cannot be read"),
+        What::Log { text, .. } => text.contains(line),
         _ => false,
     };
-    run.plan.root_can_block()
-        && path.contains("FrequentReboot")
-        && run.trace.iter().take_while(|entry| entry.at <= at).any(is_unread)
+    run.plan.root_can_block() && run.trace.iter().take_while(|entry| entry.at <= at).any(is_unread)
 }
 
 /// Without an id of the boot each start is the first one of a boot.

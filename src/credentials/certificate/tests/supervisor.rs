@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::credentials::certificate::kind::LAST_BACKOFF;
+use crate::credentials::rotation::Rotation;
 
 /// `notBefore` of every certificate of the cluster.
 fn birth_of_the_ca() -> Wall {
@@ -61,9 +62,27 @@ fn a_certificate_that_no_request_brought_has_not_stored_the_node_password() {
         let mut certificate = holding(SUPERVISOR, Some(of_year(noon().before(hours(9)))));
         take(&mut certificate);
         assert_eq!(certificate.due(now), now.now.mono.after(hours(500)));
-        certificate.follow_node(noon().before(hours(1)), now.now.mono);
+        certificate.follow_node(noon().before(hours(1)), false, now.now.mono);
         assert_eq!(certificate.due(now), now.now.mono.after(COLLECTED));
     }
+}
+
+/// The servers' clock was ahead when the certificate arrived. It is right again when the Node is
+/// deleted, and created anew.
+#[test]
+fn a_node_after_another_one_is_newer_than_each_certificate() {
+    let at_node = |number: u64, created| ClusterSeen {
+        node_created: Some(created),
+        has_lease: true,
+        knows_time: true,
+        ..at(number, noon())
+    };
+    let held = holding(SUPERVISOR, Some(of_year(noon().after(hours(1)))));
+    let mut rotation = Rotation::new(Some(held));
+    let far = rotation.due(at_node(9, noon())).unwrap();
+    assert!(far > Mono::START.after(hours(500)), "it counts as newer than the first Node");
+    let soon = rotation.due(at_node(10, noon().after(COLLECTED))).unwrap();
+    assert_eq!(soon, at(10, noon()).now.mono.after(COLLECTED));
 }
 
 /// A board that was without a network for weeks gets it back minutes before the expiry. Its clock

@@ -1144,10 +1144,10 @@ impl World {
         self.restart_for_a_file();
     }
 
-    /// A person who changed a file of a root that can block restarts the unit: it is read only at
-    /// the start.
+    /// A person who changed a file of a root that can block, or whose servers have moved, restarts
+    /// the unit: such a file, and the address, is read only at the start.
     pub(crate) fn restart_for_a_file(&mut self) {
-        if self.plan.root_can_block() {
+        if self.plan.root_can_block() || self.faults.has("server-moves") {
             self.later(Duration::from_secs(8), |world, _| world.restart_unit(), 0);
         }
     }

@@ -23,7 +23,7 @@ use crate::kube::x509::Leaf;
 use crate::node::events::{Event, EventQueue};
 use crate::node::eviction::{Eviction, Pressures};
 use crate::node::lease::Lease;
-use crate::node::object::{self, Node};
+use crate::node::object::Node;
 use crate::node::pods::Pods;
 use crate::node::schedule::{Action, DueTimes, LeaseTimings, RequestKind, Schedule};
 use crate::node::server_version::ServerVersion;
@@ -50,7 +50,6 @@ pub struct OtherWork {
 /// The state of the Node, the Lease, the stray pods and the events, and when each is due.
 #[derive(Debug)]
 pub struct Kubelet {
-    config: Config,
     timings: LeaseTimings,
     schedule: Schedule,
     wall_clock: WallClock,
@@ -107,7 +106,6 @@ impl Kubelet {
     pub fn new(config: Config, wall_clock: WallClock, seed: u64, now: Mono) -> Self {
         let lease_duration = Duration::from_secs(config.lease_duration_seconds.into());
         let timings = LeaseTimings { lease_duration };
-        let node = Node::new(&config, now);
         let mut events = EventQueue::new(&config.node.name, config.event_qps, config.event_burst);
         events.push(Event::starting(), now);
         Self {
@@ -116,7 +114,6 @@ impl Kubelet {
             wall_clock,
             time_due: now,
             eviction: Eviction::new(&config.thresholds, config.pressure_transition_period),
-            node,
             lease: Lease::new(&config.node.name, config.lease_duration_seconds),
             pods: Pods::new(&config.node),
             server_version: ServerVersion::new(config.reports_server_version),
@@ -138,13 +135,13 @@ impl Kubelet {
             pods_log: OutageLog::new("pods"),
             version_log: OutageLog::new("version"),
             facts_log: OutageLog::new("facts"),
-            config,
+            node: Node::new(config, now),
         }
     }
 
     /// The configuration that decides the content of the Node, and its addresses.
     pub fn node_config(&self) -> &NodeConfig {
-        &self.config.node
+        &self.node.config.node
     }
 
     /// The time limit of the response to a Lease request that had to open its connection, from the
@@ -277,9 +274,9 @@ impl Kubelet {
             RequestKind::Certificate { .. } => None,
             RequestKind::Time => {
                 self.time_due = now.mono.after(self.timings.renew_interval());
-                Some(object::time_probe(&self.config))
+                Some(self.node.time_probe())
             }
-            RequestKind::ReadNode => Some(self.node.read(&self.config)),
+            RequestKind::ReadNode => Some(self.node.read()),
             RequestKind::WriteNode => self.write(facts, cluster_now?),
         }
     }
@@ -291,7 +288,7 @@ impl Kubelet {
         if self.shutdown.is_some() {
             seen.to_mut().unhealthy.push("node is shutting down".to_owned());
         }
-        let (request, missing) = self.node.write(&self.config, &seen, self.pressures, now);
+        let (request, missing) = self.node.write(&seen, self.pressures, now);
         self.unhealthy.clone_from(&facts.unhealthy);
         let error = (!missing.is_empty()).then(|| missing.join(" | "));
         self.facts_log.ended(error.as_deref(), now.mono());
@@ -485,7 +482,7 @@ impl Kubelet {
                 return None;
             }
             RequestKind::Version => {
-                let reported = &self.config.node.kubelet_version;
+                let reported = &self.node.config.node.kubelet_version;
                 let kept = format!("a version that nodelet wrote stays, else it is {reported}");
                 self.version_log.failed(&format!("{why}; {kept}"), now);
                 return None;
@@ -591,7 +588,7 @@ impl Kubelet {
     fn on_version_response(&mut self, answer: Answer, now: Mono) -> Result<(), RequestError> {
         let version = self.server_version.on_response(answer)?;
         self.version_log.succeeded(now);
-        let reported = &mut self.config.node.kubelet_version;
+        let reported = &mut self.node.config.node.kubelet_version;
         if version != *reported {
             log::info!("version: {version} is reported, like that of the API server");
             *reported = version;
@@ -607,10 +604,10 @@ impl Kubelet {
     ) -> Result<(), RequestError> {
         let jitter = self.schedule.jitter();
         let owner = self.node.uid().map(str::to_owned);
-        let result = self.node.on_response(&self.config, answer, now, jitter);
+        let result = self.node.on_response(answer, now, jitter);
         match result {
             Ok(Progress::Gone) => {
-                let next = match self.config.node.register {
+                let next = match self.node.config.node.register {
                     true => "registering again",
                     false => "waiting until it is created (--register-node=false)",
                 };
@@ -624,7 +621,7 @@ impl Kubelet {
                     && self.server_version.has_failed()
                     && let Some(version) = self.node.own_version()
                 {
-                    self.config.node.kubelet_version = kubelet_version(version);
+                    self.node.config.node.kubelet_version = kubelet_version(version);
                 }
                 if std::mem::take(&mut self.lease_gone) {
                     // The Node exists, so its Lease can be created again.

@@ -3,23 +3,22 @@
 use serde_json::Value;
 
 use super::Node;
-use crate::config::Config;
 use crate::kube::instant::Mono;
 use crate::kube::object;
 use crate::node::events::{self, Event};
 
 impl Node {
     /// Compares the Node that was just read with the cached one.
-    pub(super) fn detect_foreign_changes(&mut self, config: &Config, node: &Value, now: Mono) {
-        self.detect_cordon(config, node);
+    pub(super) fn detect_foreign_changes(&mut self, node: &Value, now: Mono) {
+        self.detect_cordon(node);
         self.detect_pod_cidrs(node, now);
-        self.detect_name_conflict(config, node, now);
+        self.detect_name_conflict(node, now);
     }
 
     /// The events of the change from the cached Node to `after`.
-    pub(super) fn events_of(&self, config: &Config, after: &Value) -> Vec<Event> {
+    pub(super) fn events_of(&self, after: &Value) -> Vec<Event> {
         let before = self.seen.as_ref();
-        let mut events = self.events_between(config, before, after);
+        let mut events = self.events_between(before, after);
         if before.is_some_and(|before| boot_id(before) == self.foreign_boot_id) {
             // The boot id that is replaced was that of another board, or came from a backup of
             // etcd: this board was not rebooted.
@@ -28,25 +27,20 @@ impl Node {
         events
     }
 
-    pub(super) fn events_between(
-        &self,
-        config: &Config,
-        before: Option<&Value>,
-        after: &Value,
-    ) -> Vec<Event> {
+    pub(super) fn events_between(&self, before: Option<&Value>, after: &Value) -> Vec<Event> {
         let conditions = |node| object::list(node, &["status", "conditions"]);
         let health = self.health.events(before.map_or(&[], conditions), conditions(after));
-        let mut events = events::of_change(&config.node.name, before, after);
+        let mut events = events::of_change(&self.config.node.name, before, after);
         events.extend(health);
         events
     }
 
-    fn detect_cordon(&mut self, config: &Config, node: &Value) {
+    fn detect_cordon(&mut self, node: &Value) {
         let unschedulable =
             object::at(node, &["spec", "unschedulable"]) == Some(&Value::Bool(true));
         if unschedulable != self.unschedulable {
             self.unschedulable = unschedulable;
-            self.events.push(Event::cordoned(&config.node.name, unschedulable));
+            self.events.push(Event::cordoned(&self.config.node.name, unschedulable));
         }
     }
 
@@ -78,7 +72,7 @@ impl Node {
     /// nor this board's. If the Node that was read has an older heartbeat than the cached Node, its
     /// boot id is that of an earlier boot, because a backup of etcd was restored or the server
     /// lags. Then there is no event.
-    fn detect_name_conflict(&mut self, config: &Config, node: &Value, now: Mono) {
+    fn detect_name_conflict(&mut self, node: &Value, now: Mono) {
         let theirs = boot_id(node);
         let ours = self.seen.as_ref().map(boot_id).unwrap_or_default();
         let is_foreign = self.is_registered()
@@ -91,7 +85,7 @@ impl Node {
         let is_new = self.foreign_boot_id != theirs;
         theirs.clone_into(&mut self.foreign_boot_id);
         if is_new && self.seen.as_ref().map(heartbeat) <= Some(heartbeat(node)) {
-            self.events.push(Event::name_conflict(&config.node.name, theirs));
+            self.events.push(Event::name_conflict(&self.config.node.name, theirs));
         }
     }
 }

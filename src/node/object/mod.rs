@@ -56,6 +56,8 @@ const CONFLICT_TRIES: u32 = 5;
 /// The cached Node, the state of its requests, and their times.
 #[derive(Debug)]
 pub struct Node {
+    /// Its `kubelet_version` follows the API server with `--kubelet-version=server`.
+    pub(super) config: Config,
     state: NodeState,
     times: Times,
     /// The Node of the last response, with our patches applied, without managedFields.
@@ -103,10 +105,10 @@ struct LastNoop {
 
 impl Node {
     /// A Node that was not read yet. With `--register-node` it is created if it does not exist.
-    pub fn new(config: &Config, now: Mono) -> Self {
+    pub fn new(config: Config, now: Mono) -> Self {
         Self {
-            state: NodeState::first(config),
-            times: Times::new(config, now),
+            state: NodeState::first(&config),
+            times: Times::new(&config, now),
             seen: None,
             health: HealthConditions::default(),
             is_early: false,
@@ -122,6 +124,7 @@ impl Node {
             partial_uid: None,
             wants_uid: false,
             refused_create: None,
+            config,
         }
     }
 
@@ -257,17 +260,16 @@ impl Node {
     }
 
     /// The request that reads the Node.
-    pub fn read(&mut self, config: &Config) -> Request {
+    pub fn read(&mut self) -> Request {
         self.wants_uid &= self.uid().is_none();
         let accept = if self.wants_uid { Accept::Metadata } else { Accept::Object };
-        Request::get(path(config), accept)
+        Request::get(self.path(), accept)
     }
 
     /// The create or patch that brings the Node to the status of `facts`, if one is needed, or a
     /// check, if one is due; and one line for each missing fact.
     pub fn write(
         &mut self,
-        config: &Config,
         facts: &Facts,
         pressures: Pressures,
         now: ClusterNow,
@@ -283,7 +285,7 @@ impl Node {
             self.times.computed(now.mono());
             return (None, missing);
         }
-        let Desired { mut node, missing } = self.desired(config, facts, pressures, now);
+        let Desired { mut node, missing } = self.desired(facts, pressures, now);
         self.health.clone_from(&facts.health);
         if let Ok(boot_id) = &facts.boot_id {
             self.own_boot_id.clone_from(boot_id);
@@ -314,7 +316,7 @@ impl Node {
                     let list = object::elements(&mut node, &["status", "conditions"]);
                     self.health.apply(list, now.wall());
                 }
-                content.and_then(|content| self.patch(config, node, content, now))
+                content.and_then(|content| self.patch(node, content, now))
             }
             _ => Some(Request::post(NODES, Accept::Object, &node)),
         };
@@ -333,13 +335,8 @@ impl Node {
     }
 
     /// The desired Node.
-    fn desired(
-        &self,
-        config: &Config,
-        facts: &Facts,
-        pressures: Pressures,
-        now: ClusterNow,
-    ) -> Desired {
+    fn desired(&self, facts: &Facts, pressures: Pressures, now: ClusterNow) -> Desired {
+        let config = &self.config;
         let initial = || status::initial(config, facts, pressures, now.wall());
         match (&self.seen, self.state.round()) {
             (Some(seen), Some(round)) if round.adopts => {
@@ -353,13 +350,7 @@ impl Node {
     }
 
     /// Never `None`: only a Node with a resourceVersion is cached.
-    fn patch(
-        &mut self,
-        config: &Config,
-        want: Value,
-        content: Content,
-        now: ClusterNow,
-    ) -> Option<Request> {
+    fn patch(&mut self, want: Value, content: Content, now: ClusterNow) -> Option<Request> {
         let seen = self.seen.as_ref()?;
         debug_assert!(patch::is_precondition(resource_version(seen)), "{seen}");
         let (want, change) = if content == Content::Check {
@@ -383,14 +374,13 @@ impl Node {
         let body = patch::with_precondition(change, resource_version(seen))?;
         let round = self.state.round().unwrap_or_default();
         self.state = NodeState::Patching { round, want, content };
-        let path = format!("{}/status", path(config));
+        let path = format!("{}/status", self.path());
         Some(Request::patch(path, Accept::Metadata, &body))
     }
 
     /// Takes the answer to the last request. `jitter` spreads the reports of many boards.
     pub fn on_response(
         &mut self,
-        config: &Config,
         answer: Answer,
         now: Mono,
         jitter: Jitter,
@@ -407,24 +397,23 @@ impl Node {
         let response = match accepted(answer) {
             Ok(response) => response,
             Err(RequestError { refused: Some(refused), .. }) => {
-                return self.on_refusal(config, sent, *refused, now);
+                return self.on_refusal(sent, *refused, now);
             }
             Err(silent) => {
                 self.on_silence(sent, now);
                 return Err(silent);
             }
         };
-        let name = config.node.name.as_str();
         // managedFields are half of a Node's bytes and unused.
         let body = message::parse_without(&response.body, &["managedFields"]);
-        let body = body.filter(|body| is_identified(body, name));
+        let body = body.filter(|body| is_identified(body, &self.config.node.name));
         match sent {
             NodeState::Create => {
                 let Some(node) = body.and_then(whole) else {
                     self.times.back_off(now);
                     return Err(not_whole(&response.body).into());
                 };
-                self.record_events(config, &node, now);
+                self.record_events(&node, now);
                 self.state = NodeState::Patch(Round::default());
                 self.times.reported(true, now, jitter);
                 self.detect_pod_cidrs(&node, now);
@@ -434,7 +423,7 @@ impl Node {
             NodeState::Read(round) => {
                 let Some(node) = body.and_then(whole) else {
                     self.times.back_off(now);
-                    if let Some(uid) = uid(&response.body, name) {
+                    if let Some(uid) = uid(&response.body, &self.config.node.name) {
                         self.partial_uid = Some(uid);
                         if is_partial {
                             return Ok(Progress::Continue);
@@ -445,8 +434,9 @@ impl Node {
                 self.wants_uid = false;
                 // Another client has deleted the Node and made it anew.
                 let read = object::text(&node, &["metadata", "uid"]);
-                let is_anew = config.node.register && self.uid().is_some_and(|uid| uid != read);
-                self.on_read(config, node, if is_anew { Round::ADOPTION } else { round }, now);
+                let is_anew =
+                    self.config.node.register && self.uid().is_some_and(|uid| uid != read);
+                self.on_read(node, if is_anew { Round::ADOPTION } else { round }, now);
                 Ok(Progress::Read)
             }
             NodeState::Patching { want, content: Content::Check, .. } => {
@@ -467,7 +457,7 @@ impl Node {
                     self.on_silence(NodeState::Patching { round, want, content }, now);
                     return Err(not_whole(&response.body).into());
                 };
-                self.record_events(config, &want, now);
+                self.record_events(&want, now);
                 self.seen = Some(patched(body, want));
                 self.state = NodeState::Patch(Round::default());
                 let is_changed = content == Content::Change;
@@ -486,12 +476,12 @@ impl Node {
 
     /// Takes the Node that was read. If it has the change of an unanswered patch, the server
     /// applied that patch.
-    fn on_read(&mut self, config: &Config, node: Value, round: Round, now: Mono) {
-        self.detect_foreign_changes(config, &node, now);
+    fn on_read(&mut self, node: Value, round: Round, now: Mono) {
+        self.detect_foreign_changes(&node, now);
         if let Some(want) = self.unconfirmed.take()
-            && self.events_between(config, Some(&node), &want).is_empty()
+            && self.events_between(Some(&node), &want).is_empty()
         {
-            let events = self.events_of(config, &want);
+            let events = self.events_of(&want);
             self.events.extend(events);
         }
         self.seen = Some(node);
@@ -511,7 +501,6 @@ impl Node {
 
     fn on_refusal(
         &mut self,
-        config: &Config,
         sent: NodeState,
         refused: Refused,
         now: Mono,
@@ -525,9 +514,9 @@ impl Node {
                 Ok(Progress::Continue)
             }
             (NodeState::Read(_) | NodeState::Patching { .. }, 404, _)
-                if refused.is_missing("nodes", &config.node.name) =>
+                if refused.is_missing("nodes", &self.config.node.name) =>
             {
-                self.on_missing(config, refused, now)
+                self.on_missing(refused, now)
             }
             (NodeState::Patching { mut round, .. }, 409, _) => {
                 round.conflicts = (round.conflicts + 1) % CONFLICT_TRIES;
@@ -558,17 +547,12 @@ impl Node {
 
     /// The server has no Node. It is created at once if this process has neither seen it nor been
     /// refused to create it.
-    fn on_missing(
-        &mut self,
-        config: &Config,
-        refused: Refused,
-        now: Mono,
-    ) -> Result<Progress, RequestError> {
+    fn on_missing(&mut self, refused: Refused, now: Mono) -> Result<Progress, RequestError> {
         self.partial_uid = None;
         let existed = self.seen.take().is_some();
         self.take_pod_cidrs(String::new());
         let refused_create = self.refused_create.take();
-        if config.node.register {
+        if self.config.node.register {
             self.state = NodeState::Create;
             if !existed && refused_create.is_none() {
                 self.times.due = now;
@@ -586,27 +570,27 @@ impl Node {
     }
 
     /// Records the events of a change that the server has stored.
-    fn record_events(&mut self, config: &Config, after: &Value, now: Mono) {
-        let events = self.events_of(config, after);
+    fn record_events(&mut self, after: &Value, now: Mono) {
+        let events = self.events_of(after);
         if self.is_early {
             self.times.health_sent_at = Some(now);
         }
         self.events.extend(events);
+    }
+
+    /// A small request for the server's time: every response carries a `Date`.
+    pub fn time_probe(&self) -> Request {
+        Request::get(self.path(), Accept::Metadata)
+    }
+
+    fn path(&self) -> String {
+        format!("{NODES}/{}", self.config.node.name)
     }
 }
 
 /// The resourceVersion, which is the precondition of a patch.
 fn resource_version(node: &Value) -> &str {
     object::text(node, &["metadata", "resourceVersion"])
-}
-
-/// A small request for the server's time: every response carries a `Date`.
-pub fn time_probe(config: &Config) -> Request {
-    Request::get(path(config), Accept::Metadata)
-}
-
-fn path(config: &Config) -> String {
-    format!("{NODES}/{}", config.node.name)
 }
 
 /// Whether a change needs a patch. A change of only annotations, or of a drifting amount, is sent

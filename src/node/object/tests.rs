@@ -30,7 +30,6 @@ impl Node {
 
 /// A Node, its inputs and the requests that it sent.
 struct NodeTest {
-    config: Config,
     node: Node,
     facts: Facts,
     pressures: Pressures,
@@ -47,10 +46,8 @@ fn is_refused(turn: Turn) -> bool {
 
 impl NodeTest {
     fn new(flags: &[&str]) -> Self {
-        let config = Config::of(flags);
         Self {
-            node: Node::new(&config, Mono::START),
-            config,
+            node: Node::new(Config::of(flags), Mono::START),
             facts: Facts::example(),
             pressures: Pressures::default(),
             now: ClusterNow::test(Mono::START, Wall::from_epoch(BOOT)),
@@ -62,12 +59,12 @@ impl NodeTest {
     fn turn(&mut self, answer: impl FnOnce(&Request) -> Answer) -> Turn {
         self.pass(self.node.due().since(self.now.mono()));
         let request = match self.node.next() {
-            RequestKind::ReadNode => self.node.read(&self.config),
-            _ => self.node.write(&self.config, &self.facts, self.pressures, self.now).0?,
+            RequestKind::ReadNode => self.node.read(),
+            _ => self.node.write(&self.facts, self.pressures, self.now).0?,
         };
         self.requests.push(request.clone());
         let outcome = answer(&request);
-        Some(self.node.on_response(&self.config, outcome, self.now.mono(), Jitter::new(500)))
+        Some(self.node.on_response(outcome, self.now.mono(), Jitter::new(500)))
     }
 
     /// Advances both clocks.
@@ -550,7 +547,7 @@ fn whatever_flaps(mut test: NodeTest) {
     assert_eq!((test.pause(), test.turn(patched)), (Duration::ZERO, Some(Ok(Progress::Done))));
     // The last change of a storm is sent, too.
     test.facts.kernel_version = stable;
-    let end = test.now.mono().after(test.config.update_frequency * 2 + TICK);
+    let end = test.now.mono().after(test.node.config.update_frequency * 2 + TICK);
     while test.now.mono() < end && test.turn(patched).is_none() {}
     assert!(test.now.mono() < end);
 }

@@ -59,6 +59,11 @@ pub(super) fn namesake(node: Option<&Value>, boot_id: &str) -> Finding {
     match ready.map(|ready| object::text(ready, &["status"])) {
         None => Finding::ok(check, "the Node has no Ready: no board uses it"),
         Some("Unknown") => Finding::ok(check, "the Node is Ready=Unknown: no board uses it"),
+        Some(status) if boot_id.is_empty() => Finding::note(
+            check,
+            format!("the Node is Ready={status}; by this board or not: the boot id cannot be read"),
+            "compare the machineID in kubectl describe node with /etc/machine-id",
+        ),
         Some(status) => Finding::failed(
             check,
             format!("the Node is Ready={status}, by a board with boot id {node_boot_id:?}"),
@@ -156,8 +161,9 @@ mod tests {
             // Its container runtime is down, and it renews the Lease.
             (of(node("other", "False"), "own"), "✗ Ready=False, by a board"),
             (of(bare, "own"), "✓ no Ready: no board uses it"),
-            // An unreadable own boot id equals no Node's.
-            (of(node("", "True"), ""), "✗ Ready=True, by a board"),
+            // The Node of a board whose boot id cannot be read has none.
+            (of(node("", "True"), ""), "– Ready=True; by this board or not"),
+            (of(node("", "True"), "own"), "✗ Ready=True, by a board"),
         ]);
     }
 

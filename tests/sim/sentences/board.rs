@@ -419,8 +419,14 @@ impl<'a> Watch<'a> {
             // A Node that is created has nothing to keep of a file that cannot be read. Nor has one
             // whose address is gone, perhaps that of a backup of etcd: the route decides.
             let is_new = before.is_none();
-            // What could not be read is read again after a minute.
-            let looked = if is_of_start { from } else { at.saturating_sub(seconds(70)) };
+            // What could not be read is read again after a minute, but etc/hosts is not on such a root.
+            let looked = match self.agent_since {
+                Some(agent) if self.root_can_block && name == "address" => {
+                    from.min(agent.saturating_sub(seconds(5)))
+                }
+                _ if is_of_start => from,
+                _ => at.saturating_sub(seconds(70)),
+            };
             let has_left = |old: String| {
                 name == "address" && self.since(looked).any(|(_, truth, _)| truth.fact(name) != old)
             };

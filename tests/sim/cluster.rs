@@ -284,10 +284,12 @@ impl World {
 
     /// A copy of the card in another board writes its status, with its own boot id.
     pub(crate) fn other_board_writes(&mut self) {
-        self.other_board_wrote = Some(self.now);
         let body = json!({"status": {"nodeInfo":
             {"bootID": "ffffffff-ffff-4fff-8fff-ffffffffffff"}}});
-        self.admin("PATCH", &format!("/api/v1/nodes/{NODE}/status"), &body);
+        let (code, _) = self.admin("PATCH", &format!("/api/v1/nodes/{NODE}/status"), &body);
+        if code < 300 {
+            self.other_board_wrote = Some(self.now);
+        }
     }
 
     /// The agent has ended a pod while another machine, which it has seen, writes to its Node.

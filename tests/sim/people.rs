@@ -409,6 +409,12 @@ impl World {
     pub(crate) fn command_ended(&mut self, pid: Pid, exit: &Exit) {
         let Some(running) = self.people.commands.remove(&pid) else { return };
         let Running { command, began, lines, leftovers, former, administered, next, .. } = running;
+        if !matches!(exit, Exit::Code(_)) {
+            // The next command may end before it writes, and leave the files of this one.
+            let left = self.leftovers();
+            let others = self.people.commands.values_mut();
+            others.for_each(|other| other.leftovers.extend(left.iter().cloned()));
+        }
         // What another command writes now is no leftover.
         if let Exit::Code(_) = exit
             && self.people.commands.is_empty()

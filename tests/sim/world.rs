@@ -1198,7 +1198,7 @@ impl World {
             lines: self.lines.iter().cloned().collect(),
             promises: self.broken_promises(),
         };
-        let is_excused = state.excuse.is_some();
+        let is_excused = state.excuse.is_some() || !state.is_up;
         self.tell(What::Judged(Box::new(state)));
         if !is_excused {
             self.check_password();

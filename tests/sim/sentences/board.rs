@@ -116,6 +116,7 @@ struct Watch<'a> {
     disturbed: Vec<(Duration, Duration)>,
     /// [`Plan::root_can_block`](crate::sim::plan::Plan::root_can_block).
     root_can_block: bool,
+    has_boot_id: bool,
     /// When files are slow, or cannot be read.
     unread: Vec<(Duration, Duration)>,
     suspended: Vec<(Duration, Duration)>,
@@ -124,6 +125,11 @@ struct Watch<'a> {
     agent_since: Option<Duration>,
     /// The board may be lost, for a reason that has a name.
     is_excused: bool,
+    /// The first write of the Node by this process. Behind servers that are silent at its start it has
+    /// not looked before.
+    first_write: Option<Duration>,
+    /// At the end of the last quiet time nobody expected a Node of the board.
+    is_down: bool,
     /// The boot in which an agent took an edit of the boot medium for a file system that failed.
     edited_in: Option<u64>,
     /// Agents of this boot.
@@ -170,11 +176,14 @@ fn judge(run: &Run<'_>) -> Judged {
         past: Vec::new(),
         disturbed,
         root_can_block: run.plan.root_can_block(),
+        has_boot_id: run.plan.setting("bootid") != "none",
         unread,
         suspended,
         uncounted_until: Duration::ZERO,
         agent_since: None,
         is_excused: false,
+        first_write: None,
+        is_down: false,
         edited_in: None,
         starts: 0,
         told: BTreeMap::new(),
@@ -190,7 +199,7 @@ fn judge(run: &Run<'_>) -> Judged {
         match &entry.what {
             What::Board(truth) => watch.changes(at, truth),
             What::Starts { name: "nodelet", .. } => {
-                watch.agent_since = Some(at);
+                (watch.agent_since, watch.first_write) = (Some(at), None);
                 watch.starts += 1;
             }
             What::Ends { name: "nodelet", .. } => watch.agent_since = None,
@@ -208,6 +217,7 @@ fn judge(run: &Run<'_>) -> Judged {
             What::Answer(answer) if is_refused_flapping(answer) => watch.refused_flaps.push(at),
             What::Judged(state) => {
                 watch.is_excused |= state.excuse.is_some();
+                watch.is_down = !state.is_up;
                 if state.is_up {
                     watch.settled(at, state);
                 }
@@ -321,7 +331,9 @@ impl<'a> Watch<'a> {
 
     /// A problem has lasted since a time: it is told, if nothing disturbed the agent.
     fn must_be_told(&mut self, at: Duration, rule: &Rule, since: Duration) {
-        let Some(agent) = self.agent_since.filter(|_| !self.is_excused) else { return };
+        let Some(agent) = self.agent_since.filter(|_| !self.is_excused && !self.is_down) else {
+            return;
+        };
         let is_unseen = self.turned_unseen(since, rule) && !self.another_failed(since);
         // A root on a network is measured once.
         let is_old = rule.kind == "DiskPressure" && self.root_can_block;
@@ -358,6 +370,7 @@ impl<'a> Watch<'a> {
         if !answer.is_node_write() {
             return;
         }
+        self.first_write.get_or_insert(at);
         let from = answer.arrived;
         // What was read before a suspend is sent after it, if it is not older than 20 s.
         let is_sent = |end: Duration| end + seconds(25) > at;
@@ -558,11 +571,14 @@ impl<'a> Watch<'a> {
     fn is_of_an_edit(&mut self) -> bool {
         let Some(agent) = self.agent_since else { return true };
         let boot = self.now().map(|truth| truth.boot);
-        let at_start = self.since(agent).take_while(|(at, ..)| *at <= agent + FIRST_LOOK);
+        let looked = self.first_write.unwrap_or(Duration::MAX).max(agent + FIRST_LOOK);
+        let at_start = self.since(agent).take_while(|(at, ..)| *at <= looked);
         if { at_start }.any(|(_, truth, _)| truth.count("edited") > 0) {
             self.edited_in = boot;
         }
-        boot.is_some() && self.edited_in == boot
+        // Without an id of the boot the condition tells it to the agents of later boots, too.
+        let is_same = self.edited_in == boot || !self.has_boot_id && self.edited_in.is_some();
+        boot.is_some() && is_same
     }
 
     /// A file system without a record of errors, or whose record is of the time before the clock was

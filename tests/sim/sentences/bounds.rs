@@ -137,6 +137,8 @@ const OF_A_START: &[(Kind, u64)] = &[
     (Kind::Changes, 12),
     // The registration, the clock, what cannot be stored.
     (Kind::Lines, 8),
+    // Starting, and Ready there and back.
+    (Kind::Events, 3),
 ];
 
 fn judge(run: &Run<'_>) -> Judged {

@@ -13,7 +13,7 @@ use super::dns::{FIRST, SECOND};
 use super::net::DEAD;
 use super::plan::{Plan, Step};
 use super::trace::{Exchange, What};
-use super::world::{Event, NODE, Server, World};
+use super::world::{Event, GRACE, NODE, OVERRIDDEN, RENAMED, Server, World, ready_of};
 use crate::kube::x509::Leaf;
 
 /// The names and addresses in the certificate of each server.
@@ -21,6 +21,12 @@ pub(super) const NAMES: &[&str] = &[
     "api.test", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.1", "10.0.1.2", "10.0.1.3", "fd00::1",
     "fd00::2", "fd00::3",
 ];
+
+/// An attempt to renew a certificate is over.
+const CLOCK_SET: Duration = Duration::from_secs(1200);
+
+/// How exact the end of a certificate is: a server's Date has whole seconds.
+const LOOKS: Duration = Duration::from_secs(5);
 
 /// How long the agent may take for what its promises name: a report, a read, and a write.
 const PROMISED: Duration = Duration::from_secs(900);
@@ -95,6 +101,16 @@ impl World {
             self.board.hardware.servers_named = lines.collect();
             self.board.write_etc();
         }
+        if let Some(named) = self.board.hardware.named.filter(|_| self.names_node()) {
+            for name in [NODE, RENAMED, OVERRIDDEN] {
+                self.names.insert(name.to_owned(), vec![named]);
+            }
+        }
+    }
+
+    /// The name servers know the board.
+    fn names_node(&self) -> bool {
+        self.plan.setting("hosts") == "dns"
     }
 
     /// The servers get other addresses; the old ones lead nowhere.
@@ -177,6 +193,31 @@ impl World {
         }
     }
 
+    /// The agent renews the certificate that it got last, of which more than 30 % are left, though no server's clock says
+    /// that the last tenth has begun: a clock that is ahead for a while does not make each board renew
+    /// at once.
+    pub(super) fn check_renewal(&mut self, id: u64, request: &Exchange) {
+        let is_csr = request.method == "POST" && request.target.contains("/certificatesigning");
+        // The attempt may have begun while the board's clock was ahead.
+        let is_clock_right = self.board_wall() <= self.true_wall()
+            && (self.clock_changed.is_zero() || self.now > self.clock_changed + CLOCK_SET);
+        if !is_csr || self.unit.pid != Some(request.pid) || !is_clock_right {
+            return;
+        }
+        let chain = self.certificates(id);
+        let leaf = chain.as_ref().and_then(|chain| chain.first()).and_then(|der| Leaf::parse(der));
+        let issued = self.issued.as_deref().and_then(Leaf::of_pem);
+        let Some(leaf) = leaf.filter(|leaf| issued.as_ref() == Some(leaf)) else { return };
+        let life = leaf.not_after.since(leaf.not_before);
+        let ahead = Duration::from_secs(self.faults.size("servers-clock-ahead").unwrap_or(0));
+        let (now, ended) = (self.true_wall(), leaf.not_before.after(life / 10 * 9));
+        if leaf.not_after.since(now) > life / 10 * 3 + LOOKS && now.after(ahead + LOOKS) < ended {
+            let text =
+                format!("a renewal too early: {now:?}, and it is valid until {:?}", leaf.not_after);
+            self.tell(What::Broken { sentence: 10, text });
+        }
+    }
+
     /// Whether the certificate that was last shown is over.
     pub(super) fn has_expired(&self) -> bool {
         self.shown_until.is_some_and(|until| until < self.true_wall())
@@ -198,6 +239,45 @@ impl World {
             let (_, name) = self.place();
             self.admin("PATCH", &format!("/api/v1/nodes/{name}"), &body);
         }
+    }
+
+    /// The first renewal after an outage, and the controller, whose informers are behind, has not seen
+    /// it yet when it looks at the Node.
+    pub(super) fn controller_lags(&mut self, last: Option<Duration>) {
+        let is_outage = last.is_some_and(|last| self.now > last + GRACE);
+        if let Some(seconds) = self.late.filter(|_| is_outage) {
+            self.later(Duration::from_secs(seconds), |world, _| world.nobody_is_heard(), 0);
+        }
+        if is_outage || !self.faults.has("lifecycle-late") {
+            self.late = None;
+        }
+    }
+
+    fn nobody_is_heard(&mut self) {
+        let (cluster, name) = self.place();
+        if self.own_node(|node| ready_of(node) == "True") != Some(true) || !self.is_heard() {
+            return;
+        }
+        let text = "the lifecycle controller is late".to_owned();
+        self.tell(What::Fault { begins: true, text });
+        let time = self.true_wall().time();
+        let unknown = |kind: &str| {
+            json!({"type": kind, "status": "Unknown", "reason": "NodeStatusUnknown",
+                "message": "Kubelet stopped posting node status.", "lastTransitionTime": time})
+        };
+        let kinds = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+        let body = json!({"status": {"conditions": kinds.map(unknown)}});
+        let path = format!("/api/v1/nodes/{name}/status");
+        let kind = "application/strategic-merge-patch+json";
+        self.set_double();
+        self.clusters[cluster].model.as_admin("PATCH", &path, kind, &body);
+        self.watch_ready();
+    }
+
+    /// The Lease is renewed in time.
+    fn is_heard(&self) -> bool {
+        let renewed = self.people.renewed.values().max();
+        renewed.is_some_and(|at| self.now.saturating_sub(*at) < GRACE / 2)
     }
 
     /// A policy denies the Node a range, and somebody deletes the Node, which has one.

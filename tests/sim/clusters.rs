@@ -617,6 +617,12 @@ impl World {
     }
 }
 
+/// What a text in base64 is.
+pub(crate) fn decoded(text: &str) -> Option<Vec<u8>> {
+    use base64::Engine as _;
+    base64::engine::general_purpose::STANDARD.decode(text).ok()
+}
+
 /// As a kubeconfig has a file.
 pub(crate) fn base64(text: &str) -> String {
     use base64::Engine as _;

@@ -59,7 +59,7 @@ pub(crate) struct Hardware {
     pub(crate) was_reset: bool,
     /// The watchdog ends this boot.
     pub(crate) is_reset: bool,
-    /// The address that etc/hosts has for the Node's name.
+    /// The address that etc/hosts, or a name server, has for the Node's name.
     pub(crate) named: Option<IpAddr>,
     /// Lines of etc/hosts for the API servers.
     pub(crate) servers_named: String,
@@ -287,7 +287,7 @@ impl Hardware {
             has_machine_id: of("machine") != "late",
         };
         hardware.addresses = hardware.numbered(10);
-        if matches!(of("hosts"), "names" | "large") {
+        if matches!(of("hosts"), "names" | "large" | "dns") {
             hardware.named = hardware.second();
         }
         hardware
@@ -594,7 +594,7 @@ impl Hardware {
                 let _ = writeln!(text, "0.0.0.0 {names}");
             }
         }
-        if let Some(ip) = self.named {
+        if let Some(ip) = self.named.filter(|_| self.setting("hosts") != "dns") {
             let _ = writeln!(text, "{ip} {name} {RENAMED} {OVERRIDDEN}");
         }
         text + &self.servers_named

@@ -381,6 +381,22 @@ impl World {
         paths.filter(is_left).collect()
     }
 
+    /// After a reset that says that all is well no key, token or password of the join is left.
+    fn check_reset(&mut self) {
+        let mut left = Vec::new();
+        for folder in ["etc/credstore", "etc/kubernetes", "var/lib/nodelet"] {
+            self.board.walk(folder, &mut |path, _, content| {
+                if self.has_secret(&String::from_utf8_lossy(content)) {
+                    left.push(path.to_owned());
+                }
+            });
+        }
+        if !left.is_empty() {
+            let text = format!("a secret is left by a reset: {}", left.join(" "));
+            self.tell(What::Broken { sentence: 6, text });
+        }
+    }
+
     /// The name of a process.
     pub(crate) fn name_of(&self, pid: Pid) -> &'static str {
         match self.people.commands.get(&pid).map(|running| &running.command) {
@@ -425,6 +441,9 @@ impl World {
                 let text = format!("a key is left in {path} by a command that has ended");
                 self.tell(What::Broken { sentence: 6, text });
             }
+        }
+        if matches!(command, Command::Reset) && *exit == Exit::Code(true) {
+            self.check_reset();
         }
         let (cluster, name) = match &command {
             Command::Join(line) => (line.cluster, line.name.to_owned()),
@@ -658,6 +677,16 @@ impl World {
                 self.stop_unit();
                 let reset = |world: &mut Self, _| world.types(Command::Reset);
                 self.later(Duration::from_secs(31), reset, 0);
+                // And again, after a join that is cut off at one of its operations.
+                if size == 4 {
+                    let join = |world: &mut Self, _| {
+                        if let Some(line) = world.people.wanted.clone() {
+                            world.types_and_is_cut(Command::Join(line), 1);
+                        }
+                    };
+                    self.later(Duration::from_secs(35), join, 0);
+                    self.later(Duration::from_secs(45), reset, 0);
+                }
             }
         }
     }

@@ -94,6 +94,8 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("other", &["kubeadm", "kubeadm", "k3s"]),
     ("address", &["ip", "name", "name"]),
     ("servers", &["1", "1", "2", "3"]),
+    // Of a bootstrap: whether the certificate is renewed, where it outlives the run.
+    ("renews", &["yes", "yes", "no"]),
     ("gateway", &["no", "no", "no", "strict"]),
     ("life", &["1200", "2400", "3600", "7200", "14400", "86400"]),
     ("signs", &["yes", "yes", "yes", "slow"]),
@@ -108,7 +110,7 @@ const SETTINGS: &[(&str, &[&str])] = &[
     ("data", &["goes-on", "stops"]),
     ("family", &["v4", "v4", "v6", "dual"]),
     ("health", &["problems", "all", "all"]),
-    ("hosts", &["no", "no", "no", "names", "names", "names", "names", "large"]),
+    ("hosts", &["no", "no", "no", "names", "names", "names", "dns", "large"]),
     ("initramfs", &["no", "no", "no", "yes"]),
     ("kernel", &["6.6", "6.12", "6.18"]),
     ("links", &["1", "2", "40"]),
@@ -240,6 +242,11 @@ impl Plan {
 
     pub(crate) fn setting(&self, name: &str) -> &str {
         self.setting.get(name).map_or("", String::as_str)
+    }
+
+    /// A bootstrap whose certificate outlives the run, and is not renewed.
+    pub(crate) fn renews_never(&self) -> bool {
+        self.setting("renews") == "no" && ["", "86400"].contains(&self.setting("life"))
     }
 
     /// Whether a seed could draw the plan: each class fits its setting, and the time before a

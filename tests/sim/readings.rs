@@ -66,6 +66,13 @@ impl World {
         is_meant && self.is_met(class, self.reads, one_in)
     }
 
+    /// Once in each step of its class, a driver that tells the board's health hangs.
+    fn hangs(&self, path: &str) -> Option<u64> {
+        let is_health = ["sys/class/thermal/", "sys/class/hwmon/", "sys/block/"];
+        let is_meant = !self.has_hung && is_health.iter().any(|folder| path.starts_with(folder));
+        self.faults.size("reads-hang").filter(|_| is_meant)
+    }
+
     /// How slow the read or the listing of a path is, and how it ends.
     fn touches(&mut self, path: &str, is_cold: bool) -> (Duration, io::Result<()>) {
         if self.faults.is_empty() {
@@ -82,7 +89,10 @@ impl World {
             met.next().map(|(size, _)| size)
         };
         let card = |class: &str| self.faults.size(class).filter(|_| !is_kernel);
-        let slow = match strikes("reads-slow").or_else(|| strikes("look-ends")) {
+        let slow = match self
+            .hangs(path)
+            .or_else(|| strikes("reads-slow").or_else(|| strikes("look-ends")))
+        {
             Some(millis) => millis,
             None => {
                 let is_slow = |_: &u64| draw(self.plan.seed, path, 1).is_multiple_of(4);
@@ -105,6 +115,7 @@ impl World {
         if ["etc/resolv.conf", "etc/hosts", "etc/nsswitch.conf"].contains(&path) {
             self.lookup_until = self.now + slow;
         }
+        self.has_hung |= slow >= Duration::from_secs(60) && is_kernel;
         if end.is_err() || slow >= Duration::from_millis(200) {
             self.tell(What::Reads { path: path.to_owned(), slow, failed: end.is_err() });
         }
@@ -308,6 +319,7 @@ impl World {
                 _ => h.addresses.iter().copied().find(IpAddr::is_ipv4),
             }
         });
+        self.set_names();
         self.restart_for_a_file();
     }
 

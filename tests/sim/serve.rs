@@ -62,6 +62,7 @@ impl World {
             ..Exchange::default()
         };
         self.tell(What::Request(Box::new(exchange.clone())));
+        self.check_renewal(connection, &exchange);
         self.race(&exchange);
         let (delay, end) = self.end_of(&exchange);
         let at = self.now + Duration::from_millis(3) + delay;
@@ -224,7 +225,10 @@ impl World {
         };
         exchange.code = response.code;
         exchange.answer = serde_json::from_slice(&response.body).unwrap_or(Value::Null);
-        exchange.has_retry_after = response.headers.iter().any(|(name, _)| name == "Retry-After");
+        let mut headers = response.headers.iter();
+        let delay = headers.find(|(name, _)| name == "Retry-After");
+        exchange.retry_after =
+            delay.and_then(|(_, seconds)| seconds.parse().ok()).map(Duration::from_secs);
         let wire = self.wire(&response, exchange.server);
         let answer = Got {
             pid: exchange.pid,
@@ -233,7 +237,7 @@ impl World {
             is_of_server: !matches!(end, End::Page(_) | End::Garbage),
             is_odd: matches!(end, End::Lie(_) | End::Redirect),
             is_broken: wire.is_broken,
-            has_retry_after: exchange.has_retry_after,
+            retry_after: exchange.retry_after,
         };
         self.answered(exchange);
         if !matches!(end, End::Lost | End::Cut)

@@ -92,7 +92,7 @@ pub(crate) struct Got {
     /// A chunk of it has no length: it is told only of a client that did not read to its end, and
     /// may have read too little to see that.
     pub(crate) is_broken: bool,
-    pub(crate) has_retry_after: bool,
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// A request, and its answer.
@@ -112,7 +112,7 @@ pub(crate) struct Exchange {
     /// 0: there is no answer.
     pub(crate) code: u16,
     pub(crate) answer: Value,
-    pub(crate) has_retry_after: bool,
+    pub(crate) retry_after: Option<Duration>,
     /// The Node before a write of it was carried out.
     pub(crate) before: Value,
     /// When the request was complete.

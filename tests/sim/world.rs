@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::board::Board;
 use super::card::Card;
 use super::cluster;
-use super::clusters;
+use super::clusters::{self, decoded};
 use super::devices::{Hardware, Truth};
 use super::draw::{Draws, draw};
 use super::net::Net;
@@ -49,6 +49,10 @@ const CONTROLLERS: Duration = Duration::from_secs(5);
 
 /// Most calls of hooks at one moment: a discovery of 61 sensors takes some thousand.
 const MOST_CALLS: u64 = 100_000;
+
+/// The flags of a board with a bootstrap token.
+const BOOTSTRAP: &str = "--kubeconfig=/var/lib/nodelet/kubeconfig \
+     --bootstrap-kubeconfig=/run/credentials/nodelet.service/bootstrap-kubeconfig";
 
 /// The name of the Node.
 pub(crate) const NODE: &str = "pi";
@@ -193,6 +197,8 @@ pub(crate) struct World {
     pub(super) lookup_until: Duration,
     /// When a server last answered with a certificate, which is stored then.
     pub(super) signed: Duration,
+    /// The last one that the agent itself asked for, as PEM.
+    pub(super) issued: Option<Vec<u8>>,
     /// What a server that lags shows: objects by their path.
     pub(super) lagged: BTreeMap<String, Value>,
     /// The end of the client certificate that was last shown to a server.
@@ -206,6 +212,10 @@ pub(crate) struct World {
     pub(super) has_denied_ranges: bool,
     /// When a controller last wrote `spec.podCIDRs`, or somebody made a pod of this Node.
     pub(super) changed_spec: Duration,
+    /// The informers of the lifecycle controller are behind by so many seconds.
+    pub(super) late: Option<u64>,
+    /// A read of the board's health was so slow since the class began.
+    pub(super) has_hung: bool,
     /// When another board last wrote to the Node.
     pub(super) other_board_wrote: Option<Duration>,
     pub(crate) net: Net,
@@ -216,7 +226,7 @@ pub(crate) struct World {
     /// The clock of the board, in seconds from the true time.
     skew: i64,
     /// When the clock was last set.
-    clock_changed: Duration,
+    pub(super) clock_changed: Duration,
     /// Calls of hooks, and what happens at one of them.
     hooks: u64,
     /// Reads of files while there was a fault.
@@ -285,6 +295,7 @@ impl World {
             root_gone_until: Duration::ZERO,
             lookup_until: Duration::ZERO,
             signed: Duration::ZERO,
+            issued: None,
             lagged: BTreeMap::new(),
             shown_until: None,
             cidrs: 0,
@@ -292,6 +303,8 @@ impl World {
             has_denied_ranges: false,
             others: 0,
             changed_spec: Duration::ZERO,
+            late: None,
+            has_hung: false,
             other_board_wrote: None,
             net: Net::default(),
             faults: Faults::default(),
@@ -656,14 +669,12 @@ impl World {
 
     /// What the administrator wrote to /etc/default/nodelet.
     pub(crate) fn flags(&self) -> String {
+        let renewed = format!("{BOOTSTRAP} --rotate-certificates");
         let k3s = format!("--rotate-certificates --k3s-supervisor={}", self.url());
         let own = match self.plan.setting("auth") {
             "joined" | "joined-k3s" => "",
-            "bootstrap" => {
-                "--kubeconfig=/var/lib/nodelet/kubeconfig \
-                 --bootstrap-kubeconfig=/run/credentials/nodelet.service/bootstrap-kubeconfig \
-                 --rotate-certificates"
-            }
+            "bootstrap" if self.plan.renews_never() => BOOTSTRAP,
+            "bootstrap" => &renewed,
             "rotate" => "--rotate-certificates",
             "rotate-file" => "--kubeconfig=/etc/kubernetes/kubelet.conf --rotate-certificates",
             "k3s" => &k3s,
@@ -937,7 +948,9 @@ impl World {
             if self.faults.has("lifecycle-stops") {
                 break;
             }
-            cluster.model.tick_health(GRACE);
+            if self.late.is_none() {
+                cluster.model.tick_health(GRACE);
+            }
             cluster.model.tick_ttl();
             cluster.model.tick_lifecycle();
             cluster.model.tick_garbage();
@@ -1209,15 +1222,20 @@ impl World {
     pub(crate) fn answered(&mut self, exchange: Exchange) {
         self.check_user(&exchange.user, exchange.pid);
         self.check_pods(&exchange);
-        if exchange.answer["status"]["certificate"].is_string() {
+        if let Some(issued) = exchange.answer["status"]["certificate"].as_str() {
             self.signed = self.now;
+            if self.unit.pid == Some(exchange.pid) {
+                self.issued = decoded(issued);
+            }
         }
         if exchange.is_renewal()
             && let Some(name) = exchange.user.strip_prefix("system:node:")
             && exchange.target.ends_with(name)
         {
             self.renewed = Some(self.now);
-            self.people.renewed.insert((exchange.cluster, name.to_owned()), self.now);
+            let place = (exchange.cluster, name.to_owned());
+            let last = self.people.renewed.insert(place, self.now);
+            self.controller_lags(last);
         }
         self.tell(What::Answer(Box::new(exchange)));
     }

@@ -64,6 +64,13 @@ pub(super) const CLASSES: &[Class] = &[
         lasts: Lasts::Story,
         ..ASKED
     },
+    // One read of the board's health, shorter than the limit of the watchdog.
+    Class {
+        name: "reads-hang",
+        begin: |w, _| w.has_hung = false,
+        sizes: &[60_000, 85_000],
+        ..ASKED
+    },
     Class { name: "reads-fail", sizes: ERRORS, targets: TARGETS, ..ASKED },
     Class { name: "card-reads-slow", sizes: &[100, 8000], ..ASKED },
     Class { name: "card-reads-fail", sizes: &[1, 2], ..ASKED },

@@ -129,7 +129,7 @@ pub(super) const CLASSES: &[Class] = &[
         name: "package",
         fits: is_joined,
         begin: |w, s| w.change_package(s.size),
-        sizes: &[0, 3],
+        sizes: &[0, 4],
         ..MOMENT
     },
     Class {

@@ -148,6 +148,14 @@ pub(super) const CLASSES: &[Class] = &[
     Class { name: "rbac-lost", sizes: &[0, 4], ..ASKED },
     Class { name: "pods-refused", sizes: &[500, 503], ..ASKED },
     Class { name: "lifecycle-stops", ..ASKED },
+    // It hears of a renewal so many seconds late, and calls a Node Unknown that is heard again.
+    Class {
+        name: "lifecycle-late",
+        begin: |w, s| w.late = Some(s.size),
+        sizes: &[20, 100],
+        lasts: Lasts::Story,
+        ..ASKED
+    },
     // k3s.
     Class {
         name: "supervisor-starts",

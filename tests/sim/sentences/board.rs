@@ -462,7 +462,7 @@ impl<'a> Watch<'a> {
         for rule in RULES {
             let kind = rule.kind;
             match (status_of(before, kind), status_of(list, kind)) {
-                (Some(true), Some(true)) => {}
+                (Some(true), Some(true)) => self.outlasts(at, rule),
                 // The server lost what the agent told: the Node was deleted, or is of a backup.
                 (_, Some(true)) if self.told.get(kind) == Some(&true) => {}
                 (_, Some(true)) => self.begins(at, rule),
@@ -498,6 +498,26 @@ impl<'a> Watch<'a> {
         if !was_there || lasted < rule.lasted {
             let text = format!("{} is True; its problem lasted {lasted:?}", rule.kind);
             self.breaks(at, &format!("{} without a problem", rule.kind), text);
+        }
+    }
+
+    /// A condition that is True is written so again: its problem has not been over for longer than
+    /// its time. A new process counts from its start.
+    fn outlasts(&mut self, at: Duration, rule: &Rule) {
+        let is_near = |(_, truth): &&(Duration, &Truth)| truth.level(rule.kind) == 0;
+        let free = self.past.iter().rev().take_while(is_near).last().map(|(since, _)| *since);
+        let Some((free, agent)) = free.zip(self.agent_since) else { return };
+        let (since, most) = (free.max(self.first_look(agent)), rule.stale.max(rule.clear) + READ);
+        let meets = |(begin, end): &(Duration, Duration)| *begin <= at && *end + LEFT_OUT >= since;
+        let is_unread = self.unread.iter().chain(&self.suspended).any(meets);
+        let counts = rule.kind == "KernelDeadlock" || self.edited_in.is_some();
+        if is_unread || counts {
+            return;
+        }
+        self.judged.count += 1;
+        if at >= since + most {
+            let text = format!("{} is True; its problem ended at {free:?}", rule.kind);
+            self.breaks(at, &format!("{} outlasts its problem", rule.kind), text);
         }
     }
 
@@ -922,6 +942,23 @@ mod tests {
         assert_eq!(told("sys/kernel/rcu_stall_count"), None);
         let without = Some("event RCUStall without ground".to_owned());
         assert_eq!(told("sys/dev/block/8:1/uevent"), without);
+    }
+
+    #[test]
+    fn a_condition_that_outlasts_its_problem_is_found() {
+        const NODE: &str = "/api/v1/nodes/pi/status";
+        let says = |second, before| {
+            let before = node(MEMORY, "MemoryPressure", before);
+            writes(second, NODE, node(MEMORY, "MemoryPressure", "True"), before)
+        };
+        let told = |second| {
+            let low = board(1, |h| h.memory_is_low = true);
+            let trace =
+                [low, starts(), says(20, "False"), board(100, |_| {}), says(second, "True")];
+            judged(&trace).broken.map(|broken| broken.kind)
+        };
+        assert_eq!(told(609), None);
+        assert_eq!(told(611).as_deref(), Some("MemoryPressure outlasts its problem"));
     }
 
     /// Who could know a failure after a restart: the process that was there long enough, or that

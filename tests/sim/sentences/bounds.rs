@@ -306,7 +306,7 @@ fn kinds(what: &What) -> Vec<Kind> {
 
 /// The server asks for another attempt.
 fn is_busy(answer: &Exchange) -> bool {
-    answer.has_retry_after && (answer.code == 429 || answer.code >= 500)
+    answer.retry_after.is_some() && (answer.code == 429 || answer.code >= 500)
 }
 
 fn kind_of(request: &Exchange) -> Kind {

@@ -9,6 +9,8 @@
 //!   time, up to 10 s.
 //! - One read or one operation of a file change that takes longer than a call adds the rest, and a
 //!   suspend adds its time.
+//! - A Lease that was refused with `Retry-After` is not sent before that time is over, up to 10 s
+//!   from the start of the attempt, unless another request has no answer.
 //! - Rule 1: each request and each slow file operation begins with a turn, which polls unless it
 //!   polled just before.
 //! - Rule 2: nothing else is sent while the Lease is due.
@@ -131,6 +133,8 @@ struct Agent {
     is_silent: bool,
     /// Another turn was taken since the last attempt of the Lease.
     shares: bool,
+    /// A request since the last attempt of the Lease had no answer: the Lease is due at once.
+    is_unanswered: bool,
     /// A signal came: a shutdown has other limits.
     is_stopping: bool,
     /// The clock is not that of 1970.
@@ -204,7 +208,11 @@ impl Agent {
             self.is_silent = last.got.is_none() && !last.is_large;
         }
         self.is_late(at, "attempt", judged);
+        let had_none = |last: &Attempt| !last.is_lease && last.got.is_none();
+        self.is_unanswered |= self.last.as_ref().is_some_and(had_none);
         if attempt.is_lease {
+            self.is_early(at, judged);
+            self.is_unanswered = false;
             (self.slowest, self.reads, self.shares) = (Duration::ZERO, Duration::ZERO, false);
         } else {
             self.shares = true;
@@ -272,7 +280,7 @@ impl Agent {
                 let due = (took.min(LONGEST_ATTEMPT) + PAUSE).max(CALL);
                 if self.shares { due + CALL.max(read) } else { (due + read).max(AFTER_REFUSAL) }
             }
-            Some(got) if is_accepted(&got) || got.has_retry_after || got.is_odd => {
+            Some(got) if is_accepted(&got) || got.retry_after.is_some() || got.is_odd => {
                 AFTER_SUCCESS.max(took + PAUSE + shared) + read
             }
             Some(_) => AFTER_REFUSAL.max(took + PAUSE + shared) + read,
@@ -291,6 +299,20 @@ impl Agent {
         }
     }
 
+    /// A busy server said when it wants the next attempt.
+    fn is_early(&self, at: Duration, judged: &mut Judged) {
+        let Some(lease) = self.lease.as_ref().filter(|_| !self.is_unanswered) else { return };
+        let got = lease.got.filter(|got| !(got.is_odd || got.is_broken));
+        let Some(delay) = got.and_then(|got| got.retry_after) else { return };
+        judged.count += 1;
+        let (delay, gap) = (delay.min(DUE_AFTER_DELAY), at - lease.start);
+        if gap + ROUNDING < delay {
+            let text =
+                format!("an attempt of the Lease {gap:?} after one with Retry-After {delay:?}");
+            judged.breaks(at, "a busy server is asked too early", text);
+        }
+    }
+
     /// Rules 2 and 3, for a request other than the Lease's.
     fn goes_before_lease(&self, at: Duration, is_certificate: bool, judged: &mut Judged) {
         let Some(lease) = self.judged_lease() else { return };
@@ -305,7 +327,7 @@ impl Agent {
             // The Lease was read: its write follows.
             Some(got) if is_accepted(&got) && lease.is_read => Duration::ZERO,
             Some(got) if is_accepted(&got) => DUE_AFTER_SUCCESS,
-            Some(got) if got.has_retry_after => DUE_AFTER_DELAY,
+            Some(got) if got.retry_after.is_some() => DUE_AFTER_DELAY,
             Some(_) => DUE_AFTER_REFUSAL,
         };
         // A late answer leaves a pause.
@@ -431,6 +453,31 @@ mod tests {
     fn planted_gap_is_found() {
         assert_eq!(broken_by_answer(503).as_deref(), Some("gap"));
         assert_eq!(broken_by_answer(401), None);
+    }
+
+    #[test]
+    fn planted_attempt_before_a_busy_server_wants_it_is_found() {
+        let refused = |retry_after, again: Option<u64>| {
+            broken_by(|trace| {
+                let at = renewals(trace)[0];
+                let got = trace[at..].iter_mut().find_map(|entry| match &mut entry.what {
+                    What::Got(got) => Some(got),
+                    _ => None,
+                });
+                let got = got.expect("an answer");
+                (got.code, got.retry_after) = (429, Some(Duration::from_secs(retry_after)));
+                if let Some(after) = again {
+                    let start = trace[at].at + Duration::from_secs(after);
+                    let place = trace.iter().position(|it| it.at > start).expect("a later entry");
+                    trace.insert(place, Entry { at: start, ..trace[at].clone() });
+                }
+            })
+        };
+        let early = Some("a busy server is asked too early");
+        assert_eq!(refused(3600, None), None);
+        assert_eq!(refused(3600, Some(6)).as_deref(), early);
+        assert_eq!(refused(8, Some(6)).as_deref(), early);
+        assert_ne!(refused(5, Some(6)).as_deref(), early);
     }
 
     #[test]

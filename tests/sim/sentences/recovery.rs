@@ -5,6 +5,8 @@
 //!   one first.
 //! - Ready is True 15 s after the first renewal of an outage, else within 160 s
 //!   (systemd/differences.md).
+//! - A controller whose informers are behind may call a Node Unknown that is renewed again: for two
+//!   minutes after an outage that the agent has noticed, Ready is True again within 15 s.
 //! - A process that was told of a shutdown ends, perhaps after the faults: then its successor counts.
 //! - At the end of the quiet time the Lease is renewed in time, and Ready is True.
 
@@ -99,6 +101,8 @@ struct Quiet {
     renewed_last: Duration,
     /// The changes of Ready, the last one before the first renewal too.
     ready: Vec<(Duration, String)>,
+    /// When the lifecycle controller, which is late, wrote Unknown.
+    late: Option<Duration>,
     /// The process was told of a shutdown.
     shuts_down: bool,
     /// A request for a certificate may wait for the time.
@@ -125,6 +129,9 @@ impl Quiet {
             }
         }
         match &entry.what {
+            What::Fault { text, .. } if text.ends_with("controller is late") && is_after => {
+                self.late = Some(at);
+            }
             What::Ready { status } => self.ready.push((at, status.clone())),
             // The board may be another Node from now on.
             What::Ran(ran) if ran.command == "join" && is_after => {
@@ -220,6 +227,14 @@ fn judge_bounds(quiet: &Quiet, until: Duration, state: &State, judged: &mut Judg
             return judged.breaks(latest, "renewed late", text);
         }
     }
+    if let Some(late) = quiet.late.filter(|late| *late + READY_AFTER_OUTAGE <= until) {
+        judged.count += 1;
+        let ready = quiet.ready_at(late + READY_AFTER_OUTAGE);
+        if ready != "True" {
+            let text = format!("Ready is {ready:?}; a late controller wrote Unknown at {late:?}");
+            judged.breaks(late, "Ready late", text);
+        }
+    }
     let Some(renewed) = quiet.renewed else { return };
     let is_outage = renewed.saturating_sub(quiet.renewed_before) > OUTAGE;
     let bound = renewed + if is_outage { READY_AFTER_OUTAGE } else { READY };
@@ -310,6 +325,20 @@ mod tests {
             trace.insert(place, entry(HEALED, ready));
         });
         assert_eq!(unknown.as_deref(), Some("Ready late"));
+        // A controller that hears late, when the agent has been Ready for a while.
+        let after_unknown = |back: u64| {
+            broken_by(|trace| {
+                let ready = |status: &str| What::Ready { status: status.to_owned() };
+                let text = "the lifecycle controller is late".to_owned();
+                let late = What::Fault { begins: true, text };
+                for (after, what) in [(180, late), (180, ready("Unknown")), (back, ready("True"))] {
+                    let at = HEALED + seconds(after);
+                    let place = trace.iter().position(|it| it.at > at).expect("an entry");
+                    trace.insert(place, entry(at, what));
+                }
+            })
+        };
+        assert_eq!((after_unknown(195), after_unknown(300).as_deref()), (None, Some("Ready late")));
         // A board that is not Ready for 165 s, because a shutdown was told, or without a reason.
         let restarted = |is_told: bool| {
             broken_by(|trace| {

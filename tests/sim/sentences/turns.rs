@@ -75,6 +75,8 @@ fn judge(run: &Run<'_>) -> Judged {
     // Connections of a process, and attempts at one, since the last answer other than 401. Its
     // certificate has expired: some servers say so within TLS. Or the server has moved.
     let mut unanswered: BTreeMap<Pid, u32> = BTreeMap::new();
+    // Until when a process is within one read, or one operation of a file change.
+    let mut blocked: BTreeMap<Pid, Duration> = BTreeMap::new();
     let mut quiet = Quiet::default();
     let mut is_excused = false;
     for entry in run.trace {
@@ -107,6 +109,7 @@ fn judge(run: &Run<'_>) -> Judged {
                 judged.count += 1;
             }
             What::Blocks { pid, with, lasts } => {
+                blocked.insert(*pid, now + *lasts);
                 let ends = asked.get_mut(pid).is_some_and(|asked| {
                     asked.files += *lasts;
                     asked.term.is_some()
@@ -124,6 +127,7 @@ fn judge(run: &Run<'_>) -> Judged {
                     is_quiet: quiet.is_quiet(now)
                         && unanswered.get(pid).is_none_or(|it| *it < SHUT_OUT),
                     is_frozen: now < quiet.frozen_until,
+                    files: blocked.get(pid).map_or(Duration::ZERO, |it| it.saturating_sub(now)),
                     ..Asked::default()
                 });
                 match signal {
@@ -296,6 +300,12 @@ mod tests {
         let term = |after: u64| [signal(100, Signal::Term), ends(100 + after)];
         assert_eq!(breaks(judge, &term(5)), None);
         assert_eq!(breaks(judge, &term(6)).as_deref(), Some("SIGTERM: late end"));
+        // One read, in which the signal comes.
+        let lasts = Duration::from_secs(30);
+        let reads = at(95, What::Blocks { pid: 1, with: "a read", lasts });
+        let within = |after: u64| [vec![reads.clone()], term(after).to_vec()].concat();
+        assert_eq!(breaks(judge, &within(30)), None);
+        assert_eq!(breaks(judge, &within(31)).as_deref(), Some("SIGTERM: late end"));
         let fault =
             at(99, What::Fault { begins: true, text: "at 1 for 9 server-silent".to_owned() });
         let within = |after: u64| [vec![fault.clone()], term(after).to_vec()].concat();

@@ -195,7 +195,8 @@ impl Agent {
                     self.step_credentials(Duration::ZERO, start);
                 }
                 Action::Change => self.change(),
-                // The report stays until the file is read: with a request it would be two waits.
+                // The report stays until the file is read. Before a request a slow driver would
+                // delay that request.
                 Action::Wait(_) if woken.voltage => self.health.on_voltage(),
                 Action::Wait(_) => self.check_health(),
                 Action::End => return self.stop(),

@@ -61,8 +61,10 @@ pub(super) fn namesake(node: Option<&Value>, boot_id: &str) -> Finding {
         Some("Unknown") => Finding::ok(check, "the Node is Ready=Unknown: no board uses it"),
         Some(status) if boot_id.is_empty() => Finding::note(
             check,
-            format!("the Node is Ready={status}; by this board or not: the boot id cannot be read"),
-            "compare the machineID in kubectl describe node with /etc/machine-id",
+            format!(
+                "the Node is Ready={status}, perhaps by this board: its boot id cannot be read"
+            ),
+            "compare the address in kubectl get node -o wide with ip address",
         ),
         Some(status) => Finding::failed(
             check,
@@ -162,7 +164,7 @@ mod tests {
             (of(node("other", "False"), "own"), "✗ Ready=False, by a board"),
             (of(bare, "own"), "✓ no Ready: no board uses it"),
             // The Node of a board whose boot id cannot be read has none.
-            (of(node("", "True"), ""), "– Ready=True; by this board or not"),
+            (of(node("", "True"), ""), "– Ready=True, perhaps by this board"),
             (of(node("", "True"), "own"), "✗ Ready=True, by a board"),
         ]);
     }

@@ -274,8 +274,12 @@ fn reviews(run: &mut JoinRun<'_>, api: &mut Api, token: &Bootstrap) -> Result<()
                       --print-join-command";
         return Err(failed("token", &line, remedy));
     }
-    run.add(Finding::ok("token", format!("the server accepts {id}")));
     let finding = FIRST_REQUEST.judge(&response);
+    if response.accepted().is_err() {
+        let remedy = "is it the server's URL, and does a proxy stand before it?";
+        return Err(failed(FIRST_REQUEST.check, &finding.detail, remedy));
+    }
+    run.add(Finding::ok("token", format!("the server accepts {id}")));
     match finding.mark {
         Mark::Failed => return Err(finding),
         _ => run.add(finding),

@@ -167,6 +167,9 @@ impl World {
         let slow = self.faults.size("disk-slow").unwrap_or(5 * u64::from(is_command));
         let slow = Duration::from_millis(slow);
         let slow = slow.max(self.root_gone_until.saturating_sub(self.now));
+        if shown.contains("/pki/") {
+            self.waits_until = self.waits_until.max(self.now + slow);
+        }
         // rename(2) and unlink(2) of a missing file say so first.
         let is_missing = matches!(op, Op::Remove(_)) && !self.board.has(relative(&shown));
         let refused = self.refuses(op, &shown).filter(|_| !is_missing);
@@ -180,7 +183,12 @@ impl World {
             }
             let is_of_pair = shown.starts_with("/var/lib/nodelet/pki/");
             match op {
-                Op::Remove(_) => self.tell(What::File { op: format!("{op:?} fails") }),
+                Op::Remove(_) => {
+                    self.tell(What::File { op: format!("{op:?} fails") });
+                    let path = relative(&shown).to_owned();
+                    let commands = self.people.commands.values_mut();
+                    commands.for_each(|command| command.leftovers.push(path.clone()));
+                }
                 _ => self.people.has_lost_pair |= is_of_pair,
             }
             return (slow, Err(cause(&errno.into()).at(shown)));

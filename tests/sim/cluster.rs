@@ -364,8 +364,10 @@ impl World {
 
     /// A copy of the card in another board writes its status, with its own boot id.
     pub(crate) fn other_board_writes(&mut self) {
-        let body = json!({"status": {"nodeInfo":
-            {"bootID": "ffffffff-ffff-4fff-8fff-ffffffffffff"}}});
+        // Each time another boot: a write that changes nothing is seen by nobody.
+        self.others += 1;
+        let boot = format!("ffffffff-ffff-4fff-8fff-{:012}", self.others);
+        let body = json!({"status": {"nodeInfo": {"bootID": boot}}});
         let (code, _) = self.admin("PATCH", &format!("/api/v1/nodes/{NODE}/status"), &body);
         if code < 300 {
             self.other_board_wrote = Some(self.now);

@@ -563,15 +563,22 @@ impl World {
     }
 
     /// A backup of the ten seconds between a Node and its password would lose the password, and no
-    /// agent can know: the administrator does not restore such a backup.
-    pub(crate) fn keep_password(&self, former: Option<Supervisor>) {
+    /// agent can know: the administrator does not restore such a backup. `former` has the passwords,
+    /// and the creation of the Node, just before; a Node of another time is known to the agent.
+    pub(crate) fn keep_password(&self, former: (Option<Supervisor>, Value)) {
         let model = &self.clusters[0].model;
-        let former = former.and_then(|it| it.passwords.get(NODE).cloned());
-        if let (Some(password), Some(_)) = (former, model.get(&format!("nodes/{NODE}"))) {
+        let password = former.0.and_then(|it| it.passwords.get(NODE).cloned());
+        if let Some(password) = password.filter(|_| self.node_created() == former.1) {
             model.set_supervisor(|supervisor| {
                 supervisor.passwords.entry(NODE.to_owned()).or_insert(password);
             });
         }
+    }
+
+    /// The creation of the Node; null if there is none.
+    pub(crate) fn node_created(&self) -> Value {
+        let node = self.clusters[0].model.get(&format!("nodes/{NODE}")).unwrap_or_default();
+        node["metadata"]["creationTimestamp"].clone()
     }
 
     /// The password of the board is with the supervisor wherever its Node is: else another holder

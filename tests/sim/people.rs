@@ -111,7 +111,7 @@ pub(crate) struct Running {
     /// The power fails with it.
     is_power: bool,
     /// Files of former commands beside those of the board.
-    leftovers: Vec<String>,
+    pub(crate) leftovers: Vec<String>,
     /// What the process of the unit had of former files.
     former: Option<&'static str>,
     /// The administrator's flags when it began.
@@ -169,7 +169,7 @@ const REMEDIES: [(&str, Act); 37] = [
     ("wait for its end", Act::Repeat),
     // The server is ill: it is the right one.
     ("if kubeadm did not make this cluster", Act::Repeat),
-    ("is it the server's URL?", Act::Repeat),
+    ("is it the server's URL", Act::Repeat),
     ("is the URL of an API server", Act::Repeat),
     ("does a proxy end TLS", Act::Repeat),
     ("ask the CSR approver", Act::Repeat),

@@ -116,14 +116,11 @@ impl World {
     /// The watchdog of systemd, which is armed by READY=1. A name lookup and the storing of a
     /// certificate wait for the dead server of a root (systemd/differences.md).
     pub(crate) fn ping_is_due(&mut self) {
-        let is_unstored = self.unit.status.contains("certificate: in use, but not stored");
-        let stores = self.signed >= self.unit.pinged || is_unstored;
-        let excused = if stores { self.root_gone_until } else { self.lookup_until };
         if self.unit.pid.is_some()
             && self.unit.is_ready
             && self.now > self.unit.pinged + WATCHDOG
             && !self.faults.has("notify-full")
-            && self.now >= self.frozen_until.max(excused)
+            && self.now >= self.frozen_until.max(self.waits_until)
         {
             let text = format!("no ping of the watchdog since {:?}", self.unit.pinged);
             self.tell(What::Broken { sentence: 9, text });

@@ -19,7 +19,7 @@ use super::devices::{Hardware, Truth};
 use super::draw::{Draws, draw};
 use super::net::Net;
 use super::people::{Command, Cut, People};
-use super::plan::{Faults, Plan, Story, When};
+use super::plan::{Faults, Plan, Step, Story, When};
 use super::process::{Exit, Pid, Processes, Shared, Signal, Sleep};
 use super::serve::Request;
 use super::service::WATCHDOG;
@@ -193,11 +193,9 @@ pub(crate) struct World {
     pub(super) has_moved: bool,
     /// The server of the root file system is silent until then: who touches a file sleeps.
     pub(super) root_gone_until: Duration,
-    /// When the last read for a name lookup ends.
-    pub(super) lookup_until: Duration,
-    /// When a server last answered with a certificate, which is stored then.
-    pub(super) signed: Duration,
-    /// The last one that the agent itself asked for, as PEM.
+    /// When the last read for a name lookup, and the last use of the pairs on the card, ends.
+    pub(super) waits_until: Duration,
+    /// The last certificate that the agent itself asked for, as PEM.
     pub(super) issued: Option<Vec<u8>>,
     /// What a server that lags shows: objects by their path.
     pub(super) lagged: BTreeMap<String, Value>,
@@ -293,8 +291,7 @@ impl World {
             names: BTreeMap::new(),
             has_moved: false,
             root_gone_until: Duration::ZERO,
-            lookup_until: Duration::ZERO,
-            signed: Duration::ZERO,
+            waits_until: Duration::ZERO,
             issued: None,
             lagged: BTreeMap::new(),
             shown_until: None,
@@ -1050,7 +1047,7 @@ impl World {
     pub(crate) fn restore(&mut self) {
         if let Some(backup) = self.clusters[0].backup.take() {
             self.set_double();
-            let former = self.clusters[0].model.supervisor();
+            let former = (self.clusters[0].model.supervisor(), self.node_created());
             self.clusters[0].model.restore(backup);
             self.keep_password(former);
             self.end_restored_pods();
@@ -1192,6 +1189,14 @@ impl World {
     // --- the judge ---
 
     fn judge(&mut self, story: Story) {
+        // A Node that is taken away at this moment is not there yet.
+        let is_taken = |step: &Step| {
+            step.when.at() == self.now
+                && ["node-replaced", "node-deleted"].contains(&step.class.name)
+        };
+        if self.plan.steps.iter().any(is_taken) {
+            return;
+        }
         self.tell_files(false);
         self.set_double();
         let (cluster, name) = self.place();
@@ -1211,9 +1216,9 @@ impl World {
             lines: self.lines.iter().cloned().collect(),
             promises: self.broken_promises(),
         };
-        let is_excused = state.excuse.is_some() || !state.is_up;
+        let is_judged = state.excuse.is_none() && state.is_up;
         self.tell(What::Judged(Box::new(state)));
-        if !is_excused {
+        if is_judged {
             self.check_password();
         }
     }
@@ -1222,11 +1227,10 @@ impl World {
     pub(crate) fn answered(&mut self, exchange: Exchange) {
         self.check_user(&exchange.user, exchange.pid);
         self.check_pods(&exchange);
-        if let Some(issued) = exchange.answer["status"]["certificate"].as_str() {
-            self.signed = self.now;
-            if self.unit.pid == Some(exchange.pid) {
-                self.issued = decoded(issued);
-            }
+        if let Some(issued) = exchange.answer["status"]["certificate"].as_str()
+            && self.unit.pid == Some(exchange.pid)
+        {
+            self.issued = decoded(issued);
         }
         if exchange.is_renewal()
             && let Some(name) = exchange.user.strip_prefix("system:node:")

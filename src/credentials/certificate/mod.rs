@@ -345,8 +345,8 @@ impl Certificate {
 
     /// Makes a request to the supervisor due soon after the creation of the Node at `created`, so
     /// that the node password is stored again: k3s deletes it with its Node, and without a Node
-    /// after ten minutes, and then another board may get the name. If a certificate arrived 5 s or
-    /// more after `created`, its request has stored the password, unless the Node `is_anew`.
+    /// after ten minutes, and then another board may get the name. A certificate that arrived 5 s
+    /// after `created` has stored it, unless the process knew a Node before (`is_anew`).
     pub fn follow_node(&mut self, created: Wall, is_anew: bool, now: Mono) {
         let is_older = |leaf: &Leaf| is_anew || leaf.not_before < created.after(COLLECTED / 2);
         if self.kind.is_at_supervisor()

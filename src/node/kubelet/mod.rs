@@ -187,11 +187,10 @@ impl Kubelet {
     /// earlier process wrote, unless the first request fails.
     fn needs_no_server(&self, other_work: OtherWork) -> Option<Action> {
         let has_failed = self.node_log.last_error().is_some() || other_work.lacks_credentials;
+        let is_known = self.renewed.is_some() || self.node.uid().is_some();
         match other_work {
             OtherWork { has_change: true, .. } => Some(Action::Change),
-            OtherWork { has_look: true, .. } if self.renewed.is_some() || has_failed => {
-                Some(Action::ReadFacts)
-            }
+            OtherWork { has_look: true, .. } if is_known || has_failed => Some(Action::ReadFacts),
             _ => None,
         }
     }

@@ -59,14 +59,16 @@ fn judge(run: &Run<'_>) -> Judged {
     // The lines of joins that run, of the last one whose files are the board's, and who last wrote
     // files, and when.
     let (mut lines, mut last, mut wrote) = (BTreeMap::new(), None, None);
+    // The last join that began.
+    let mut began = None;
     // Until when a join or a person may change the files.
     let mut changes_until = Duration::ZERO;
     // When Ready ended last: what a command says of it may be older.
     let mut unready = None;
-    // When a person last corrected the address in the files.
+    // When a person last corrected the address in the files, or the rules of RBAC changed.
     let mut corrected = Duration::ZERO;
-    // The flags that a line has left, with a renewal and without.
-    let mut left: BTreeMap<(Vec<&str>, bool), &str> = BTreeMap::new();
+    // The flags that a line has left.
+    let mut left: BTreeMap<Vec<&str>, &str> = BTreeMap::new();
     for entry in run.trace {
         match &entry.what {
             // Neither a clock that is wrong nor a check changes what works.
@@ -81,6 +83,11 @@ fn judge(run: &Run<'_>) -> Judged {
                 // A person writes the new address into the files.
                 if text.contains("server-moves") {
                     (corrected, last) = (entry.at, None);
+                }
+                // What the cluster allows says whether the certificate is renewed.
+                if text.contains(" rbac-") {
+                    corrected = entry.at;
+                    left.clear();
                 }
                 if INSTALLS.iter().any(|class| text.contains(class)) {
                     (last, changes_until) = (None, entry.at);
@@ -103,6 +110,7 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Starts { pid, name: "nodelet join", line } => {
                 lines.insert(*pid, line);
+                began = Some((*pid, entry.at));
                 changes_until = entry.at + JOIN;
             }
             What::Ready { status } if status != "True" => unready = Some(entry.at),
@@ -128,10 +136,8 @@ fn judge(run: &Run<'_>) -> Judged {
                 }
                 if let Some(line) = line {
                     let is_well = ran.exit == Exit::Code(true);
-                    if is_well && ran.began > corrected {
-                        // What the cluster allows says whether the certificate is renewed.
-                        let is_renewed = ran.line("– renewal: not approved").is_none();
-                        let flags = left.entry((wish(line), is_renewed)).or_insert(&ran.flags);
+                    if is_well && ran.began > corrected && !began.is_some_and(is_other) {
+                        let flags = left.entry(wish(line)).or_insert(&ran.flags);
                         if *flags != ran.flags {
                             let text = format!("{flags:?}, and now {:?}", ran.flags);
                             judged.breaks(entry.at, "join: the same line, other flags", text);

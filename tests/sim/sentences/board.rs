@@ -125,8 +125,8 @@ struct Watch<'a> {
     agent_since: Option<Duration>,
     /// The board may be lost, for a reason that has a name.
     is_excused: bool,
-    /// The first write of the Node by this process. Behind servers that are silent at its start it has
-    /// not looked before.
+    /// The first write of the Node by this process. Behind servers that are silent its first look waits
+    /// for the first request that fails.
     first_write: Option<Duration>,
     /// At the end of the last quiet time nobody expected a Node of the board.
     is_down: bool,
@@ -200,6 +200,8 @@ fn judge(run: &Run<'_>) -> Judged {
             What::Board(truth) => watch.changes(at, truth),
             What::Starts { name: "nodelet", .. } => {
                 (watch.agent_since, watch.first_write) = (Some(at), None);
+                // Who starts it expects a Node.
+                watch.is_down = false;
                 watch.starts += 1;
             }
             What::Ends { name: "nodelet", .. } => watch.agent_since = None,
@@ -424,6 +426,14 @@ impl<'a> Watch<'a> {
             if let Some(agent) = self.agent_since.filter(|_| is_of_start) {
                 from = from.min(agent.saturating_sub(seconds(5)));
             }
+            // A look that a slow file ended leaves the values of the one before, perhaps of before a
+            // silence of the servers.
+            let is_cut = |(begin, end): &(Duration, Duration)| {
+                *begin <= at && at.saturating_sub(seconds(5)) <= *end
+            };
+            if let Some(agent) = self.agent_since.filter(|_| self.unread.iter().any(is_cut)) {
+                from = from.min(agent.saturating_sub(seconds(5)));
+            }
             self.judged.count += 1;
             let is_true = |value: &String| {
                 self.since(from).any(|(_, truth, _)| truth.fact(name) == value.as_str())
@@ -432,19 +442,20 @@ impl<'a> Watch<'a> {
             // A Node that is created has nothing to keep of a file that cannot be read. Nor has one
             // whose address is gone, perhaps that of a backup of etcd: the route decides.
             let is_new = before.is_none();
-            // What could not be read is read again after a minute, but etc/hosts is not on such a root.
-            let looked = match self.agent_since {
-                Some(agent) if self.root_can_block && name == "address" => {
-                    from.min(agent.saturating_sub(seconds(5)))
+            // etc/hosts is read again after a minute; that of a root that can block is not.
+            let is_address = name == "address";
+            let (looked, until) = match self.agent_since {
+                Some(agent) if self.root_can_block && is_address => {
+                    (agent.saturating_sub(seconds(5)), agent + FIRST_LOOK)
                 }
-                _ if is_of_start => from,
-                _ => at.saturating_sub(seconds(70)),
+                _ if is_of_start => (from, at),
+                _ => (at.saturating_sub(seconds(if is_address { 70 } else { 5 })), at),
             };
             let has_left = |old: String| {
                 name == "address" && self.since(looked).any(|(_, truth, _)| truth.fact(name) != old)
             };
             let keeps_none = before.is_none_or(has_left);
-            let is_unread = |(begin, end): &(Duration, Duration)| *begin <= at && looked <= *end;
+            let is_unread = |(begin, end): &(Duration, Duration)| *begin <= until && looked <= *end;
             if keeps_none && self.unread.iter().any(is_unread) {
                 continue;
             }
@@ -543,8 +554,8 @@ impl<'a> Watch<'a> {
         for (begin, truth, end) in self.since(Duration::ZERO) {
             let cap = truth.count("cap");
             if truth.count("cooling") == 0 {
-                let goes_on = cools.take().is_none() && free.is_some_and(|(_, old)| old == cap);
-                free = if goes_on { free } else { Some((begin, cap)) };
+                cools = None;
+                free = free.filter(|(_, old)| *old == cap).or(Some((begin, cap)));
                 continue;
             }
             let cools = *cools.get_or_insert(begin);
@@ -591,7 +602,8 @@ impl<'a> Watch<'a> {
     fn is_of_an_edit(&mut self) -> bool {
         let Some(agent) = self.agent_since else { return true };
         let boot = self.now().map(|truth| truth.boot);
-        let looked = self.first_write.unwrap_or(Duration::MAX).max(agent + FIRST_LOOK);
+        let first = self.first_write.unwrap_or(Duration::MAX).min(agent + seconds(70));
+        let looked = first.max(agent + FIRST_LOOK);
         let at_start = self.since(agent).take_while(|(at, ..)| *at <= looked);
         if { at_start }.any(|(_, truth, _)| truth.count("edited") > 0) {
             self.edited_in = boot;
@@ -652,6 +664,9 @@ impl<'a> Watch<'a> {
     /// A condition becomes False: the problem is over, for its time.
     fn ends(&mut self, at: Duration, rule: &Rule) {
         self.judged.count += 1;
+        if rule.kind == "ReadonlyFilesystem" {
+            self.edited_in = None;
+        }
         let since = self.level_since(rule.kind, 2);
         let is_known = |since: &Duration| !self.turned_unseen(*since, rule);
         if let Some(since) = since.filter(|since| at >= *since + READ && is_known(since)) {

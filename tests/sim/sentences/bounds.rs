@@ -35,7 +35,10 @@ enum Kind {
     Connections,
     Handshakes,
     Changes,
+    /// Of the agent and of commands.
     Starts,
+    /// Of the agent.
+    Agents,
 }
 
 type Counts = BTreeMap<Kind, u64>;
@@ -155,7 +158,8 @@ fn judge(run: &Run<'_>) -> Judged {
         for (kind, most) in MOST {
             judged.count += 1;
             let count = counts.get(kind).copied().unwrap_or(0);
-            let starts = counts.get(&Kind::Starts).copied().unwrap_or(0);
+            let started = if *kind == Kind::Events { Kind::Agents } else { Kind::Starts };
+            let starts = counts.get(&started).copied().unwrap_or(0);
             let of_a_start = OF_A_START.iter().find(|(of, _)| of == kind).map_or(0, |(_, n)| *n);
             let repeated = match kind {
                 Kind::Reports => counts.get(&Kind::Conflicts),
@@ -299,6 +303,7 @@ fn kinds(what: &What) -> Vec<Kind> {
         What::Connects { opened: true, .. } => vec![Kind::Connections],
         What::Handshake { .. } => vec![Kind::Handshakes],
         What::File { .. } => vec![Kind::Changes],
+        What::Starts { name: "nodelet", .. } => vec![Kind::Starts, Kind::Agents],
         What::Starts { .. } => vec![Kind::Starts],
         _ => Vec::new(),
     }

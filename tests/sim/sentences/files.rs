@@ -45,7 +45,14 @@ fn judge(run: &Run<'_>) -> Judged {
     let (mut is_starting, mut has_linked) = (false, false);
     // Until when a file that could not be removed may stay.
     let mut stays: BTreeMap<String, Duration> = BTreeMap::new();
+    // Since when a process runs.
+    let mut began = None;
     for entry in run.trace {
+        match &entry.what {
+            What::Starts { name: "nodelet", .. } => began = Some(entry.at),
+            What::Ends { name: "nodelet", .. } => began = None,
+            _ => {}
+        }
         match &entry.what {
             What::Ends { name: "nodelet" | "nodelet join", exit: Exit::Killed, .. } => {
                 was_cut = true;
@@ -63,7 +70,10 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Files { seen, while_faulty } => {
                 judged.count += 1;
-                stays.retain(|_, until| entry.at < *until);
+                // The next process removes it.
+                let is_kept =
+                    |until| entry.at < until || began.is_none_or(|at| entry.at < at + STORED_AGAIN);
+                stays.retain(|_, until| is_kept(*until));
                 look(&mut judged, entry.at, seen, &stays, *while_faulty);
                 let most = match () {
                     () if was_cut || has_linked => PAIRS_AFTER_A_CUT,
@@ -179,13 +189,18 @@ mod tests {
         let left = [(new.as_str(), 0o600)];
         let is_left = Some("a part of a file with a key is left");
         assert_eq!(files(&left, false).as_deref(), is_left);
-        // Its removal failed: the next attempt writes it anew.
-        let unremoved = |end: &str, after: u64| {
+        // Its removal failed: the next attempt of a process writes it anew.
+        let starts = || What::Starts { pid: 1, name: "nodelet", line: String::new() };
+        let unremoved_since = |begins: u64, end: &str, after: u64| {
             let op = format!("Remove(\"/{new}\"){end}");
             let seen = FileSeen { path: new.clone(), mode: 0o600, is_secret: true };
             let seen = What::Files { while_faulty: false, seen: vec![seen] };
-            breaks(judge, &[at(9, What::File { op }), at(9 + after, seen)])
+            let mut trace = vec![at(9, What::File { op }), at(begins, starts())];
+            trace.push(at(9 + after, seen));
+            breaks(judge, &trace)
         };
+        let unremoved = |end: &str, after| unremoved_since(9, end, after);
+        assert_eq!(unremoved_since(500, " fails", 1400), None);
         assert_eq!(unremoved(" fails", 999), None);
         assert_eq!(unremoved(" fails", 1000).as_deref(), is_left);
         assert_eq!(unremoved("", 9).as_deref(), is_left);

@@ -17,6 +17,9 @@ const INTERVAL: Duration = Duration::from_millis(10_900);
 /// and ten seconds at an address that leads nowhere.
 const OTHERS_DELAY: Duration = Duration::from_secs(15);
 
+/// A signer that is asked for a certificate may take so long.
+const SIGNER: Duration = Duration::from_secs(900);
+
 /// The law's time for one call.
 const CALL: Duration = Duration::from_secs(5);
 
@@ -81,6 +84,8 @@ struct Gaps {
     /// What a request for a certificate that began before the renewal was due may add: it tries each
     /// address of the server.
     signing: Duration,
+    /// When a signer was last asked for a certificate.
+    asked: Option<Duration>,
     /// A join has removed the certificate since the last start: the next process asks for one, and
     /// waits for its signer, as a kubelet does.
     is_joined: bool,
@@ -177,8 +182,11 @@ fn judge(run: &Run<'_>) -> Judged {
                 gaps.last = None;
             }
             What::Log { text, .. } if text.starts_with(UNSTORED) => gaps.is_unstored = true,
-            // Nor does a kubelet renew the Lease with an expired certificate.
-            What::Handshake { certificate: Some(text), .. } if has_expired(text, entry.at) => {
+            // Nor does a kubelet renew the Lease with an expired certificate, whose signer is slow.
+            What::Handshake { certificate: Some(text), .. }
+                if gaps.asked.is_some_and(|at| entry.at <= at + SIGNER)
+                    && has_expired(text, entry.at) =>
+            {
                 gaps.last = None;
             }
             // A renewed certificate is stored on the root (systemd/differences.md).
@@ -187,7 +195,13 @@ fn judge(run: &Run<'_>) -> Judged {
             {
                 gaps.last = None;
             }
-            What::Answer(answer) if asks_signer(&answer.target) => gaps.signing = CALL,
+            // The line of the loop before a request.
+            What::Log { is_verbose: true, text, .. } if asks_signer(text) => {
+                gaps.asked = Some(entry.at);
+                if gaps.last.is_some_and(|last| entry.at <= last + INTERVAL) {
+                    gaps.signing = CALL;
+                }
+            }
             What::Answer(answer) if answer.is_renewal() => {
                 gaps.ends(entry.at, "a renewal");
                 gaps.signing = Duration::ZERO;

@@ -89,7 +89,7 @@ fn judge_with(run: &Run<'_>, without: &dyn Fn(&Plan, Duration) -> Option<Objects
                     && !is_of_driver(path, old, objects, lacks_driver(run.trace, begin.at))
                     && !is_of_growth(path, &other, objects)
                     && !is_of_limit(path, &other, objects, &within(run.trace, begin.at, entry.at))
-                    && !is_of_backup(path, run.plan, begin.at)
+                    && !is_of_backup(path, run.plan, &other, begin.at)
                     && !is_of_unread_file(path, run, begin.at)
                     && !is_of_left_out(path, run.trace, begin.at)
                     && !is_of_untold(path, run.trace, begin.at)
@@ -284,20 +284,21 @@ fn is_of_unset_clock(path: &str, run: &Run<'_>, at: Duration) -> bool {
     run.plan.setting("rtc") == "no" && path.contains(READ_ONLY) && had_error
 }
 
-/// A Lease from a backup may be without the owner that another program had removed, and a server
-/// that lags may show it: a start reads the Lease, and a renewal does not. A Node from a backup may
-/// be as somebody had created it: as a kubelet, the agent labels a Node that it has registered
-/// already at its next start.
-fn is_of_backup(path: &str, plan: &Plan, until: Duration) -> bool {
+/// A Lease from a backup may be without the owner that another program had removed, or that was
+/// forbidden, and a server that lags may show it: a start reads the Lease, and a renewal does not. A
+/// Node from a backup may be as somebody had created it: as a kubelet, the agent gives its labels to
+/// a Node that exists at its next start, and not before.
+fn is_of_backup(path: &str, plan: &Plan, other: &Objects, until: Duration) -> bool {
     let had = |class: &dyn Fn(&str) -> bool| {
         plan.steps.iter().any(|step| step.when.at() < until && class(step.class.name))
     };
     let is_restored = had(&|class| class.starts_with("etcd-"));
     let of_node = ["node.metadata.labels.", "node.metadata.annotations."];
     path.starts_with("lease.metadata.ownerReferences.")
-        && had(&|class| class == "lease-contested")
+        && had(&|class| ["lease-contested", "lease-create-forbidden"].contains(&class))
         && (is_restored || had(&|class| class == "server-lags"))
         || of_node.iter().any(|place| path.starts_with(place))
+            && !members(other).contains_key(path)
             && had(&|class| class == "node-replaced")
             && is_restored
 }
@@ -310,11 +311,15 @@ fn is_of_unread_file(path: &str, run: &Run<'_>, at: Duration) -> bool {
         () if path.contains("InternalIP") => "no address from it",
         () => return false,
     };
-    let is_unread = |entry: &Entry| match &entry.what {
-        What::Log { text, .. } => text.contains(line),
-        _ => false,
-    };
-    run.plan.root_can_block() && run.trace.iter().take_while(|entry| entry.at <= at).any(is_unread)
+    let mut is_unread = false;
+    for entry in run.trace.iter().take_while(|entry| entry.at <= at) {
+        match &entry.what {
+            What::Starts { name: "nodelet", .. } => is_unread = false,
+            What::Log { text, .. } => is_unread |= text.contains(line),
+            _ => {}
+        }
+    }
+    run.plan.root_can_block() && is_unread
 }
 
 /// Without an id of the boot each start is the first one of a boot.

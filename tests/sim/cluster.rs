@@ -311,14 +311,16 @@ impl World {
         let body = json!({"status":
             {"phase": "Running", "startTime": now, "containerStatuses": [container]}});
         self.admin("PATCH", &format!("/api/v1/namespaces/default/pods/{name}/status"), &body);
-        self.running = Some((name, self.board.boots));
+        self.running = Some((self.place().0, name, self.board.boots));
     }
 
     /// It ends, or the agent has ended it: in the same boot the pod would then run twice.
     pub(crate) fn end_pod(&mut self) {
-        let Some((name, boot)) = self.running.take() else { return };
+        // The board may be in another cluster since.
+        let Some((cluster, name, boot)) = self.running.take() else { return };
         let path = format!("/api/v1/namespaces/default/pods/{name}");
-        let (_, pod) = self.admin("GET", &path, &Value::Null);
+        self.set_double();
+        let pod = self.clusters[cluster].model.get(&path).unwrap_or_default();
         // A process that starts while a server's clock is hours ahead knows no other time of the
         // boot (`WallClock::boot`).
         let began = self.unit.started + Duration::from_secs(60);
@@ -333,12 +335,12 @@ impl World {
             let text = "a pod that runs was ended".to_owned();
             self.tell(What::Broken { sentence: 5, text });
         }
-        self.admin("DELETE", &path, &json!({"gracePeriodSeconds": 0}));
+        self.admin_of(cluster, "DELETE", &path, &json!({"gracePeriodSeconds": 0}));
     }
 
     /// A kubelet ends the pods of a backup that it does not run any more.
     pub(crate) fn end_restored_pods(&mut self) {
-        let own = self.running.as_ref().map(|(name, _)| name.clone()).unwrap_or_default();
+        let own = self.running.as_ref().map(|(_, name, _)| name.clone()).unwrap_or_default();
         let running = "/api/v1/pods?fieldSelector=status.phase%3DRunning";
         for pod in self.clusters[0].model.list(running) {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();

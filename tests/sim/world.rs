@@ -204,8 +204,8 @@ pub(crate) struct World {
     /// Pod CIDRs that the controller has given, and pods that others have made.
     pub(super) cidrs: u64,
     pub(super) others: u64,
-    /// The pod that a kubelet beside the agent has started, and in which boot.
-    pub(super) running: Option<(String, u64)>,
+    /// The pod that a kubelet beside the agent started: its cluster, its name, and in which boot.
+    pub(super) running: Option<(usize, String, u64)>,
     /// A policy denies each Node a range.
     pub(super) has_denied_ranges: bool,
     /// When a controller last wrote `spec.podCIDRs`, or somebody made a pod of this Node.

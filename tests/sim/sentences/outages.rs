@@ -114,8 +114,9 @@ fn judge(run: &Run<'_>) -> Judged {
                     |time| state.card_writes.is_some_and(|since| entry.at >= since + time);
                 let is_due = |what: &str| match what {
                     "certificate" => written_for(CERTIFICATE),
-                    // What could not be written is written by the next start.
-                    "boots" | "podCIDR" if can_block => false,
+                    // What could not be written is written by the next start, and what could not be read
+                    // is read after the next 401 or request without an answer.
+                    "boots" | "podCIDR" | "credentials" if can_block => false,
                     "boots" => written_for(READ),
                     "podCIDR" => written_for(REPORTED),
                     "pods" => entry.at >= state.healed + REPORTED,

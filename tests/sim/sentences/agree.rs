@@ -244,9 +244,12 @@ fn check(
 ) -> Option<(&'static str, String)> {
     let lines = ran.lines.join(" | ");
     let Exit::Code(is_well) = ran.exit else { return None };
+    // It says so of files that it could not read.
+    let is_unknown = ran.line("– unit: ").is_some_and(|line| line.contains(" is unknown: "));
     if let Some(since) = ran.runs_since
         && since < ran.began
         && is_well
+        && !is_unknown
         && let Some(what) = ran.former
     {
         let text = format!("all is well, and the process has former {what} since {since:?}");

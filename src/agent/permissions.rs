@@ -72,7 +72,7 @@ pub(crate) const CREATE_REQUEST: Permission =
 
 /// The same with the token of a join.
 pub(crate) const FIRST_REQUEST: Permission = Permission { need: Need::Join, ..CREATE_REQUEST };
-/// Allows it to all bootstrap tokens; systemd/join.md has this command, too.
+/// The command that allows [`FIRST_REQUEST`] to all bootstrap tokens; systemd/join.md has it, too.
 const ASK: &str = "kubectl create clusterrolebinding nodelet-ask \
                    --clusterrole=system:node-bootstrapper --group=system:bootstrappers";
 

@@ -22,11 +22,11 @@ pub(super) const NAMES: &[&str] = &[
     "fd00::2", "fd00::3",
 ];
 
-/// An attempt to renew a certificate is over.
+/// An attempt to renew a certificate that began before the board's clock was set is over.
 const CLOCK_SET: Duration = Duration::from_secs(1200);
 
 /// How exact the end of a certificate is: a server's Date has whole seconds.
-const LOOKS: Duration = Duration::from_secs(5);
+const ROUNDED: Duration = Duration::from_secs(5);
 
 /// How long the agent may take for what its promises name: a report, a read, and a write.
 const PROMISED: Duration = Duration::from_secs(900);
@@ -193,9 +193,9 @@ impl World {
         }
     }
 
-    /// The agent renews the certificate that it got last, of which more than 30 % are left, though no server's clock says
-    /// that the last tenth has begun: a clock that is ahead for a while does not make each board renew
-    /// at once.
+    /// A clock that is ahead for a while does not make each board renew at once: the agent renews
+    /// its last certificate when less than 30 % of the life are left, or when a server's clock says
+    /// that the last tenth has begun.
     pub(super) fn check_renewal(&mut self, id: u64, request: &Exchange) {
         let is_csr = request.method == "POST" && request.target.contains("/certificatesigning");
         // The attempt may have begun while the board's clock was ahead.
@@ -211,7 +211,8 @@ impl World {
         let life = leaf.not_after.since(leaf.not_before);
         let ahead = Duration::from_secs(self.faults.size("servers-clock-ahead").unwrap_or(0));
         let (now, ended) = (self.true_wall(), leaf.not_before.after(life / 10 * 9));
-        if leaf.not_after.since(now) > life / 10 * 3 + LOOKS && now.after(ahead + LOOKS) < ended {
+        if leaf.not_after.since(now) > life / 10 * 3 + ROUNDED && now.after(ahead + ROUNDED) < ended
+        {
             let text =
                 format!("a renewal too early: {now:?}, and it is valid until {:?}", leaf.not_after);
             self.tell(What::Broken { sentence: 10, text });

@@ -397,7 +397,8 @@ impl World {
         }
         if is_new {
             self.saw_certificate(id);
-            self.tell(What::Handshake { server, certificate });
+            let until = self.shown_until.filter(|_| certificate.is_some());
+            self.tell(What::Handshake { server, certificate, until });
         }
         if has_failed {
             return self.end_connection(id, false);

@@ -36,7 +36,7 @@ pub(crate) enum What {
     /// A connection was opened, or not.
     Connects { pid: Pid, address: String, opened: bool },
     /// A TLS handshake has ended at the server; the subject of the client's certificate.
-    Handshake { server: usize, certificate: Option<String> },
+    Handshake { server: usize, certificate: Option<String>, until: Option<Wall> },
     /// A whole request has reached a server.
     Request(Box<Exchange>),
     /// A request was carried out or refused, or there will be no answer (0).
@@ -266,7 +266,7 @@ impl fmt::Display for Entry {
             What::Connects { pid, address, opened: false } => {
                 write!(f, "process {pid}: no connection to {address}")
             }
-            What::Handshake { server, certificate } => {
+            What::Handshake { server, certificate, .. } => {
                 write!(
                     f,
                     "server {server}: TLS with {}",

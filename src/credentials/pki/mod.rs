@@ -177,12 +177,11 @@ impl Pki {
         let stored = self.store.usable()?;
         let (identity, leaf) = stored.ok_or("the stored certificate is missing")?;
         // A person may have replaced it since the request.
-        let found = self
-            .source
-            .bootstrap
-            .as_ref()
-            .map(|_| self.kubeconfig_and_marks(Some(&requested), now));
-        if matches!(found, Some(Ok((KubeconfigState::Unusable(why), _))) if !why.is_unread()) {
+        if self.source.bootstrap.is_some()
+            && let Ok((KubeconfigState::Unusable(why), _)) =
+                self.kubeconfig_and_marks(Some(&requested), now)
+            && !why.is_unread()
+        {
             self.write_kubeconfig(&requested);
         }
         let clean = self.store.clean();

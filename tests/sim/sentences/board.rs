@@ -125,8 +125,8 @@ struct Watch<'a> {
     agent_since: Option<Duration>,
     /// The board may be lost, for a reason that has a name.
     is_excused: bool,
-    /// The first write of the Node by this process. Behind servers that are silent its first look waits
-    /// for the first request that fails.
+    /// The first write of the Node by this process. Behind servers that are silent its first look
+    /// waits for the first request that fails.
     first_write: Option<Duration>,
     /// At the end of the last quiet time nobody expected a Node of the board.
     is_down: bool,

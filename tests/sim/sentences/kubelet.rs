@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Judged, Run, Sentence};
+use super::{Judged, Run, Sentence, asks_signer};
 use crate::sim::process::Exit;
 use crate::sim::trace::What;
 use crate::sim::world::START;
@@ -81,8 +81,8 @@ struct Gaps {
     slow: Duration,
     /// What other harmless faults of this run may add.
     delay: Duration,
-    /// What a request for a certificate that began before the renewal was due may add: it tries each
-    /// address of the server.
+    /// What a request for a certificate may add that began before the renewal was due: it tries
+    /// each address of the server.
     signing: Duration,
     /// When a signer was last asked for a certificate.
     asked: Option<Duration>,
@@ -114,18 +114,6 @@ impl Gaps {
             self.judged.breaks(at, "gap", text);
         }
     }
-}
-
-/// Whether a request is for a certificate.
-fn asks_signer(target: &str) -> bool {
-    target.ends_with("/client-kubelet.crt") || target.contains("/certificatesigningrequests")
-}
-
-/// Whether the client's certificate of a handshake at `at` has expired.
-fn has_expired(certificate: &str, at: Duration) -> bool {
-    let until = certificate.rsplit_once("until Wall(").and_then(|(_, rest)| rest.split(')').next());
-    let until = until.and_then(|micros| micros.parse().ok()).map(Duration::from_micros);
-    until.is_some_and(|until| until <= Duration::from_secs(START) + at)
 }
 
 fn judge(run: &Run<'_>) -> Judged {
@@ -183,9 +171,9 @@ fn judge(run: &Run<'_>) -> Judged {
             }
             What::Log { text, .. } if text.starts_with(UNSTORED) => gaps.is_unstored = true,
             // Nor does a kubelet renew the Lease with an expired certificate, whose signer is slow.
-            What::Handshake { certificate: Some(text), .. }
+            What::Handshake { until: Some(until), .. }
                 if gaps.asked.is_some_and(|at| entry.at <= at + SIGNER)
-                    && has_expired(text, entry.at) =>
+                    && until.seconds() <= START + entry.at.as_secs() =>
             {
                 gaps.last = None;
             }

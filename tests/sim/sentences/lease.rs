@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Judged, Run, Sentence};
+use super::{Judged, Run, Sentence, asks_signer};
 use crate::kube::message::LIST_LIMIT;
 use crate::sim::process::Pid;
 use crate::sim::trace::{Entry, Got, What};
@@ -352,8 +352,7 @@ impl Attempt {
         is_request.then(|| Self {
             is_lease: path.contains("/leases"),
             is_node: path.starts_with("/api/v1/nodes"),
-            is_certificate: path.contains("/certificatesigningrequests")
-                || path.starts_with("/v1-k3s/"),
+            is_certificate: asks_signer(path),
             is_read: method == "Get",
             start: at,
             end: None,
